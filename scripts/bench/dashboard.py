@@ -78,7 +78,7 @@ class Pattern:
     tables: dict[str, tuple[tuple[str, ...], list[Row]]]
 
 
-def open_home(place: Path) -> app_module.App:
+def open_home(place: Path) -> app_module.Home:
     """Return a home with its documents in the database."""
     place.mkdir()
     (place / "adw.toml").write_text(DEFINITIONS)
@@ -94,7 +94,7 @@ def open_home(place: Path) -> app_module.App:
     return app_module.open_home(config_load.load(env=env, cwd=place), role="web")
 
 
-def carry_out(app: app_module.App) -> dict[str, Pattern]:
+def carry_out(app: app_module.Home) -> dict[str, Pattern]:
     """Carry one workflow of each definition out, and return what it left."""
     made = {}
     for issue, name in enumerate(SHARES, 1):
@@ -120,7 +120,7 @@ def pattern_of(session: Session, adw_id: str, issue: int) -> Pattern:
     return Pattern(adw_id=adw_id, issue=issue, day=day, tables=tables)
 
 
-def fill(app: app_module.App, patterns: dict[str, Pattern], count: int) -> None:
+def fill(app: app_module.Home, patterns: dict[str, Pattern], count: int) -> None:
     """Put workflows in until there are *count*."""
     names = [name for name, share in SHARES.items() for _ in range(share)]
     today = datetime.fromisoformat(patterns["good"].day).replace(tzinfo=UTC)
@@ -157,7 +157,7 @@ def copies(pattern: Pattern, number: int, day: str) -> Iterator[tuple[str, tuple
 class Visitor:
     """Somebody who is logged in."""
 
-    def __init__(self, app: app_module.App) -> None:
+    def __init__(self, app: app_module.Home) -> None:
         self.door = create_app(app)
         self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.door), base_url=ORIGIN)
 
@@ -207,7 +207,7 @@ async def compare(few: Visitor, many: Visitor, *, rounds: int) -> bool:
     return is_met
 
 
-async def measure(few: app_module.App, many: app_module.App, *, rounds: int) -> bool:
+async def measure(few: app_module.Home, many: app_module.Home, *, rounds: int) -> bool:
     """Measure both homes."""
     visitors = [Visitor(few), Visitor(many)]
     try:

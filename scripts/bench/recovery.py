@@ -84,7 +84,7 @@ def _measure(home: Path, store: str, count: int, *, profile: bool) -> tuple[floa
     return seconds, busy
 
 
-def _check(app: app_module.App, count: int) -> None:
+def _check(app: app_module.Home, count: int) -> None:
     """Raise SystemExit unless every workflow is ready to go on."""
     waiting = app.runs.page(states=[RunState.PENDING], limit=count + 1)
     closed = [app.store.load(run.adw_id).document.phases[0].attempts[-1].status for run in waiting]
@@ -113,7 +113,7 @@ def _populate(home: Path, store: str, count: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _open(home: Path, store: str) -> app_module.App:
+def _open(home: Path, store: str) -> app_module.Home:
     env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_LEASE_TTL_SECONDS": LONG_LEASE, "ADW_FORGE": "none"}
 
     return app_module.open_home(config_load.load(env=env, cwd=home), role="worker")

@@ -95,7 +95,7 @@ class HandWritten:
         self._db.execute("COMMIT")
 
 
-def open_home(root: Path, name: str) -> app_module.App:
+def open_home(root: Path, name: str) -> app_module.Home:
     """Open an empty home of its own."""
     home = root / name
     home.mkdir()
@@ -103,7 +103,7 @@ def open_home(root: Path, name: str) -> app_module.App:
     return app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home))
 
 
-def fill(queue: RunStore, app: app_module.App, jobs: int) -> None:
+def fill(queue: RunStore, app: app_module.Home, jobs: int) -> None:
     """Make *jobs* runs wait, in one transaction."""
     with app.database.write() as session:
         for number in range(jobs):
@@ -178,7 +178,7 @@ class Claimer(threading.Thread):
                     self.queue.finish(run, RunState.COMPLETED)
 
 
-def claimer_of(app: app_module.App) -> Claimer:
+def claimer_of(app: app_module.Home) -> Claimer:
     """Return a claimer that hears as a worker of this home does."""
     me = app.processes.me("worker")
 
@@ -309,7 +309,7 @@ def bench_idle(seconds: float, root: Path) -> bool:
     return verdict.tell("processor time of an idle worker", 100 * cpu, most=100 * IDLE_CPU_LIMIT, unit="%") and is_quiet
 
 
-def count_queries(app: app_module.App) -> list[str]:
+def count_queries(app: app_module.Home) -> list[str]:
     """Note every transaction that is begun on the database from now on."""
     begun: list[str] = []
     database = app.database

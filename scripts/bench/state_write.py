@@ -76,7 +76,7 @@ WAY = [*PIPELINE, WorkflowState.COMPLETED]
 class Stepper:
     """A workflow that is carried through all its states, and then the next one."""
 
-    def __init__(self, app: app_module.App, prefix: str) -> None:
+    def __init__(self, app: app_module.Home, prefix: str) -> None:
         self.app, self.prefix, self.count = app, prefix, 0
         self.stack = ExitStack()
         self.start()
@@ -118,7 +118,7 @@ def measure(rounds: int, actions: dict[str, Callable[[], None]], prepare: Callab
     return times
 
 
-def open_store(home: Path, store: str) -> app_module.App:
+def open_store(home: Path, store: str) -> app_module.Home:
     """Open a home of its own for one store."""
     home.mkdir()
     return app_module.open_home(config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
@@ -161,7 +161,7 @@ def bench_steps(rounds: int, root: Path) -> bool:
     return ok
 
 
-def fill_rows(app: app_module.App, start: int, stop: int) -> None:
+def fill_rows(app: app_module.Home, start: int, stop: int) -> None:
     """Put rows into the catalogue as the projector does, without files behind them."""
     with app.database.write() as session:
         for number in range(start, stop):
@@ -180,7 +180,7 @@ def fill_rows(app: app_module.App, start: int, stop: int) -> None:
             )
 
 
-def page_seconds(app: app_module.App, query: PageQuery) -> float:
+def page_seconds(app: app_module.Home, query: PageQuery) -> float:
     """Return how long a page takes."""
     start = time.perf_counter()
     page = app.catalogue.page(query)

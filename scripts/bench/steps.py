@@ -75,12 +75,11 @@ class Ours:
     def one(self) -> None:
         """Create, enqueue, claim, carry out and end one workflow, as `adw run --detach` and a worker do."""
         self.count += 1
-        work = self.app.work
-        document = work.workflow_creator.start(NewWorkflow(issue_number=self.count, spec=self.spec))
+        document = self.app.workflow_creator.start(NewWorkflow(issue_number=self.count, spec=self.spec))
         run = self.app.runs.claim(self.me, ttl_seconds=30.0)
         if run is None or run.adw_id != document.adw_id:
             raise SystemExit("the queue gave another run")
-        end = work.run_executor.work(run)
+        end = self.app.run_executor.work(run)
         if end.run is None or end.run.state.value != "completed":
             raise SystemExit(f"a workflow did not complete: {end}")
 

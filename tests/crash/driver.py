@@ -62,7 +62,7 @@ EXIT_CODES = {
 SAVED, OTHER_ADW_ERROR, UNEXPECTED = 0, 20, 99
 
 
-def open_home(home: Path, store: str) -> app_module.App:
+def open_home(home: Path, store: str) -> app_module.Home:
     """Open *home* as the command line would, with the given store."""
     return app_module.open_home(settings_of(home, store))
 

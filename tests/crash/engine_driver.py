@@ -52,7 +52,7 @@ def definition() -> WorkflowSpec:
     return WorkflowSpec(name="killed", phases=phases)
 
 
-def open_home(home: Path, store: str) -> app_module.App:
+def open_home(home: Path, store: str) -> app_module.Home:
     """Open *home* as a worker would."""
     return app_module.open_home(config_load.load(env=environment(home, store), cwd=home), role="worker")
 

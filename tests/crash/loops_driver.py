@@ -211,7 +211,7 @@ class Place:
             **{f"sink_{step}": sink_of(step) for step in STEPS},
         )
 
-    def open(self, home: Path) -> app_module.App:
+    def open(self, home: Path) -> app_module.Home:
         """Open *home* as a worker would."""
         env = {"ADW_HOME": str(home), "ADW_FORGE": "none", "ADW_GRACE_SECONDS": "0.2"}
         if self.url:

@@ -78,11 +78,11 @@ class StormHome:
         """The variables of a command in this home."""
         return {**os.environ, **self.env, "ADW_HOME": str(self.path), "PYTHONPATH": str(ROOT)}
 
-    def open(self) -> app_module.App:
+    def open(self) -> app_module.Home:
         """Open it as the command line does."""
         return app_module.open_home(config_load.load(env=self.full_env, cwd=self.path))
 
-    def start(self, app: app_module.App, count: int, *, seconds: float) -> None:
+    def start(self, app: app_module.Home, count: int, *, seconds: float) -> None:
         """Accept *count* more workflows."""
         spec = definition(seconds)
         for number in range(len(self.ids) + 1, len(self.ids) + count + 1):
@@ -262,7 +262,7 @@ def catches_sigterm(pid: int) -> bool:
 # --- what must be true -----------------------------------------------------------------------------------------
 
 
-def is_completed(app: app_module.App, adw_id: str) -> bool:
+def is_completed(app: app_module.Home, adw_id: str) -> bool:
     """Say whether a workflow has come to its end."""
     return app.store.peek(adw_id).data["current_state"] == "completed"
 
@@ -293,7 +293,7 @@ def problems_of(home: StormHome) -> list[str]:
     return problems
 
 
-def _of_workflow(app: app_module.App, adw_id: str, ran: list[str]) -> Iterator[str]:
+def _of_workflow(app: app_module.Home, adw_id: str, ran: list[str]) -> Iterator[str]:
     document = app.store.load(adw_id).document
     events = app.events.of_workflow(adw_id, limit=100_000)
     if document.current_state != "completed":

@@ -92,7 +92,7 @@ def make_workflows(home: Path, store: str) -> None:
 class Contender:
     """Owns what it can get, writes, pauses for too long, and goes on writing until it is refused."""
 
-    def __init__(self, app: app_module.App, *, home: Path, rng: random.Random, pipe: int) -> None:
+    def __init__(self, app: app_module.Home, *, home: Path, rng: random.Random, pipe: int) -> None:
         self._app = app
         self._home = home
         self._rng = rng
@@ -336,7 +336,7 @@ def check_barriers(store: str, done: list[Deed], written: list[Deed]) -> Iterabl
             yield f"revision {deed.revision} was accepted under fence {deed.fence}, {highest} had been taken before"
 
 
-def check_stored(app: app_module.App, adw_id: str, written: list[Deed]) -> Iterable[str]:
+def check_stored(app: app_module.Home, adw_id: str, written: list[Deed]) -> Iterable[str]:
     """The document and its events tell the same story as the writers."""
     try:
         document = app.store.load(adw_id).document

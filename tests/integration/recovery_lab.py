@@ -45,11 +45,11 @@ class RecoveryLab:
     url: str
     store: str
     env: dict[str, str] = field(default_factory=dict)
-    _apps: list[app_module.App] = field(default_factory=list)
+    _apps: list[app_module.Home] = field(default_factory=list)
     #: Blocks that dead workers were in: one that is collected would be left in good order, under the eyes of a test.
     _dropped: list[AbstractContextManager[object]] = field(default_factory=list)
 
-    def open(self, **changes: object) -> app_module.App:
+    def open(self, **changes: object) -> app_module.Home:
         """Open the home; with *changes* as a process that is not this one: dead, unless they say something else."""
         env = {
             "ADW_HOME": str(self.home),
@@ -76,16 +76,16 @@ class RecoveryLab:
 
     # --- work that is left ---------------------------------------------------------------------------------------
 
-    def start(self, app: app_module.App, number: int = 1) -> str:
+    def start(self, app: app_module.Home, number: int = 1) -> str:
         return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=SPEC)).adw_id
 
-    def claim(self, worker: app_module.App, adw_id: str, *, ttl_seconds: float = 3600.0) -> Run:
+    def claim(self, worker: app_module.Home, adw_id: str, *, ttl_seconds: float = 3600.0) -> Run:
         run_id = worker.runs.of_workflow(adw_id)[0].run_id
         run = worker.runs.claim(worker.processes.me("worker"), ttl_seconds=ttl_seconds, run_id=run_id)
         assert run is not None
         return run
 
-    def run(self, worker: app_module.App, adw_id: str, **claim) -> Run:
+    def run(self, worker: app_module.Home, adw_id: str, **claim) -> Run:
         """Claim the run of a workflow, begin an attempt of it and go no further."""
         run = self.claim(worker, adw_id, **claim)
         dying = ScriptedRunner({phase.name: [LeaseLost("its process died")] for phase in SPEC.phases})
@@ -105,23 +105,23 @@ class RecoveryLab:
 
     # --- rows ----------------------------------------------------------------------------------------------------
 
-    def set_run(self, app: app_module.App, run_id: int, **columns: object) -> None:
+    def set_run(self, app: app_module.Home, run_id: int, **columns: object) -> None:
         """Change columns of a run behind everybody's back."""
         names = ", ".join(f"{name} = :{name}" for name in columns)
         with app.database.write() as session:
             assert session.run(f"UPDATE runs SET {names} WHERE run_id = :run_id", {**columns, "run_id": run_id}) == 1
 
-    def end_leases(self, app: app_module.App) -> None:
+    def end_leases(self, app: app_module.Home) -> None:
         """Let every lease and every claim be over."""
         with app.database.write() as session:
             session.run("UPDATE workflow_states SET lease_until = lease_until - 100000 WHERE owner <> ''")
             session.run("UPDATE runs SET claim_until = claim_until - 100000 WHERE owner <> ''")
 
-    def flush(self, app: app_module.App) -> None:
+    def flush(self, app: app_module.Home) -> None:
         """Bring the copies of documents in files up."""
         if self.store == "files":
             app.projection.flush()
 
-    def events(self, app: app_module.App, adw_id: str, event_type: str) -> list[dict]:
+    def events(self, app: app_module.Home, adw_id: str, event_type: str) -> list[dict]:
         self.flush(app)
         return [event.data for event in app.events.of_workflow(adw_id) if event.event_type == event_type]

@@ -125,7 +125,7 @@ def test_a_run_is_put_where_a_workflow_has_none(reconstruction, database, clock)
     assert [run.kind for run in queue.of_workflow(SECOND)] == ["resume"]
 
 
-def open_home(path: Path) -> app_module.App:
+def open_home(path: Path) -> app_module.Home:
     return app_module.open_home(config_load.load(env={"ADW_HOME": str(path)}, cwd=path), role="worker")
 
 

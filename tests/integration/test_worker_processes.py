@@ -72,7 +72,7 @@ def home(home: Path) -> Path:
 
 
 @contextmanager
-def opened(home: Path, *, offset: float = 0.0) -> Iterator[app_module.App]:
+def opened(home: Path, *, offset: float = 0.0) -> Iterator[app_module.Home]:
     settings = config_load.load(env={"ADW_HOME": str(home)}, cwd=home)
     with app_module.open_home(settings, role="cli", wrap_clock=lambda _clock: OffsetClock(offset)) as app:
         yield app
@@ -84,7 +84,7 @@ def app(home):
         yield app
 
 
-def start(app: app_module.App, name: str, issue: int) -> str:
+def start(app: app_module.Home, name: str, issue: int) -> str:
     return app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=app.workflows.get(name))).adw_id
 
 
@@ -129,7 +129,7 @@ def pids_of(home: Path, adw_id: str) -> list[int]:
     return [int(pid) for pid in file.read_text().split()]
 
 
-def attempts(app: app_module.App, adw_id: str) -> list[str]:
+def attempts(app: app_module.Home, adw_id: str) -> list[str]:
     record = app.store.load(adw_id).document.phases[0]
     return [attempt.status for attempt in record.attempts]
 
@@ -139,7 +139,7 @@ def about_work(steps: list[dict[str, str]]) -> list[str]:
     return [step["action"] for step in steps if step["action"] != "project"]
 
 
-def run_of(app: app_module.App, adw_id: str):
+def run_of(app: app_module.Home, adw_id: str):
     return app.runs.of_workflow(adw_id)[0]
 
 

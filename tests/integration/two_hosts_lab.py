@@ -42,7 +42,7 @@ class Host:
     def variables(self) -> dict[str, str]:
         return {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_GRACE_SECONDS": "0.2", **self.env}
 
-    def open(self, **env: str) -> app_module.App:
+    def open(self, **env: str) -> app_module.Home:
         """Open the home as a worker does."""
         return app_module.open_home(config_load.load(env={**self.variables, **env}, cwd=self.home), role="worker")
 

@@ -56,7 +56,7 @@ class WebLab:
         self.app = self.open()
         self.door = create_app(self.app)
 
-    def open(self, role: str = "web") -> app_module.App:
+    def open(self, role: str = "web") -> app_module.Home:
         env = {
             "ADW_HOME": str(self.home),
             "ADW_FORGE": "none",

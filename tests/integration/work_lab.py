@@ -54,7 +54,7 @@ class WorkLab:
     remote: Path
     env: dict[str, str] = field(default_factory=dict)
 
-    def open(self) -> app_module.App:
+    def open(self) -> app_module.Home:
         """Open the home as a worker does."""
         env = {"ADW_HOME": str(self.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2", **self.env}
 

@@ -120,7 +120,7 @@ class Story:
         )
 
 
-def put(app: app_module.App, document: WorkflowDocument, *, output: str = "it says hello\n") -> str:
+def put(app: app_module.Home, document: WorkflowDocument, *, output: str = "it says hello\n") -> str:
     """Put *document* into the home of *app*, with what its attempts wrote, and return its id."""
     with app.ownership.create(document):
         pass
