@@ -35,6 +35,7 @@ def kinds(lab, adw_id) -> list[str]:
 
 def asked(lab, adw_id) -> list[tuple[str, str]]:
     """Return what was asked for on the dashboard, and by whom, as the history of the workflow has it."""
+    lab.app.flush_projection()  # events of documents in files come to the table of events with it
     events = lab.get("/api/v1/events", adw_id=adw_id, limit=1000)["events"]
     return [(e["data"]["action"], e["data"]["by"]) for e in events if e["event_type"] == "action_asked"]
 
