@@ -36,7 +36,9 @@ def home(tmp_path):
 
 
 def start(adw, workflow, *args):
-    return adw("run", "7", "--workflow", workflow, "--json", *args).json()["adw_id"]
+    done = adw("run", "7", "--workflow", workflow, "--json", *args)
+    assert done.stdout, done.stderr
+    return done.json()["adw_id"]
 
 
 def explained(adw, adw_id):

@@ -25,7 +25,13 @@ def lab(tmp_path) -> WorkLab:
 
 
 def adw(lab: WorkLab, *args: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "ADW_HOME": str(lab.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2"}
+    env = {
+        **os.environ,
+        "ADW_HOME": str(lab.home),
+        "ADW_FORGE": "local",
+        "ADW_GRACE_SECONDS": "0.2",
+        "ADW_WORKTREE_RELEASE": "no",
+    }
     return warm.run([warm.ADW, *args], cwd=lab.home, env=env, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -20,6 +20,9 @@ CLAIM, HEARTBEAT, REPORT, FAILURE, EMIT = re.findall(r"```sh\n(.*?)```", PAGE.re
 #: The same lines, with the status of the answer printed instead of a failure.
 _STATUS = ("curl -fsS ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")
 WORKFLOWS = """
+[worktree]
+enabled = false
+
 [workflows.outside]
 [[workflows.outside.phases]]
 name = "build"

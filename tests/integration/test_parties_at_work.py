@@ -65,11 +65,11 @@ def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_w
 def test_a_trial_that_works_makes_everything_due_that_waits_for_the_same_service(tmp_path):
     lab = make_work_lab(tmp_path, ADW_BREAKERS_FAILURE_THRESHOLD="2", ADW_BREAKERS_RESET_TIMEOUT_SECONDS="1")
     slow = replace(SHIP, needs=("plan", "build"), retry=RetrySpec(base_seconds=3000))
-    git(lab.home, "remote", "set-url", "--push", "origin", "http://127.0.0.1:1/nobody.git")
+    away = lab.remote.rename(lab.remote.with_name("away.git"))
     first, second = lab.start(PLAN, BUILD, slow), lab.start(PLAN, BUILD, slow, title="Another thing")
     lab.work()
     assert [lab.document(one).phases[-1].parks for one in (first, second)] == [1, 1]
-    git(lab.home, "remote", "set-url", "--push", "origin", str(lab.remote))
+    away.rename(lab.remote)
 
     with lab.open() as app:
         app.control.resume(first, by="a person")
