@@ -873,9 +873,7 @@ class Checkup:
     def _repository(self, known: GitFacts) -> GitFacts:
         git = self._app.git
         author = self._app.git_commands.author()
-        try:
-            _ = git.common_dir
-        except GitError:
+        if not config_load.is_in_repository(self._app.settings.home):
             return replace(known, author=author)
         known = replace(
             known,

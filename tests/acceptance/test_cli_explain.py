@@ -186,7 +186,7 @@ def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home,
         file.write(ASKING)
     with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as app:
         app.breakers.get("anthropic").open_until(app.clock.now() + timedelta(hours=2), "overloaded: 529")
-    adw_id = start(adw, "asking", "--detach")
+    adw_id = start(adw, "asking", "--detach", "--title", "Ask", "--body", "Ask it.")
     adw("worker", "--once")
 
     held = explained(adw, adw_id)
