@@ -19,7 +19,8 @@ class GitServer:
     def __init__(self, repository: Path) -> None:
         self.repository = repository
         self.failures_left = 0  #: requests of a push that are answered with 502; below 0: all
-        self.refused = 0  #: how many were
+        self.tries = 0  #: requests before those that are answered: the preflight of a start tries a push
+        self.refused = 0  #: how many were refused
         self._guard = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
 
@@ -31,6 +32,9 @@ class GitServer:
     def is_down(self) -> bool:
         """Count a request of a push; say whether it is refused."""
         with self._guard:
+            if self.tries:
+                self.tries -= 1
+                return False
             if not self.failures_left:
                 return False
             self.failures_left -= 1

@@ -52,6 +52,7 @@ def remote(tmp_path, home, monkeypatch):
         git(home, "commit", "-q", "-m", "Begin")
         git(home, "remote", "add", "origin", server.url)
         git(home, "push", "-q", "origin", "main")
+        server.tries = 1
         yield server
 
 
@@ -60,7 +61,10 @@ def settle(home, *, base=0.05, threshold=100):
 
 
 def start(adw, issue=7, *how):
-    done = adw("run", str(issue), "--title", "Add a thing", "--workflow", "short", "--json", *how)
+    done = adw(
+        "run", str(issue), "--title", "Add a thing", "--body", "It is wanted.", "--workflow", "short", "--json", *how
+    )
+    assert done.stdout, done.stderr
     return done, json.loads(done.stdout)["adw_id"]
 
 
@@ -112,6 +116,7 @@ def test_the_deadline_of_an_outage_is_a_setting(adw, home, remote):
 def test_everything_that_waits_for_a_service_is_due_when_its_breaker_is_reset(adw, home, remote):
     settle(home, base=300, threshold=2)
     remote.failures_left = -1
+    remote.tries = 3
     ids = [start(adw, issue, "--detach")[1] for issue in (7, 8, 9)]
     adw("worker", "--once")
     waiting = [ship_of(adw, adw_id) for adw_id in ids]
