@@ -86,6 +86,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ShippingRefused, errors.NotOurs, errors.PullRequestMerged, errors.RepositoryTampered), "config"),
     ((errors.RollbackBlocked, errors.WorkElsewhere), "busy"),
     ((errors.RemoteChanged, errors.FilterNotRun), "config"),
+    (errors.RemoteRefused, "auth"),
     (errors.GitUnreachable, "network"),
     (errors.PortsExhausted, "port"),
     (errors.QuotaExceeded, "busy"),

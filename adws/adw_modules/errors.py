@@ -382,6 +382,10 @@ class GitUnreachable(GitError):
     """The remote gave no answer."""
 
 
+class RemoteRefused(GitUnreachable):
+    """The remote does not let adw in, or is not there: that does not pass by itself."""
+
+
 class RemoteChanged(GitError):
     """The remote of the repository is not where adw recorded it to be."""
 

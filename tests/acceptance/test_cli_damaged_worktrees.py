@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -379,3 +380,27 @@ def test_a_rollback_that_keeps_what_it_was_asked_to_keep_ends_with_exit_code_0(a
     assert done.rc == 0, done.stdout
     assert "kept on request" in done.stdout
     assert "left:" not in done.stdout
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["killed", "power cut"])
+def test_a_rebase_that_was_stopped_in_the_middle_is_given_up_and_the_work_goes_on(adw, lab, home, is_cut):
+    adw_id = start(adw, home, "two")
+    tree = home / "trees" / adw_id
+    git(home, "switch", "-q", "-c", "elsewhere")
+    (home / "plan.md").write_text("other steps\n")
+    git(home, "add", "plan.md")
+    git(home, "commit", "-q", "-m", "Plan otherwise")
+    begun = subprocess.run(["git", "rebase", "-q", "elsewhere"], cwd=tree, capture_output=True, check=False)
+    assert begun.returncode == 1, "it stopped at the conflict"
+    left = home / ".git" / "worktrees" / adw_id / "rebase-merge"
+    if is_cut:
+        for file in left.iterdir():
+            file.write_bytes(b"")
+    (home / "may-build").touch()
+
+    done = adw("retry", adw_id, "--grant", "1")
+
+    assert (done.rc, document(home, adw_id)["current_state"]) == (0, "completed"), done.stderr
+    branch = document(home, adw_id)["branch_name"]
+    assert git(home, "show", f"{branch}:plan.md") == "steps"
+    assert not left.exists()

@@ -85,6 +85,17 @@ def test_a_workflow_whose_remote_answers_502_for_a_while_completes_and_uses_one_
     assert adw("verify").rc == 0
 
 
+def test_a_server_that_fails_in_the_middle_of_a_push_is_waited_for_too(adw, home, remote):
+    remote.tries = 2  # the preflight, and what git asks before it sends
+    remote.failures_left = 2
+
+    done, adw_id = start(adw)
+
+    assert (done.rc, remote.refused) == (0, 2)
+    ship = ship_of(adw, adw_id)
+    assert (ship["status"], ship["attempts_used"], ship["parked_attempts"]) == ("complete", 1, 2)
+
+
 def test_status_says_what_is_waited_for_and_when_adw_gives_up(adw, home, remote):
     settle(home, base=300)
     remote.failures_left = -1

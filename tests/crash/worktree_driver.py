@@ -60,9 +60,12 @@ class Machine(SystemProcesses):
 
 
 def phase(name: str, state: str, *command: str) -> PhaseSpec:
+    """Return a phase that commits what it finds: one that may not write would be saved by having it discarded."""
     retry = RetrySpec(strategy="fixed", base_seconds=0.05, max_seconds=0.05)
 
-    return PhaseSpec(name=name, state=state, runner="command", command=command, retry=retry, max_attempts=4)
+    return PhaseSpec(
+        name=name, state=state, runner="command", command=command, retry=retry, max_attempts=4, commits=True
+    )
 
 
 def definition(pause: str = "") -> WorkflowSpec:

@@ -94,7 +94,7 @@ def test_a_server_that_is_away_is_named_without_the_password(clock):
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         url = f"postgresql+psycopg://ann:s3cret@127.0.0.1:{port}/adw?connect_timeout=2"
-        with pytest.raises(DatabaseUnavailable, match=r"cannot reach.*127\.0\.0\.1.*database_url") as refused:
+        with pytest.raises(DatabaseUnavailable, match=r"cannot reach.*127\.0\.0\.1.*database\.url") as refused:
             opening.open_database(url, clock=clock)
 
     assert "s3cret" not in str(refused.value)

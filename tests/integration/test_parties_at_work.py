@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules.workflow.model import RetrySpec
+from tests import failing_git_server
 from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
 
 
@@ -44,7 +45,8 @@ def test_shipping_waits_for_a_remote_that_is_held_off_and_uses_no_attempt(lab):
     assert lab.document(adw_id).current_state == "completed"
 
 
-def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_waits(lab):
+def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_waits(lab, monkeypatch):
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:http")  # nobody listens there: nothing leaves this machine
     adw_id = lab.start(PLAN, BUILD, replace(SHIP, needs=("plan", "build"), max_attempts=2))
     git(lab.home, "remote", "set-url", "--push", "origin", "http://127.0.0.1:1/nobody.git")
 
@@ -62,18 +64,21 @@ def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_w
     assert "; adw gives up at " in ship.wait_reason
 
 
-def test_a_trial_that_works_makes_everything_due_that_waits_for_the_same_service(tmp_path):
+def test_a_trial_that_works_makes_everything_due_that_waits_for_the_same_service(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:http")  # tests are kept from the network otherwise
     lab = make_work_lab(tmp_path, ADW_BREAKERS_FAILURE_THRESHOLD="2", ADW_BREAKERS_RESET_TIMEOUT_SECONDS="1")
     slow = replace(SHIP, needs=("plan", "build"), retry=RetrySpec(base_seconds=3000))
-    away = lab.remote.rename(lab.remote.with_name("away.git"))
-    first, second = lab.start(PLAN, BUILD, slow), lab.start(PLAN, BUILD, slow, title="Another thing")
-    lab.work()
-    assert [lab.document(one).phases[-1].parks for one in (first, second)] == [1, 1]
-    away.rename(lab.remote)
+    with failing_git_server.serve(lab.remote).running() as server:
+        git(lab.home, "remote", "set-url", "origin", server.url)
+        server.failures_left = -1
+        first, second = lab.start(PLAN, BUILD, slow), lab.start(PLAN, BUILD, slow, title="Another thing")
+        lab.work()
+        assert [lab.document(one).phases[-1].parks for one in (first, second)] == [1, 1]
+        server.failures_left = 0
 
-    with lab.open() as app:
-        app.control.resume(first, by="a person")
-    lab.work()
+        with lab.open() as app:
+            app.control.resume(first, by="a person")
+        lab.work()
 
     assert [lab.document(one).current_state for one in (first, second)] == ["completed", "completed"]
     assert len(events(lab, first, "breaker_closed")) == 1

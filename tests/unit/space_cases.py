@@ -40,7 +40,7 @@ class MemoryGit:
     pushes: list[str] = field(default_factory=list)
     conflicts: tuple[str, ...] = ()
     extra_refs: dict[str, str] = field(default_factory=dict)
-    push_answer: PushResult | None = None
+    push_answer: PushResult | Exception | None = None
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
@@ -95,6 +95,8 @@ class MemoryGit:
         return self.trees.pop(path, None) is not None
 
     def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+        if isinstance(self.push_answer, Exception):
+            raise self.push_answer
         if self.push_answer is not None:
             return self.push_answer
         assert self.remote is not None

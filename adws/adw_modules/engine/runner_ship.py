@@ -23,7 +23,6 @@ from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
     ForgeNotFound,
-    GitUnreachable,
     LeaseLost,
     NotOurs,
     OwnershipError,
@@ -195,8 +194,6 @@ class ShipRunner:
         result = git.push(cargo.path, cargo.branch, expected=there)
         if result.pushed:
             return
-        if result.reason == "unreachable":
-            raise GitUnreachable(f"the remote {self._remote} gave no answer to the push of {cargo.branch}")
         if result.reason == "stale":
             raise NotOurs(f"branch {cargo.branch} of {self._remote} was changed by somebody else meanwhile")
 

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
-from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged, RepositoryNotTrusted
+from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged, RemoteRefused, RepositoryNotTrusted
 from adws.adw_modules.git import change_policy, private_dir
 from adws.adw_modules.git.change_policy import HEADS, TAGS, Marks
 from adws.adw_modules.git.private_dir import PrivateDir, without_password
@@ -96,6 +96,20 @@ _NOT_USED = (
     r"^(core\.(sshcommand|gitproxy)|ssh\.|credential\.|http\.|url\.|remote\..*\.(uploadpack|receivepack|proxy|vcs)$)"
 )
 _TIMED_OUT = "Timeout: the command"
+#: What git says of a remote that is away for a while; a push ends with 1 when the server fails in the middle of it.
+_OUTAGE = re.compile(
+    r"no answer within|resolve host|name resolution|timed out|(?:failed to|unable to|could not) connect|"
+    r"connection (?:was )?(?:refused|reset|closed)|network is unreachable|no route to host|hung up unexpectedly|"
+    r"early eof|empty reply|unexpected disconnect|handshake|(?:returned error:|rpc failed; http) (?:429|5\d\d)",
+    re.IGNORECASE,
+)
+#: What git says of a remote that a person has to do something about.
+_REFUSED = re.compile(
+    r"authentication failed|could not read (?:username|password)|terminal prompts disabled|permission denied|"
+    r"host key verification failed|returned error: 40[134]|repository .*not found|"
+    r"does not appear to be a git repository|not a git repository|transport .* not allowed",
+    re.IGNORECASE,
+)
 #: Objects named to one git at a time: a command line has an end.
 _AT_ONCE = 500
 _TRUST = re.compile(r"^\s*git config --global --add safe\.directory .+$", re.MULTILINE)
@@ -270,8 +284,8 @@ class GitCommands:
         """
         Return what a command said that talks to the remote at *url*; raise GitUnreachable when it got no answer.
 
-        128 is how git ends when it could not even ask; a refusal has another code. With *records* the address of the
-        remote is recorded when it first answers.
+        128 is how git ends when it could not even ask; a refused push has another code, and so has a push during
+        which the server failed. With *records* the address of the remote is recorded when it first answers.
         """
         place = self._place(makes=records)
         if args[0] == "fetch":  # what comes is for the repository; all else borrows its objects
@@ -280,10 +294,10 @@ class GitCommands:
             answer = self._execute(
                 [*self._options, *options, *args], self.home, place, seconds, keep, allowed=_REMOTE_VARIABLES
             )
-        if answer.status == 128 or answer.err.startswith(_TIMED_OUT):
-            raise GitUnreachable(
-                f"the remote {without_password(url)} cannot be reached: {_why(answer, seconds)}{self._unused()}"
-            )
+        is_away = answer.status and is_outage(answer.err)
+        if answer.status == 128 or is_away:
+            problem = f"the remote {without_password(url)} cannot be reached: {_why(answer, seconds)}{self._unused()}"
+            raise RemoteRefused(problem) if not is_away and _REFUSED.search(answer.err) else GitUnreachable(problem)
 
         if records and not self._remote_url:
             self._record_first(url)
@@ -625,6 +639,13 @@ def _kill_tree(pid: int) -> None:
         for each in (*parent.children(recursive=True), parent):
             with suppress(psutil.NoSuchProcess):
                 each.kill()
+
+
+def is_outage(said: str) -> bool:
+    """Say whether git says that nobody answers, which passes; what hooks of the remote say does not count."""
+    own = "\n".join(line for line in said.splitlines() if not line.startswith("remote:"))
+
+    return own.startswith(_TIMED_OUT) or _OUTAGE.search(own) is not None
 
 
 def _why(answer: Answer, seconds: float) -> str:

@@ -602,7 +602,7 @@ class Repository:
     # --- the remote --------------------------------------------------------------------------------------------
 
     def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
-        """Push with lease: the remote branch must be at *expected*, None: must not exist."""
+        """Push with lease: the remote branch must be at *expected*, None: must not exist. Raises GitUnreachable."""
         ref = f"refs/heads/{check_branch(branch)}"
         if self._url() is None:
             raise GitError(f"there is no remote {self._remote}: add it with git remote add, or set git.remote")
@@ -611,10 +611,7 @@ class Repository:
         place = self._undisturbed(lambda: self._at(worktree))
         if place is None or place.branch != branch:
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
-        try:
-            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}")
-        except GitUnreachable:
-            return PushResult(pushed=False, reason="unreachable")
+        said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{ref}:{ref}")
         if said.status == 0:
             return PushResult(pushed=True)
 
@@ -837,12 +834,13 @@ class RemoteRefs:
             raise GitError(f"{ref} of {self._remote} moved while it was fetched: {expected[:12]} did not come with it")
 
     def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
-        """Make *ref* of the remote name *commit*; it must be at *expected*, None: must not exist."""
+        """
+        Make *ref* of the remote name *commit*; it must be at *expected*, None: must not exist.
+
+        Raises GitUnreachable.
+        """
         _check_own(ref)
-        try:
-            said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{commit}:{ref}")
-        except GitUnreachable:
-            return PushResult(pushed=False, reason="unreachable")
+        said = self._push(f"--force-with-lease={ref}:{expected or ''}", f"{commit}:{ref}")
         if said.status == 0:
             return PushResult(pushed=True)
 

@@ -47,6 +47,8 @@ _MARKS = 3
 _AT_ONCE = 500
 #: An index beside the worktree's own, into which all files are read after a restart.
 _FRESH_INDEX = "adw-fresh-index"
+#: Directories that git has in a worktree's git directory for as long as a rebase is not finished.
+_OF_REBASE = ("rebase-merge", "rebase-apply")
 
 
 class GitWorkplace:
@@ -308,9 +310,21 @@ class GitWorkplace:
     def _head(self, path: Path) -> str:
         return self._known(path, "HEAD")
 
+    def end_rebase(self, path: Path, branch: str) -> None:
+        """Give up a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
+        git_dir = self.git_dir(path)
+        started = [git_dir / name for name in _OF_REBASE if (git_dir / name).is_dir()]
+        if not started:
+            return
+        git.clear(git_dir, path)
+        self._git(path, "symbolic-ref", "HEAD", f"refs/heads/{git.check_branch(branch)}")
+        self._git(path, "reset", "--quiet", "--hard", "HEAD")
+        for place in started:  # last: until then it is seen that this is not done yet
+            shutil.rmtree(place)
+
     def _stop_rebase(self, path: Path, git_dir: Path) -> None:
         """Undo a rebase that is not finished: ours that met a conflict, or one that was killed."""
-        if (git_dir / "rebase-merge").is_dir() or (git_dir / "rebase-apply").is_dir():
+        if any((git_dir / name).is_dir() for name in _OF_REBASE):
             git.clear(git_dir, path)
             self._git(path, "rebase", "--abort")
 

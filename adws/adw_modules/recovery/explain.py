@@ -326,12 +326,13 @@ def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) ->
 
 
 def _breaker_of(home: Home, data: JsonObject, now: datetime) -> BreakerRow | None:
-    """Return the breaker that a phase waits for; the reason of the wait begins with its name."""
-    reason = text_in(phase_in(data, "retry_wait") or {}, "wait_reason")
-    if not reason:
+    """Return the breaker that a phase waits for, unless it was closed already when the phase began to wait."""
+    services = (phase_in(data, "retry_wait") or {}).get("waits_for")
+    if not isinstance(services, dict):
         return None
+    rows = [seen(row, now) for row in home.breakers.stored() if row.name in services]
 
-    return next((seen(row, now) for row in home.breakers.stored() if reason.startswith(f"{row.name} ")), None)
+    return next((row for row in rows if row.state != "closed" or row.generation != services[row.name]), None)
 
 
 def why_held(home: Home, runs: Sequence[Run]) -> dict[int, str]:

@@ -31,7 +31,7 @@ class PushResult:
     """The result of a push."""
 
     pushed: bool
-    reason: str = ""  #: why not: stale | rejected | unreachable
+    reason: str = ""  #: why not: stale | rejected
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

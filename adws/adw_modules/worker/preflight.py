@@ -26,6 +26,7 @@ from adws.adw_modules.errors import (
     UsageError,
 )
 from adws.adw_modules.forge import effects as forge_effects
+from adws.adw_modules.git.git import is_outage
 from adws.adw_modules.git.private_dir import without_password
 from adws.adw_modules.identifiers import comparable
 from adws.adw_modules.workflow.model import AGENT, AGENTS, SHIP
@@ -39,12 +40,6 @@ if TYPE_CHECKING:
 
 #: Seconds that the remote has to say whether it would take a push.
 REMOTE_SECONDS = 10.0
-#: What git says when nobody answers, which passes; anything else is wrong until a person changes it.
-_OUTAGE = re.compile(
-    r"no answer within|resolve host|timed out|connection (?:refused|reset|closed)|network is unreachable|"
-    r"no route to host|hung up unexpectedly|early eof|returned error: 5\d\d",
-    re.IGNORECASE,
-)
 #: `user@host:path` as ssh has it, which has no // behind its colon.
 _OF_SSH = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//)(?P<path>.*)")
 
@@ -217,7 +212,7 @@ class Preflight:
         problem = look(seconds=REMOTE_SECONDS)
         if not problem:
             return
-        if _OUTAGE.search(problem):
+        if is_outage(problem):
             raise GitUnreachable(problem)
         name = home.settings.git_remote
 

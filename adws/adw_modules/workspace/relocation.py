@@ -20,7 +20,6 @@ from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
     GitError,
-    GitUnreachable,
     NotOurs,
     RollbackBlocked,
     ShippingRefused,
@@ -107,8 +106,6 @@ class Publisher:
         result = self._refs.push(head, ref, expected=there)
         if result.pushed:
             return
-        if result.reason == "unreachable":
-            raise GitUnreachable(f"the remote {self._remote} gave no answer to the push of {ref}")
 
         raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
 

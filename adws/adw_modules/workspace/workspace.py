@@ -238,6 +238,7 @@ class Workspace:
         ledger = self.ledger(session)
         if ledger.facts(WORKTREE) is not None:
             self._discard_damaged(git, session)
+            self._end_rebase(git, session.document)
             if not self._is_there(git, session.document):
                 ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(git, session, ledger)
@@ -434,6 +435,15 @@ class Workspace:
         self._check_branch(git, document, result)
 
         return True
+
+    def _end_rebase(self, git: Repository, document: WorkflowDocument) -> None:
+        """Go back to the branch when a kill or a power cut came in the middle of a rebase; git does not switch then."""
+        path, branch = Path(document.worktree_path or ""), document.branch_name or ""
+        found = _entry(git, path)
+        if self._workplace is None or found is None or found.branch or found.is_prunable:
+            return
+        if found.lock_reason == git_module.lock_reason(document.adw_id) and git.commit_of(f"refs/heads/{branch}"):
+            self._workplace.end_rebase(path, branch)
 
     def _check_branch(self, git: Repository, document: WorkflowDocument, found: Worktree) -> None:
         if found.branch != document.branch_name:

@@ -13,7 +13,7 @@ import pytest
 
 from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.engine.runner_ship import PullRequestOptions, ShipRunner
-from adws.adw_modules.errors import ForgeUnavailable, LeaseLost, NotOurs
+from adws.adw_modules.errors import ForgeUnavailable, GitUnreachable, LeaseLost, NotOurs
 from adws.adw_modules.git.change_policy import DiffRules
 from adws.adw_modules.phase import Done, Failed, RetryAt
 from adws.adw_modules.resources.model import PushResult
@@ -268,12 +268,12 @@ def test_a_push_that_does_not_work_says_why(reason, words, outcome):
 
 def test_a_push_without_an_answer_is_waited_for_and_its_effect_stays_in_doubt():
     yard = Yard(BUILD, phase("ship", runner="ship", max_attempts=1))
-    yard.git.push_answer = PushResult(pushed=False, reason="unreachable")
+    yard.git.push_answer = GitUnreachable("the remote origin cannot be reached: connection reset")
 
     outcome = yard.run()
 
     assert isinstance(outcome, RetryAt)
-    assert "is not available (network): the remote origin gave no answer to the push" in outcome.reason
+    assert "is not available (network): the remote origin cannot be reached" in outcome.reason
     assert (yard.record("ship").attempts_used, yard.effect(REMOTE).outcome) == (0, "intended")
 
 

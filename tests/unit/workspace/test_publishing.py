@@ -26,7 +26,7 @@ class MemoryRefs:
         self.git = git
         self.refs: dict[str, str] = {}
         self.log: list[str] = []
-        self.answer: PushResult | None = None
+        self.answer: PushResult | Exception | None = None
         self.is_there = True
 
     def has_remote(self) -> bool:
@@ -44,6 +44,8 @@ class MemoryRefs:
         self.log.append(f"fetch {expected}")
 
     def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+        if isinstance(self.answer, Exception):
+            raise self.answer
         if self.answer is not None:
             return self.answer
         if self.refs.get(ref) != expected:
@@ -176,7 +178,7 @@ def test_a_push_whose_end_nobody_saw_is_looked_up_and_not_made_twice(is_after):
 
 
 def unreachable(world) -> None:
-    world.refs.answer = PushResult(pushed=False, reason="unreachable")
+    world.refs.answer = GitUnreachable("the remote origin cannot be reached: connection reset")
 
 
 def rejected(world) -> None:
@@ -198,7 +200,7 @@ def with_secret(world) -> None:
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
-        (unreachable, "gave no answer"),
+        (unreachable, "cannot be reached"),
         (rejected, "refused the push"),
         (foreign, "which this workflow did not put there"),
         (without_remote, "there is no remote origin"),
