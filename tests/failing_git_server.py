@@ -1,4 +1,4 @@
-"""A git remote over HTTP, served by git's own `http-backend`, that answers 502 for as long as a test says so."""
+"""A git remote over HTTP, served by git's own `http-backend`, that answers 502, say, for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class GitServer:
 
     def __init__(self, repository: Path) -> None:
         self.repository = repository
-        self.failures_left = 0  #: requests of a push that are answered with 502; below 0: all
+        self.failures_left = 0  #: requests of a push that are answered with an error; below 0: all
+        self.status = 502  #: of those answers
         self.tries = 0  #: requests before those that are answered: the preflight of a start tries a push
         self.refused = 0  #: how many were refused
         self._guard = threading.Lock()
@@ -71,7 +72,7 @@ def _handler_of(server: GitServer) -> type[BaseHTTPRequestHandler]:
         def _answer(self, content: bytes) -> None:
             path, _, query = self.path.partition("?")
             if "git-receive-pack" in self.path and server.is_down():
-                self.send_error(502, "Bad Gateway")
+                self.send_error(server.status)
                 return
             env = {
                 **os.environ,

@@ -96,6 +96,17 @@ def test_a_server_that_fails_in_the_middle_of_a_push_is_waited_for_too(adw, home
     assert (ship["status"], ship["attempts_used"], ship["parked_attempts"]) == ("complete", 1, 2)
 
 
+def test_a_remote_that_refuses_the_push_is_not_waited_for(adw, home, remote):
+    remote.status, remote.failures_left = 403, -1
+
+    done, adw_id = start(adw)
+
+    ship = ship_of(adw, adw_id)
+    assert (done.rc, ship["status"], ship["parked_attempts"]) == (1, "failed", 0)
+    assert "403" in done.stderr
+    assert "adw retry" in done.json()["advice"]
+
+
 def test_status_says_what_is_waited_for_and_when_adw_gives_up(adw, home, remote):
     settle(home, base=300)
     remote.failures_left = -1

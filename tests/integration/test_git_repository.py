@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RemoteRefused
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
 from adws.adw_modules.git.git import GitCommands, check_branch
@@ -547,7 +547,7 @@ def test_a_remote_that_is_gone_is_told_apart_from_a_refusal(lab):
 
     with pytest.raises(GitUnreachable, match=r"the remote file://.*remote\.git cannot be reached"):
         lab.repository.fetch("main")
-    with pytest.raises(RemoteRefused, match="does not appear to be a git repository"):
+    with pytest.raises(GitUnreachable, match="does not appear to be a git repository"):
         lab.repository.push(made.path, BRANCH, expected=None)
     with pytest.raises(GitUnreachable):
         lab.repository.fetch_default()

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RemoteRefused
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.git import GitCommands
 from adws.adw_modules.git.repository import RemoteRefs
 from adws.adw_modules.resources.model import PushResult
@@ -92,7 +92,7 @@ def test_a_remote_that_is_away_is_told_from_one_that_is_not_there(lab):
     shutil.move(lab.remote, lab.remote.with_name("away.git"))
 
     assert refs.has_remote()
-    with pytest.raises(RemoteRefused):
+    with pytest.raises(GitUnreachable):
         refs.push(sha, REF, expected=None)
     with pytest.raises(GitUnreachable):
         refs.commit_of(REF)

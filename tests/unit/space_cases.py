@@ -164,6 +164,9 @@ class MemoryGit:
             self.commit(path, "rebased")
         return self.conflicts
 
+    def end_rebase(self, path: Path, branch: str) -> None:
+        """Do nothing: a rebase here is whole or not begun."""
+
     # --- for tests ---------------------------------------------------------------------------------------------
 
     def move_base(self, **files: str) -> str:

@@ -106,8 +106,7 @@ _OUTAGE = re.compile(
 #: What git says of a remote that a person has to do something about.
 _REFUSED = re.compile(
     r"authentication failed|could not read (?:username|password)|terminal prompts disabled|permission denied|"
-    r"host key verification failed|returned error: 40[134]|repository .*not found|"
-    r"does not appear to be a git repository|not a git repository|transport .* not allowed",
+    r"host key verification failed|returned error: 40[134]|repository .*not found|transport .* not allowed",
     re.IGNORECASE,
 )
 #: Objects named to one git at a time: a command line has an end.

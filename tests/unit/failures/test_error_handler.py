@@ -184,6 +184,7 @@ OWN = [
     (errors.FilterNotRun("a.key", "crypt"), "config"),
     (errors.PullRequestMerged(7), "config"),
     (errors.RollbackBlocked("disk full"), "busy"),
+    (errors.RemoteRefused("disk full"), "auth"),
     (errors.GitUnreachable("disk full"), "network"),
     (errors.PortsExhausted("disk full"), "port"),
     (errors.QuotaExceeded("disk", "disk full"), "busy"),
