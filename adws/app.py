@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache, partial
-from operator import methodcaller
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
@@ -26,6 +25,7 @@ from adws.adw_modules.errors import (
     DatabaseUnavailable,
     GitError,
     RepositoryNotTrusted,
+    StateNotFound,
     WorkflowBusy,
 )
 from adws.config.load import Settings, from_environment, is_in_repository, process_environment
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.housekeeping.inventory import Inventory
     from adws.adw_modules.housekeeping.retention import Retention
     from adws.adw_modules.housekeeping.verify import Verifier
-    from adws.adw_modules.identifiers import JsonValue
     from adws.adw_modules.interfaces import Clock, Dispatcher, OwnerRecord, StateStore
     from adws.adw_modules.maintenance.rebuild import Reconstruction
     from adws.adw_modules.ownership.issue_locks import DocumentRegistry, IssueLocks, WorkflowRegistry
     from adws.adw_modules.ownership.lease_renewer import LeaseRenewer
     from adws.adw_modules.ownership.leases import Leases, Requests
-    from adws.adw_modules.ownership.ownership import LocalLock, Takeover, WorkflowOwnership
+    from adws.adw_modules.ownership.local_lock import LocalLock
+    from adws.adw_modules.ownership.ownership import Takeover, WorkflowOwnership
     from adws.adw_modules.phase import Runner
     from adws.adw_modules.plugins import Plugins
     from adws.adw_modules.process.identity import SystemProcesses
@@ -95,6 +95,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.steps.views import ExecutionViews
     from adws.adw_modules.store.files import FileStateStore, StateFolders
     from adws.adw_modules.store.projection import Projection
+    from adws.adw_modules.structured_logger import WorkflowLogs
+    from adws.adw_modules.worker.claim import RunClaimer
     from adws.adw_modules.worker.control import Control, PendingRetries
     from adws.adw_modules.worker.create_workflow import WorkflowCreator
     from adws.adw_modules.worker.preflight import Preflight
@@ -255,19 +257,33 @@ class Home:
             return DatabaseStateStore(
                 self.database,
                 clock=self.clock,
-                parse=_parse,
-                dump=_dump_compact,
                 scrub=self._scrub,
+                not_imported=self._document_places,
             )
 
         return FileStateStore(
             self.settings.state_dir,
             clock=self.clock,
-            parse=_parse,
             projection=self.projection,
             scrub=self._scrub,
             max_bytes=self.settings.max_document_bytes,
+            not_imported=self._document_places,
         )
+
+    @property
+    def _document_places(self) -> tuple[Path, Path]:
+        """The directories of documents, ours and that of older set-ups."""
+        return self.settings.state_dir, self.settings.home / "agents"
+
+    def no_workflow(self, adw_id: str) -> StateNotFound:
+        """Return the error for a workflow that the database does not know, which names a document of it in a file."""
+        from adws.adw_modules.store.files import not_found
+
+        return not_found(adw_id, self._document_places)
+
+    def files_of_documents(self) -> list[Path]:
+        """Return the files of documents, ours and those of older set-ups."""
+        return sorted(path for place in self._document_places for path in place.glob("*/adw_state.json"))
 
     def may_have_projection(self) -> bool:
         """Say whether there can be a projection: reading a broken document must not create a database."""
@@ -314,7 +330,7 @@ class Home:
     @part
     def database(self) -> Database:
         """What workflows share: leases, locks, requests, events, the projection; created where nobody worked yet."""
-        from adws.adw_modules.db.opening import open_database
+        from adws.adw_modules.db.migrate import open_database
         from adws.adw_modules.store.database import leave
 
         self.refuse_lost_database()
@@ -367,7 +383,7 @@ class Home:
 
     def _had_database(self, adw_id: str) -> bool:
         try:
-            notices = self.store.peek(adw_id).notices
+            notices = self.store.load(adw_id).notices
         except AdwError:
             return False  # what cannot be read cannot say whose issue it has; `adw db check` names it
 
@@ -405,7 +421,7 @@ class Home:
     @part
     def local_lock(self) -> LocalLock:
         """The file locks that live owners on this machine hold."""
-        from adws.adw_modules.ownership.ownership import LocalLock
+        from adws.adw_modules.ownership.local_lock import LocalLock
 
         return LocalLock(self.settings.state_dir)
 
@@ -478,11 +494,13 @@ class Home:
     @part
     def lease_renewer(self) -> LeaseRenewer:
         """The thread that renews our leases and fetches requests."""
+        from adws.adw_modules.db.sqlite import CommitWatcher, SqliteDatabase
         from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
 
-        settings = self.settings
+        settings, database = self.settings, self.database
 
         return LeaseRenewer(
+            watcher=CommitWatcher(database) if isinstance(database, SqliteDatabase) else None,
             clock=self.clock,
             requests=self.requests,
             runs=self.runs,
@@ -603,7 +621,7 @@ class Home:
         """Where issues and pull requests are; raises ConfigError when nothing is configured."""
         return self._open_forge(self.settings.forge_kind)
 
-    @property
+    @part
     def has_forge(self) -> bool:
         """Whether issues and pull requests have a place."""
         return self.settings.forge_kind != "none"
@@ -1009,12 +1027,14 @@ class Home:
         from adws.adw_modules.workflow.model import CLEAN, EXTERNAL, SHIP, STEPS
 
         git = self.git if self.has_worktrees else None
+        command: Runner = self.commands
+        python: Runner = PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager)
+        if self.has_worktrees:  # else nothing is shared with other worktrees
+            command, python = GuardedRunner(command, self.git_guard), GuardedRunner(python, self.git_guard)
 
         return {
-            "command": GuardedRunner(self.commands, self.git_guard),
-            "python": GuardedRunner(
-                PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager), self.git_guard
-            ),
+            "command": command,
+            "python": python,
             STEPS: self.step_runner,
             SHIP: self.ship_runner,
             CLEAN: CleanRunner(git, host=self.host if self.settings.is_shared else ""),
@@ -1093,17 +1113,22 @@ class Home:
 
         return self
 
-    def log_of(self, adw_id: str) -> AbstractContextManager[object]:
-        """Return the log of a workflow, to be used with `with`: what is logged inside is written to it."""
+    @part
+    def workflow_logs(self) -> WorkflowLogs:
+        """The logs of the workflows that are worked on."""
         from adws.adw_modules.attempt_files import LOG_NAME
-        from adws.adw_modules.structured_logger import open_log
+        from adws.adw_modules.structured_logger import WorkflowLogs
 
-        return open_log(
-            self.folder_of(adw_id) / LOG_NAME,
+        return WorkflowLogs(
+            self.settings.state_dir,
+            LOG_NAME,
             max_bytes=self.settings.log_max_bytes,
             backups=self.settings.log_backups,
-            adw_id=adw_id,
         )
+
+    def log_of(self, adw_id: str) -> AbstractContextManager[object]:
+        """Return the log of a workflow, to be used with `with`: what is logged inside is written to it."""
+        return self.workflow_logs.open(adw_id)
 
     # --- steps and external tasks ------------------------------------------------------------------------------
 
@@ -1166,7 +1191,7 @@ class Home:
         """The store of tasks that are done outside of adw."""
         from adws.adw_modules.external_tasks import ExternalTasks
 
-        return ExternalTasks(self.database, clock=self.clock)
+        return ExternalTasks(self.database, clock=self.clock, executions=self.executions)
 
     @part
     def external(self) -> ExternalTaskService:
@@ -1176,6 +1201,13 @@ class Home:
         return ExternalTaskService(self)
 
     # --- workers -----------------------------------------------------------------------------------------------
+
+    @part
+    def run_claimer(self) -> RunClaimer:
+        """What claims runs, with the lease of their workflow and their place in the quotas."""
+        from adws.adw_modules.worker.claim import RunClaimer
+
+        return RunClaimer(self)
 
     @part
     def run_executor(self) -> RunExecutor:
@@ -1300,7 +1332,9 @@ class Home:
         """Queues rollbacks for workers, and makes them there."""
         from adws.adw_modules.rollback.run import RollbackRuns
 
-        return RollbackRuns(self.rollbacks, runs=self.runs, requests=self.requests, clock=self.clock)
+        return RollbackRuns(
+            self.rollbacks, ownership=self.ownership, runs=self.runs, requests=self.requests, clock=self.clock
+        )
 
     @part
     def inventory(self) -> Inventory:
@@ -1470,6 +1504,7 @@ _CLOSED_IN_ORDER = (
     "reconstruction",
     "database",
     "forge",
+    "workflow_logs",
 )
 
 
@@ -1478,16 +1513,6 @@ def _is_made(file: Path) -> bool:
         return file.stat().st_size > 0
     except OSError:
         return False
-
-
-def _parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
-    from adws.adw_modules.document import parse
-
-    return parse(data)
-
-
-#: A document in a row of the database; nobody reads it line by line there.
-_dump_compact = methodcaller("to_bytes", indent=None)
 
 
 def _private_key(settings: Settings) -> str:
@@ -1542,7 +1567,7 @@ def port_range(settings: Settings) -> PortRange:
 
 def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, host: str) -> Quotas:
     """Return the limits of this machine and of everybody who shares *database*, None when there is none yet."""
-    from adws.adw_modules.resources.quotas import EmptyBook, Limits, Quotas, QuotaStore
+    from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
 
     limits = Limits(
         min_free_disk=settings.quota_min_free_disk,
@@ -1553,15 +1578,15 @@ def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, 
         max_cost_per_day=settings.quota_max_cost_per_day,
         max_runs=settings.quota_max_runs,
     )
-    book = EmptyBook() if database is None else QuotaStore(database, clock=clock)
+    store = None if database is None else QuotaStore(database, clock=clock)
 
-    return Quotas(book, trees=settings.trees_dir, host=host, limits=limits)
+    return Quotas(store, trees=settings.trees_dir, host=host, limits=limits)
 
 
 def open_checkpoints(place: str) -> OpenedCheckpoints:
     """Return the checkpoints in the database at *place*, a path or a URL, which is made when it is not there."""
     from adws.adw_modules.checkpoint import CheckpointStore
-    from adws.adw_modules.db.opening import open_database
+    from adws.adw_modules.db.migrate import open_database
     from adws.adw_modules.default_home import OpenedCheckpoints
 
     clock = SystemClock()

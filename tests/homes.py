@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from adws import testing
-from adws.adw_modules import document
 from adws.adw_modules.resources.ports import PortRange, is_free
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.app import Home
@@ -40,7 +39,7 @@ def lab_home(path: Path | None = None, *, clock: Any = None, **settings: Any) ->
 
 def use_store(home: Home, kind: type[DatabaseStateStore], **options: Any) -> Any:
     """Let *home* keep its documents in a store of another kind, which the test makes fail, and return it."""
-    home.store = kind(home.database, clock=home.clock, parse=document.parse, **options)
+    home.store = kind(home.database, clock=home.clock, **options)
 
     return home.store
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.db.connection import Database
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.testing import FakeClock
 from tests import templates
 

@@ -12,12 +12,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
@@ -35,89 +35,26 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# The queries about checkpoints, by name.
-#
-# Placeholders as in `db.connection`: `:name` is a parameter, `{row_lock}` locks a row until the end of the transaction.
-
-
 CHECKPOINT_COLUMNS = ("sequence", "id", "task_id", "adw_id", "step_name", "created_at", "checkpoint_data")
 _COLUMNS = ", ".join(CHECKPOINT_COLUMNS)
-_NEW_COLUMNS = ", ".join(CHECKPOINT_COLUMNS[1:])
-_NEW_VALUES = ", ".join(f":{name}" for name in CHECKPOINT_COLUMNS[1:])
-
-CHECKPOINT_ADD = f"INSERT INTO task_checkpoints ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) RETURNING {_COLUMNS}"
-#: Takes all but the newest of a task away.
-CHECKPOINTS_PRUNE = """
-DELETE FROM task_checkpoints WHERE task_id = :task_id AND sequence NOT IN (
-  SELECT sequence FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT :keep
-)
+#: Stores one; the database gives it its number, so those of another database are brought in their order.
+_ADD = f"""
+INSERT INTO task_checkpoints ({", ".join(CHECKPOINT_COLUMNS[1:])})
+VALUES ({", ".join(f":{name}" for name in CHECKPOINT_COLUMNS[1:])})
 """
-CHECKPOINT_LATEST = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT 1"
-CHECKPOINTS_OF = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence"
-CHECKPOINTS_DELETE = "DELETE FROM task_checkpoints WHERE task_id = :task_id"
-#: The owner's fence, which nobody changes until the checkpoint is stored.
-CHECKPOINT_FENCE = "SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
 
-CHECKPOINT_WORKFLOWS = "SELECT DISTINCT adw_id FROM task_checkpoints WHERE adw_id <> '' ORDER BY adw_id"
-CHECKPOINT_LINES = """
-SELECT task_id, step_name, created_at, length(checkpoint_data) FROM task_checkpoints
-WHERE adw_id = :adw_id ORDER BY sequence DESC
-"""
-CHECKPOINTS_FORGET = "DELETE FROM task_checkpoints WHERE adw_id = :adw_id"
+# For a database that is checked, and for one that is made again (`maintenance`).
 
-#: For `adw db check`: checkpoints of workflows that are gone.
+#: Checkpoints of workflows that are gone.
 CHECK_CHECKPOINTS = """
 SELECT adw_id, count(*) FROM task_checkpoints AS kept
 WHERE adw_id <> '' AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = kept.adw_id)
 GROUP BY adw_id ORDER BY adw_id
 """
-#: For a database that is made again: every checkpoint, in their order.
+#: Every checkpoint, in their order.
 CHECKPOINTS_ALL = f"SELECT {_COLUMNS} FROM task_checkpoints ORDER BY sequence"
-#: Brings one back that is not there; it gets a new number, so they are brought in their order.
-CHECKPOINT_BRING = f"INSERT INTO task_checkpoints ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) ON CONFLICT (id) DO NOTHING"
-
-
-# What breakers and checkpoints keep, and where: shared by all processes of a home.
-#
-# The rules (`circuit_breaker`, `checkpoint`) are pure and take one of these stores.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Permit:
-    """Permission for one trial call; it expires by itself when its holder never reports the result."""
-
-    token: str
-    generation: int  #: of the breaker when it was given
-    expires_at: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BreakerRow:
-    """All that is known about one breaker."""
-
-    name: str  #: the external service: anthropic | openai | github | git | ...
-    state: str = "closed"  #: closed | open | half_open, as of `changed_at`
-    failures: int = 0  #: in a row
-    generation: int = 1  #: grows each time it opens or closes; what began in an older one changes nothing
-    opened_at: str | None = None
-    reopens_at: str | None = None  #: when trials are allowed; None while closed
-    reason: str = ""  #: the failure that opened it, in one line
-    permits: tuple[Permit, ...] = ()  #: trials under way while half open
-    settings: JsonObject = field(default_factory=dict)  #: threshold and times it works with
-    changed_at: str = ""
-
-
-class BreakerStore(Protocol):
-    """Breakers by name."""
-
-    def read(self, name: str) -> BreakerRow | None:
-        """Return a breaker, None when nothing ever happened to it."""
-
-    def all(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker, in the order of their names."""
-
-    def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
-        """Replace a breaker by what *rule*, which is pure, makes of it; no other change comes in between."""
+#: Brings one back that is not there.
+CHECKPOINT_BRING = f"{_ADD} ON CONFLICT (id) DO NOTHING"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +118,7 @@ class CheckpointManager:
         self._opened = default_home.open_checkpoints(os.fspath(db)) if isinstance(db, str | os.PathLike) else None
         self._store = self._opened.store if self._opened else _given(db)
         self._clock = clock or (self._opened.clock if self._opened else None)
+        self.saved: set[str] = set()  #: tasks that got a checkpoint here, as far as that was not deleted again
         self._keep = keep
         self._max_bytes = max_bytes
 
@@ -217,6 +155,7 @@ class CheckpointManager:
             )
         clock = self._clock or default_home.get().clock
         made = _uuid(clock.token())
+        self.saved.add(task_id)  # before it is stored: the answer to the commit may be lost
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
 
@@ -236,7 +175,10 @@ class CheckpointManager:
 
     def delete_checkpoints(self, task_id: str, *, fence: int | None = None) -> int:
         """Delete all checkpoints of *task_id* and return how many there were."""
-        return self._store.delete(_check_name(task_id, "task_id"), fence=fence)
+        count = self._store.delete(_check_name(task_id, "task_id"), fence=fence)
+        self.saved.discard(task_id)
+
+        return count
 
 
 def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
@@ -316,7 +258,7 @@ def _first_change(saved: object, loaded: object, where: str) -> str:
 
 
 class CheckpointStore:
-    """A `CheckpointStore` in a database."""
+    """The checkpoints in a database."""
 
     def __init__(
         self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload
@@ -348,10 +290,17 @@ class CheckpointStore:
 
         def work(session: Session) -> Row:
             self._refuse_fenced(session, task_id, fence)
-            stored = session.one(CHECKPOINT_ADD, params)
+            stored = session.one(f"{_ADD} RETURNING {_COLUMNS}", params)
             if stored is None:
                 raise DatabaseError(f"the checkpoint of {task_id} was not stored: try again")
-            session.run(CHECKPOINTS_PRUNE, {"task_id": task_id, "keep": keep})
+            session.run(
+                """
+                DELETE FROM task_checkpoints WHERE task_id = :task_id AND sequence NOT IN (
+                  SELECT sequence FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT :keep
+                )
+                """,
+                {"task_id": task_id, "keep": keep},
+            )
 
             return stored
 
@@ -359,15 +308,17 @@ class CheckpointStore:
 
     def latest(self, task_id: str) -> CheckpointRow | None:
         """Return the newest checkpoint of *task_id*."""
+        sql = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT 1"
         with self._database.read() as session:
-            row = session.one(CHECKPOINT_LATEST, {"task_id": task_id})
+            row = session.one(sql, {"task_id": task_id})
 
         return to_checkpoint(row) if row else None
 
     def all_of(self, task_id: str) -> tuple[CheckpointRow, ...]:
         """Return the checkpoints of *task_id*, oldest first."""
+        sql = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence"
         with self._database.read() as session:
-            rows = session.all(CHECKPOINTS_OF, {"task_id": task_id})
+            rows = session.all(sql, {"task_id": task_id})
 
         return tuple(map(to_checkpoint, rows))
 
@@ -377,19 +328,26 @@ class CheckpointStore:
         def work(session: Session) -> int:
             self._refuse_fenced(session, task_id, fence)
 
-            return session.run(CHECKPOINTS_DELETE, {"task_id": task_id})
+            return session.run("DELETE FROM task_checkpoints WHERE task_id = :task_id", {"task_id": task_id})
 
         return self._database.transact(work)
 
     def workflows(self) -> tuple[str, ...]:
         """Return the workflows whose phases have checkpoints, in the order of their ids."""
+        sql = "SELECT DISTINCT adw_id FROM task_checkpoints WHERE adw_id <> '' ORDER BY adw_id"
         with self._database.read() as session:
-            return tuple(row[0] for row in session.all(CHECKPOINT_WORKFLOWS))
+            return tuple(row[0] for row in session.all(sql))
 
     def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
         """Return the checkpoints of a workflow's phases, the newest first."""
+        if not adw_id:
+            return ()
+        sql = """
+            SELECT task_id, step_name, created_at, length(checkpoint_data) FROM task_checkpoints
+            WHERE adw_id = :adw_id ORDER BY sequence DESC
+        """
         with self._database.read() as session:
-            rows = session.all(CHECKPOINT_LINES, {"adw_id": adw_id}) if adw_id else []
+            rows = session.all(sql, {"adw_id": adw_id})
 
         return tuple(
             CheckpointLine(task_id=task_id, step_name=step_name, created_at=created_at, size=size)
@@ -398,13 +356,17 @@ class CheckpointStore:
 
     def forget(self, adw_id: str) -> int:
         """Delete all checkpoints of a workflow's phases and return how many there were."""
-        return self._database.transact(lambda session: session.run(CHECKPOINTS_FORGET, {"adw_id": adw_id}))
+        sql = "DELETE FROM task_checkpoints WHERE adw_id = :adw_id"
+
+        return self._database.transact(lambda session: session.run(sql, {"adw_id": adw_id}))
 
     def _refuse_fenced(self, session: Session, task_id: str, fence: int | None) -> None:
+        """Raise Fenced when the workflow has another fence; nobody changes it until the transaction is over."""
         if fence is None:
             return
         adw_id = workflow_of(task_id, fence)
-        row = session.one(self._database.render(CHECKPOINT_FENCE), {"adw_id": adw_id})
+        sql = self._database.render("SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}")
+        row = session.one(sql, {"adw_id": adw_id})
         if row is None or row[0] != fence:
             raise Fenced(adw_id, fence, row[0] if row else None)
 
@@ -415,7 +377,7 @@ def workflow_of(task_id: str, fence: int | None) -> str:
 
 
 def to_checkpoint(row: Row) -> CheckpointRow:
-    """Return the checkpoint in a row of `checkpoint.CHECKPOINTS_OF`."""
+    """Return the checkpoint in a row of CHECKPOINT_COLUMNS."""
     sequence, checkpoint_id, task_id, adw_id, step_name, created_at, data = row
 
     return CheckpointRow(
@@ -438,10 +400,10 @@ def to_checkpoint(row: Row) -> CheckpointRow:
 
 #: The end of the name of a command's own checkpoint file.
 KIND = "checkpoint.json"
-#: The runner whose phases keep checkpoints in files, too.
-COMMAND = "command"
+#: The runner whose phases keep checkpoints in files, too, and the one that calls functions.
+COMMAND, PYTHON = "command", "python"
 #: The runners whose phases keep checkpoints.
-KEEPING = frozenset({COMMAND, "python", STEPS})
+KEEPING = frozenset({COMMAND, PYTHON, STEPS})
 
 logger = logging.getLogger("adw.checkpoints")
 
@@ -458,6 +420,8 @@ class PhaseCheckpoints:
     def latest(self) -> CheckpointRow | None:
         """Return the checkpoint to go on from, None when the phase begins at its beginning; stale ones are deleted."""
         context = self._context
+        if context.attempt_number == 1:
+            return None
         if not is_first(context.document, context.phase, context.round):
             result = self._manager.latest(self._task)
             if result is None or holds(result, context):
@@ -481,10 +445,12 @@ class PhaseCheckpoints:
             self._context.say(f"the checkpoints of phase {self._context.phase} could not be deleted: {exc}")
 
     def told(self) -> PhaseContext:
-        """Return the context with the last checkpoint and a way to save the next."""
+        """Return the context, which gets the last checkpoint and a way to save the next."""
         result = self.latest()
+        self._context.checkpoint = result.data if result else None
+        self._context.save_checkpoint = self.save
 
-        return replace(self._context, checkpoint=result.data if result else None, save_checkpoint=self.save)
+        return self._context
 
 
 class PastCheckpoints:
@@ -494,19 +460,27 @@ class PastCheckpoints:
         self._home = home
 
     def forget(self, document: WorkflowDocument, phase: PhaseSpec, round_number: int) -> None:
-        """Delete the checkpoints of a phase; what cannot be deleted goes with the workflow."""
+        """
+        Delete the checkpoints of a phase; what cannot be deleted goes with the workflow.
+
+        They are looked up only where there may be one: the only attempt at a function was made in this process.
+        """
         if phase.runner not in KEEPING:
             return
-        folder, attempts = self._home.folder_of(document.adw_id), _attempts(document, phase.name, round_number)
-        is_command = phase.runner == COMMAND
+        manager, attempts = self._home.checkpoint_manager, _all_attempts(document, phase.name)
+        is_only_here = phase.runner == PYTHON and len(attempts) == 1
+        if is_only_here and not manager.saved:
+            return
+        task = task_of(document.adw_id, phase.name, round_number)
+        if is_only_here and task not in manager.saved:
+            return
+        folder, is_command = self._home.folder_of(document.adw_id), phase.runner == COMMAND
         if is_command and len(attempts) == 1 and not AttemptFiles(folder, phase.name, attempts[0].number).has(KIND):
             return  # its only attempt ran here and left no file, so nothing was stored either
         try:
-            task = task_of(document.adw_id, phase.name, round_number)
-            manager = self._home.checkpoint_manager
             if manager.latest(task) is not None:  # most have none, and a read is cheaper than a transaction
                 manager.delete_checkpoints(task, fence=document.fence)
-            for item in _all_attempts(document, phase.name) if is_command else ():
+            for item in attempts if is_command else ():
                 AttemptFiles(folder, phase.name, item.number).discard(KIND)
         except (DatabaseError, Fenced, OSError):
             said = {"action": "checkpoints_left", "workflow": document.adw_id, "phase": phase.name}

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Protocol
 
 from adws.adw_modules import default_home, timestamps
-from adws.adw_modules.checkpoint import BreakerRow, BreakerStore, Permit
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.errors import ConfigError, DatabaseError, UsageError
@@ -24,6 +24,44 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 
 __all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "CircuitState", "MemoryBreakers"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permit:
+    """Permission for one trial call; it expires by itself when its holder never reports the result."""
+
+    token: str
+    generation: int  #: of the breaker when it was given
+    expires_at: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreakerRow:
+    """All that is known about one breaker."""
+
+    name: str  #: the external service: anthropic | openai | github | git | ...
+    state: str = "closed"  #: closed | open | half_open, as of `changed_at`
+    failures: int = 0  #: in a row
+    generation: int = 1  #: grows each time it opens or closes; what began in an older one changes nothing
+    opened_at: str | None = None
+    reopens_at: str | None = None  #: when trials are allowed; None while closed
+    reason: str = ""  #: the failure that opened it, in one line
+    permits: tuple[Permit, ...] = ()  #: trials under way while half open
+    settings: JsonObject = field(default_factory=dict)  #: threshold and times it works with
+    changed_at: str = ""
+
+
+class BreakerStore(Protocol):
+    """Breakers by name."""
+
+    def read(self, name: str) -> BreakerRow | None:
+        """Return a breaker, None when nothing ever happened to it."""
+
+    def all(self) -> tuple[BreakerRow, ...]:
+        """Return every breaker, in the order of their names."""
+
+    def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
+        """Replace a breaker by what *rule*, which is pure, makes of it; no other change comes in between."""
 
 
 # The rules of a breaker, on its row: it counts failures, opens, admits a few trial calls, and closes.
@@ -464,46 +502,19 @@ class CircuitBreakerRegistry:
             self.get(row.name).reset()
 
 
-# The queries about breakers, by name.
-#
-# Placeholders as in `db.connection`: `:name` is a parameter, `{row_lock}` locks the row until the commit.
-
-
-BREAKER_READ = """
-SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
-FROM breakers WHERE name = :name
-"""
-#: The same, and nobody else changes the row before the end of the transaction.
-BREAKER_TAKE = BREAKER_READ + "{row_lock}"
-BREAKERS_ALL = """
-SELECT name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at
-FROM breakers
-"""
-#: Makes the row that `BREAKER_TAKE` locks; of two that begin at once one makes it.
-BREAKER_BEGIN = """
-INSERT INTO breakers (name, state, failures, generation, reason, permits, settings, changed_at)
-VALUES (:name, 'closed', 0, 1, '', '[]', '{}', '')
-ON CONFLICT (name) DO NOTHING
-"""
-BREAKER_CHANGE = """
-UPDATE breakers SET state = :state, failures = :failures, generation = :generation, opened_at = :opened_at,
-  reopens_at = :reopens_at, reason = :reason, permits = :permits, settings = :settings, changed_at = :changed_at
-WHERE name = :name
-"""
-BREAKER_FORGET = "DELETE FROM breakers WHERE name = :name"
-#: Brings back the row of another database; one that is there stays.
-BREAKER_BRING = """
-INSERT INTO breakers
-  (name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at)
-VALUES
-  (:name, :state, :failures, :generation, :opened_at, :reopens_at, :reason, :permits, :settings, :changed_at)
-ON CONFLICT (name) DO NOTHING
-"""
-
-
 # Breakers in the database: one row for each service, which all processes of a home share.
 #
 # A change reads the row under a lock and writes it in the same transaction, so that no other change comes in between.
+
+
+_COLUMNS = "name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at"
+BREAKERS_ALL = f"SELECT {_COLUMNS} FROM breakers"
+#: Brings back the row of another database; one that is there stays.
+BREAKER_BRING = f"""
+INSERT INTO breakers ({_COLUMNS}) VALUES
+  (:name, :state, :failures, :generation, :opened_at, :reopens_at, :reason, :permits, :settings, :changed_at)
+ON CONFLICT (name) DO NOTHING
+"""
 
 
 class DatabaseBreakers:
@@ -511,12 +522,11 @@ class DatabaseBreakers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._take = database.render(BREAKER_TAKE)
 
     def read(self, name: str) -> BreakerRow | None:
         """Return a breaker, None when nothing ever happened to it."""
         with self._database.read() as session:
-            row = session.one(BREAKER_READ, {"name": name})
+            row = session.one(f"{BREAKERS_ALL} WHERE name = :name", {"name": name})
 
         return None if row is None else to_breaker(row)
 
@@ -532,14 +542,24 @@ class DatabaseBreakers:
         """Replace a breaker by what *rule* makes of it; what it raises leaves the breaker as it is."""
 
         def work(session: Session) -> BreakerRow:
-            is_new = session.run(BREAKER_BEGIN, {"name": name}) == 1
-            row = session.one(self._take, {"name": name})
+            # There has to be a row to lock; of two that begin at once one makes it.
+            is_new = session.run(BREAKER_BRING, breaker_params(BreakerRow(name=name))) == 1
+            lock = self._database.render("{row_lock}")
+            row = session.one(f"{BREAKERS_ALL} WHERE name = :name {lock}", {"name": name})
             before = BreakerRow(name=name) if row is None else to_breaker(row)
             after = rule(before)
             if after != before:
-                session.run(BREAKER_CHANGE, breaker_params(after))
+                session.run(
+                    """
+                    UPDATE breakers SET state = :state, failures = :failures, generation = :generation,
+                      opened_at = :opened_at, reopens_at = :reopens_at, reason = :reason, permits = :permits,
+                      settings = :settings, changed_at = :changed_at
+                    WHERE name = :name
+                    """,
+                    breaker_params(after),
+                )
             elif is_new:
-                session.run(BREAKER_FORGET, {"name": name})  # nothing happened to it
+                session.run("DELETE FROM breakers WHERE name = :name", {"name": name})  # nothing happened to it
             return after
 
         return self._database.transact(work)

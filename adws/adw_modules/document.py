@@ -12,14 +12,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import StateInvalid, StateUnserialisable
-from adws.adw_modules.events import Event, new_event
+from adws.adw_modules.events import Event
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, rank
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
@@ -29,37 +30,43 @@ else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checke
     JsonObject = dict[str, Any]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     """Base of everything in a document: unknown keys are kept."""
 
-    # Left alone, pydantic silently writes NaN as null; as a constant it can be found and refused.
-    model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants")
+    # Left alone, pydantic silently writes NaN as null; as a constant it can be found and refused. Schemas are built
+    # when they are first needed, for the start-up of commands.
+    model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants", defer_build=True)
+    #: The text under which a store wrote this part last, for `store.serialization.Serializer` alone. It belongs to this
+    #: very object: a copy has none, and setting a field drops it.
+    __slots__ = ("stored_text",)
+    if TYPE_CHECKING:
+        stored_text: ClassVar[tuple[object, bytes] | None]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set a field, and forget the stored text."""
+        object.__setattr__(self, "stored_text", None)
+        super().__setattr__(name, value)
 
     def assign(self, **fields: object) -> None:
         """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
+        object.__setattr__(self, "stored_text", None)
         self.__dict__.update(fields)
         self.__pydantic_fields_set__.update(fields)
 
     def changed(self, **fields: object) -> Self:
-        """Return a copy with *fields*, of the right types: what `model_copy` does, but each step makes seven."""
-        made = self.__copy__()
-        made.assign(**fields)
-
-        return made
-
-    def __copy__(self) -> Self:
-        """Return a shallow copy, as pydantic does, but without asking the copy module how."""
+        """Return a copy with *fields*, of the right types: what `model_copy` does, but each step makes five."""
         made = object.__new__(type(self))
         put = object.__setattr__
-        put(made, "__dict__", self.__dict__.copy())
-        put(made, "__pydantic_extra__", dict(self.__pydantic_extra__ or ()))
-        put(made, "__pydantic_fields_set__", self.__pydantic_fields_set__.copy())
+        put(made, "__dict__", {**self.__dict__, **fields})
+        put(made, "__pydantic_extra__", {**(self.__pydantic_extra__ or {})})
+        put(made, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *fields})
         put(made, "__pydantic_private__", None)  # it has no private attributes
+        put(made, "stored_text", None)
 
         return made
 
 
-class HistoryEntry(_Part):
+class HistoryEntry(Part):
     """One move along an edge of the state table."""
 
     from_state: str = Field(alias="from")
@@ -68,7 +75,7 @@ class HistoryEntry(_Part):
     metadata: JsonObject = Field(default_factory=dict)
 
 
-class AttemptRecord(_Part):
+class AttemptRecord(Part):
     """One attempt at a phase, recorded before it runs."""
 
     number: int  #: counts from 1 and never goes back
@@ -92,7 +99,7 @@ class AttemptRecord(_Part):
     commit: str | None = None  #: the head of the branch when its work was recorded; None: it changed nothing
 
 
-class PhaseRecord(_Part):
+class PhaseRecord(Part):
     """What is known about one phase: counters, status and every attempt."""
 
     name: str
@@ -117,7 +124,7 @@ class PhaseRecord(_Part):
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 
-class Resource(_Part):
+class Resource(Part):
     """An effect on the outside world, written down before it is made."""
 
     key: str
@@ -127,7 +134,7 @@ class Resource(_Part):
     undo: JsonObject = Field(default_factory=dict)
 
 
-class WorkflowRef(_Part):
+class WorkflowRef(Part):
     """The workflow's definition, frozen at the start."""
 
     name: str
@@ -136,9 +143,13 @@ class WorkflowRef(_Part):
     demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may go on with it
     workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
     base: str = ""  #: what a gate that is red on the base commit means; "": as the setting says
+    run_phases: list[str] = Field(default_factory=list)  #: those of the definition that it is carried on with; []: all
+    earlier: list[JsonObject] = Field(
+        default_factory=list
+    )  #: definitions before: name, version, states, moves till then
 
 
-class Cost(_Part):
+class Cost(Part):
     """Money spent so far, in US dollars."""
 
     total_usd: float = 0.0
@@ -154,7 +165,7 @@ class Cost(_Part):
 _UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ud800-\udfff]")
 
 
-class FrozenIssue(_Part):
+class FrozenIssue(Part):
     """The issue as it was when the workflow was started."""
 
     title: str = ""
@@ -170,7 +181,7 @@ class FrozenIssue(_Part):
         return self.model_copy(update={"title": title, "body": _UNPRINTED.sub("", self.body)})
 
 
-class RollbackRecord(_Part):
+class RollbackRecord(Part):
     """A rollback that was begun: its steps and what blocks it."""
 
     reason: str = ""
@@ -179,7 +190,7 @@ class RollbackRecord(_Part):
     blocked_by: list[str] = Field(default_factory=list)
 
 
-class WorkflowDocument(_Part):
+class WorkflowDocument(Part):
     """Everything adw knows about one workflow."""
 
     state_version: str = CURRENT_VERSION
@@ -199,7 +210,6 @@ class WorkflowDocument(_Part):
     retries_granted: int = 0  #: how much of max_retries a person added
     reworks: int = 0
     max_reworks: int = 3
-    state_history: list[HistoryEntry] = Field(default_factory=list)
     history_dropped: int = 0  #: older entries that only the event log has
     terminal_reason: str | None = None
     warnings: list[str] = Field(default_factory=list)
@@ -211,12 +221,7 @@ class WorkflowDocument(_Part):
     replans: int = 0
     max_cost_usd: float | None = None  #: a cap of its own, raised by a person; None: that of the settings
 
-    workflow: WorkflowRef | None = None
-    issue: FrozenIssue | None = None
-    phases: list[PhaseRecord] = Field(default_factory=list)
-    resources: list[Resource] = Field(default_factory=list)
     cost: Cost = Field(default_factory=Cost)
-    rollback: RollbackRecord | None = None
     pr_merged: bool = False  #: from here on nothing is rolled back
 
     branch_name: str | None = None
@@ -234,7 +239,14 @@ class WorkflowDocument(_Part):
 
     created_at: str
     updated_at: str
+    # What grows comes last, see `PARTS`.
     outbox: list[JsonObject] = Field(default_factory=list)  #: events that may not be in the database yet
+    workflow: WorkflowRef | None = None
+    issue: FrozenIssue | None = None
+    rollback: RollbackRecord | None = None
+    resources: list[Resource] = Field(default_factory=list)
+    state_history: list[HistoryEntry] = Field(default_factory=list)
+    phases: list[PhaseRecord] = Field(default_factory=list)
 
     @property
     def issue_title(self) -> str:
@@ -255,10 +267,21 @@ class WorkflowDocument(_Part):
         """Return `to_bytes(self)`: a caller that has a document need not import this module to write it."""
         return to_bytes(self, indent=indent)
 
+    def to_plain(self) -> JsonObject:
+        """Return the document as plain JSON, a copy."""
+        data: JsonObject = json.loads(to_bytes(self, indent=None))
+
+        return data
+
     def begin_rollback(self) -> None:
         """Write down that a rollback was begun, if that is not written yet."""
         if self.rollback is None:
             self.rollback = RollbackRecord()
+
+
+#: The last fields of a document, after its outbox: parts and lists of parts. A store does not serialise those again
+#: that did not change.
+PARTS = ("workflow", "issue", "rollback", "resources", "state_history", "phases")
 
 
 def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
@@ -272,7 +295,9 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
         result = "; ".join(
             f"{'.'.join(str(part) for part in error['loc']) or 'document'}: {error['msg']}" for error in exc.errors()
         )
-        raise StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {result}") from exc
+        invalid = StateInvalid(f"the document of {data.get('adw_id', 'a workflow')} is not valid: {result}")
+        invalid.data = dict(data)
+        raise invalid from exc
 
 
 def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
@@ -285,12 +310,27 @@ def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
         body = document.__pydantic_serializer__.to_json(document, indent=indent, by_alias=True)
     except PydanticSerializationError as exc:
         raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
-    # The names of these constants also occur in texts, so a hit is only a reason to check closely. Searching for one
-    # byte is ten times as fast as searching for a name.
-    if (b"N" in body and b"NaN" in body) or (b"I" in body and b"Infinity" in body):
-        json.loads(body, parse_constant=lambda word: _refuse_constant(document.adw_id, word))
+    refuse_constants(document.adw_id, body)
 
     return body
+
+
+def part_to_json(part: Part, *, indent: int | None, exclude: set[str] | None = None) -> bytes:
+    """Return one part of a document, without the fields *exclude*, as JSON text; constants are not looked for."""
+    return part.__pydantic_serializer__.to_json(part, indent=indent, by_alias=True, exclude=exclude)
+
+
+def object_to_json(data: JsonObject, *, indent: int | None) -> bytes:
+    """Return a plain object as JSON text; constants are not looked for."""
+    return to_json(data, indent=indent, inf_nan_mode="constants")
+
+
+def refuse_constants(adw_id: str, text: bytes) -> None:
+    """Raise StateUnserialisable when NaN or an infinity is a value in *text*, which is JSON but for that."""
+    # The names of these constants also occur in texts, so a hit is only a reason to check closely. Searching for one
+    # byte is ten times as fast as searching for a name.
+    if (b"N" in text and b"NaN" in text) or (b"I" in text and b"Infinity" in text):
+        json.loads(text, parse_constant=lambda word: _refuse_constant(adw_id, word))
 
 
 def _refuse_constant(adw_id: str, word: str) -> NoReturn:
@@ -349,6 +389,8 @@ class Draft:
         The table has no move past a state: a state that is silently left out would not be in the history.
         """
         start, table = self.machine.current_state, self.machine.table
+        if state is start:
+            return
         if state not in table[start]:
             for passed in sorted((known for known in table if _is_between(start, known, state)), key=rank):
                 self.move(passed, {"reason": "passed_over"})
@@ -358,8 +400,8 @@ class Draft:
         """Add the event of a move that the machine made since it was in *before*."""
         after = self.machine.current_state
         self.events.append(
-            new_event(
-                "state_changed",
+            Event(
+                event_type="state_changed",
                 status=after.value,
                 data={"from": before.value, "to": after.value, **(metadata or {})},
             )
@@ -378,11 +420,13 @@ class Draft:
 
         return record
 
-    def end_attempt(self, index: int, status: str, **changes: object) -> AttemptRecord:
-        """Close the newest attempt of a phase."""
+    def end_attempt(
+        self, index: int, status: str, *, phase: Mapping[str, object] = MappingProxyType({}), **changes: object
+    ) -> AttemptRecord:
+        """Close the newest attempt of a phase, and change fields of the *phase* with it."""
         record = self.document.phases[index]
         ended = record.attempts[-1].changed(status=status, ended_at=self.text, deadline_at=None, **changes)
-        self.change_phase(index, attempts=[*record.attempts[:-1], ended])
+        self.change_phase(index, attempts=[*record.attempts[:-1], ended], **phase)
 
         return ended
 
@@ -411,7 +455,7 @@ class Draft:
             }
         reference = self.document.workflow
         catalog = f"{reference.name}@{reference.version}" if reference else None
-        self.events.append(new_event(event_type, catalog_id=catalog, data=data or {}, **fields))
+        self.events.append(Event(event_type=event_type, catalog_id=catalog, data=data or {}, **fields))
 
 
 def _is_between(start: WorkflowState, state: WorkflowState, end: WorkflowState) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import stat
 from collections.abc import Callable
 
@@ -22,8 +21,8 @@ NEW_FILE_MODE = 0o600
 NEW_DIRECTORY_MODE = 0o700
 
 _TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_BORROW_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: How a file is opened that may have been replaced by a link or a FIFO.
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
@@ -34,10 +33,6 @@ class TempBusy(Exception):
 
 class TempBlocked(Exception):
     """A directory stands at the temp name: this writer was fenced out."""
-
-
-class NoLeases(Exception):
-    """This system or file system gives no leases: it is never known whether somebody has a file open."""
 
 
 class TooLarge(Exception):
@@ -75,6 +70,15 @@ def sync_directory_at(path: str) -> None:
         os.close(fd)
 
 
+def sync_file(name: str, *, directory: int) -> None:
+    """Make the bytes of the file *name* durable, also when another program wrote them."""
+    fd = _open_to_read(name, directory)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
     """
     Return a descriptor of the new, empty and locked temp *name*; keep it open until the rename.
@@ -100,78 +104,6 @@ def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
         os.close(fd)
 
 
-def borrow_temp(directory: int, name: str, spare: str) -> int | None:
-    """
-    Make the temp *name* of the file *spare*, which keeps its own name and content until `own_spare`.
-
-    Making and freeing a file costs more than half of a durable replace; a file that is used again costs neither.
-    None: there is no *spare*, the name is taken, or the file cannot be used; then `claim_temp` is the way, and nothing
-    is left at *name*.
-    """
-    try:
-        fd = os.open(spare, _BORROW_FLAGS, dir_fd=directory)
-    except OSError:  # it is missing, a link, a FIFO, a file of somebody else
-        return None
-    try:
-        # Locked before it gets the temp's name: so no other writer ever takes it for a left-over, and a lock that
-        # somebody else has on it stops nobody.
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # By the descriptor, because *spare* may be another file by now, which nobody has locked.
-        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=directory)
-    except OSError:
-        close_quietly(fd)
-        return None
-    if _has_names(directory, fd, name, spare):
-        return fd
-    discard_temp(directory, name, fd)
-
-    return None
-
-
-def _has_names(directory: int, fd: int, *names: str) -> bool:
-    """Say whether every one of *names* is the file that *fd* is open on; False also when that cannot be seen."""
-    try:
-        own = os.fstat(fd)
-        for name in names:
-            if not os.path.samestat(os.stat(name, dir_fd=directory, follow_symlinks=False), own):
-                return False
-    except OSError:
-        return False
-
-    return True
-
-
-def own_spare(directory: int, spare: str, fd: int) -> bool:
-    """
-    Take the name *spare* from the file of *fd*; say whether the file may be written over.
-
-    It may when the temp is its only name left and nobody else has it open: else a slow reader would see two revisions
-    in one. After this nobody can open it by any name but the temp's. Raises NoLeases when this cannot be told here.
-    """
-    if not is_at(directory, spare, fd):
-        return False  # a successor has put its own predecessor there
-    _unlink(directory, spare)
-    result = os.fstat(fd)
-
-    return stat.S_ISREG(result.st_mode) and result.st_nlink == 1 and _is_ours_alone(fd)
-
-
-def _is_ours_alone(fd: int) -> bool:
-    """Say whether no other descriptor of the file is open: only then does the kernel give a write lease."""
-    try:
-        # When the file is opened while we have the lease the kernel signals us. SIGIO would end the process; SIGURG is
-        # ignored by default.
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except BlockingIOError:  # somebody has it open
-        return False
-    except (OSError, AttributeError) as exc:
-        raise NoLeases from exc
-
-    return True
-
-
 def discard_temp(directory: int, name: str, fd: int) -> None:
     """Remove the temp *name* of *fd* and close it; a tombstone in its place stays, and no error hides the first one."""
     try:
@@ -186,11 +118,9 @@ def discard_temp(directory: int, name: str, fd: int) -> None:
 def _clear_stale(directory: int, name: str, *, wait: bool) -> None:
     """Remove the temp *name* if no live writer has it; raise TempBusy or TempBlocked."""
     try:
-        fd = os.open(name, _READ_FLAGS, dir_fd=directory)
+        fd = os.open(name, READ_FLAGS, dir_fd=directory)
     except FileNotFoundError:
         return
-    except BlockingIOError as exc:  # its writer has a lease on it this very moment
-        raise TempBusy from exc
     except OSError as exc:
         raise _unsafe(name, exc) from exc
     try:
@@ -221,19 +151,13 @@ def is_at(directory: int, name: str, fd: int) -> bool:
 
 
 def fill(fd: int, payload: bytes, *, mode: int) -> None:
-    """Make *payload* all that is in *fd*, set its mode and sync it; a failed sync is never repeated."""
-    result = os.fstat(fd)
+    """Write *payload* into the new file of *fd*, set its mode and sync it; a failed sync is never repeated."""
     left = memoryview(payload)
     while left:
         written = os.write(fd, left)
         if written == 0:
             raise OSError(errno.EIO, "the disk takes no more bytes")
         left = left[written:]
-    if result.st_size > len(payload):
-        os.ftruncate(fd, len(payload))
-    if result.st_size and stat.S_IMODE(result.st_mode) == mode:
-        os.fdatasync(fd)  # it was durable before: its bytes and its size are all that is new
-        return
     os.fchmod(fd, mode)
     os.fsync(fd)
 
@@ -264,28 +188,14 @@ def link_previous(directory: int, name: str, previous: str) -> None:
     By a link, so that there is no moment without *name*; and never over an old *previous*, which is unlinked before: so
     a writer that was stopped here for long and goes on can only make it the present file, never an older one.
     """
-    if _link(directory, name, previous):  # as it is when the old one was borrowed, which took its name away
-        return
-    _unlink(directory, previous)
-    _link(directory, name, previous)  # there already: a writer that was stopped at this very place did it for us
-
-
-def _link(directory: int, name: str, second: str) -> bool:
-    """Give *name* a second name; return False when that is taken."""
-    try:
-        os.link(name, second, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-    except FileExistsError:
-        return False
-
-    return True
-
-
-def _unlink(directory: int, name: str) -> None:
-    """Remove *name*; nothing happens when it is not there."""
-    try:
-        os.unlink(name, dir_fd=directory)
+    try:  # noqa: SIM105 - each step passes here, and `suppress` costs three calls
+        os.unlink(previous, dir_fd=directory)
     except FileNotFoundError:
-        return
+        pass
+    try:  # noqa: SIM105 - as above
+        os.link(name, previous, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        pass  # a writer that was stopped at this very place did it for us
 
 
 def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -322,7 +232,7 @@ def _look(name: str, directory: int, size: int, place: Callable[[int], int]) -> 
 
 def _open_to_read(name: str, directory: int | None) -> int:
     try:
-        return os.open(name, _READ_FLAGS, dir_fd=directory)
+        return os.open(name, READ_FLAGS, dir_fd=directory)
     except OSError as exc:
         if exc.errno in {errno.ELOOP, errno.ENXIO}:
             raise _unsafe(name, exc) from exc

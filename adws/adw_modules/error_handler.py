@@ -95,6 +95,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),
     ((errors.ClaimLost, errors.ForeignToken), "ownership"),
+    (errors.EventRefused, "illegal"),
     (errors.ClaimHeld, "busy"),
     (errors.Overdue, "timeout"),
     ((errors.TaskNotFound, errors.ExecutionNotFound), "config"),

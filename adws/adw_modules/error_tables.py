@@ -417,8 +417,9 @@ TYPE_NAMES: Mapping[str, str] = MappingProxyType(
 
 # What programs, services and agents write when they fail, and which class of failure that is.
 #
-# Words are matched whole, so that "port" is not found in "report". The text is only asked when nothing with
-# a structure decided, and only that of something that failed.
+# Phrases are matched as whole words, so "port" is not in "report", nor inside identifiers, options and paths.
+# What a test runner says about tests, and names in quotes, are left out: they speak of the code. The text is only asked
+# when nothing with a structure decided, and only that of something that failed.
 
 
 #: How much of a text is looked at, from its end: what ended a run stands there. Lines without a word do not count.
@@ -428,9 +429,25 @@ LAST_CHARACTERS = 8_000
 CLOSING_LINES = 5
 
 
+#: A line about a test: its name and its result, or what an assertion compared.
+_TEST_LINE = re.compile(
+    r"^\s*+(?:(?:FAILED|PASSED|FAIL|PASS|ok|not ok \d+)\s.*|--- (?:FAIL|PASS|SKIP): .*|=== RUN .*|"
+    r"test \S+ \.\.\. .*|[✓✔✕✗✘\u00d7●]\s.*|E\s+assert\b.*|(?:Expected|Received|Actual|Got|Want)(?: \w+)?:.*|"
+    r".*\bexpected: ?<.*|.*\bAssertion(?:Failed)?Error\b.*|thread '.*' panicked at .*)$"
+)
+#: A name in quotes, such as 'timeout' in "unknown option 'timeout'"; codes (ENOENT) and the values of a dict are none.
+_QUOTED_NAME = re.compile(r"(?<!['\"]: )(?:'(?=[\w.$-]*?[a-z])[\w.$-]++'|`[\w.:$-]*`|\u2018[\w.:$-]*\u2019)")
+
+
 def _words(*alternatives: str) -> re.Pattern[str]:
-    """Return a pattern that finds the alternatives as whole words; `_` separates words too, as in rate_limit_error."""
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(alternatives)})(?![A-Za-z0-9])", re.IGNORECASE)
+    """Return a pattern that finds the alternatives as whole words: not in `test_timeout`, `--timeout`, `timeout.py`."""
+    before, after = r"(?<![A-Za-z0-9_/\\-])", r"(?![A-Za-z0-9_]|\.[a-z]{1,4}\b|[/\\-]\w)"
+
+    return re.compile(rf"{before}(?:{'|'.join(alternatives)}){after}", re.IGNORECASE | re.MULTILINE)
+
+
+#: The name of an environment variable that holds a secret or an address; capitals only.
+_VARIABLE = r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PAT|URL|DSN|HOME))"
 
 
 #: A status number counts only where the text says that it is one: "line 429" is none.
@@ -439,6 +456,9 @@ _STATUS = r"(?:http(?:/[\d.]+)?|status(?: code)?|code|api error|error|rejected|o
 
 def _status(numbers: str) -> str:
     return rf"{_STATUS}(?:{numbers})"
+
+
+_PORTS = r"ports?(?: \d+)?(?:(?:,| and|, and) \d+)*"
 
 
 #: In this order: what says more comes first. A limit that ends in seconds is no quota; an empty account is no limit.
@@ -455,7 +475,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"QUOTA_EXHAUSTED",
             r"TerminalQuotaError",
             r"GoUsageLimitError",
-            r"\w*PerDay\w*",
+            r"(?:Generate\w*)?PerDay[\w-]*",
             r"exhausted your (?:daily quota|capacity)",
         ),
     ),
@@ -502,23 +522,36 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "rate_limited",
         _words(
-            r"rate[ _-]?limit(?:s|ed|ing)?",
+            r"rate[ -]limit(?:s|ed|ing)?",
+            r"(?-i:[Rr]atelimit(?:ed)?)",
+            r"(?:secondary_|api_)?rate_limit(?:_error|_exceeded|ed)",
+            r"\"rate_limit\"",
             r"RateLimit(?:Error|Exceeded\w*)",
-            r"too many requests",
+            r"too ?many ?requests(?:Exception)?",
+            r"request limit exceeded",
+            r"rate exceeded(?=[.!]*$)",
+            r"quota exceeded for quota (?:metric|group)",
+            r"reduce your request rate",
+            r"(?:being|been|was|is) throttled",
+            r"(?-i:(?:Throttling|SlowDown|RequestLimitExceeded)(?:Exception|Error)?)",
             r"temporarily limiting requests",
             r"abuse detection",
             r"RESOURCE_EXHAUSTED",
             r"RetryableQuotaError",
+            r"E429",
             _status("429"),
         ),
     ),
     (
         "overloaded",
         _words(
-            r"overloaded(?:_error)?",
+            r"overloaded_error",
+            # Not the overloaded functions of compilers.
+            r"overloaded(?! (?:functions?|methods?|operators?|constructors?|member|signatures?|['\"\u2018`]))",
             r"is at capacity",
             r"high demand",
-            r"service unavailable",
+            r"service (?:is )?(?:currently |temporarily )?unavailable",
+            r"(?-i:UNAVAILABLE)",
             _status("503|529"),
         ),
     ),
@@ -527,7 +560,24 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         _words(
             r"authentication[ _](?:failed|error|required)",
             r"AuthenticationError",
-            r"(?:invalid|incorrect|missing) (?:api[ -]key|x-api-key|access token|bearer token)",
+            r"(?:invalid|incorrect|missing) (?:\w+ )?(?:api[ -]key|x-api-key|access token|bearer token)",
+            r"api[ -]key (?:is )?(?:missing|required|not provided|not set)",
+            r"no api[ -]key",
+            r"not authenticated",
+            r"incorrect or missing password",
+            r"(?:unable to locate|could not load) credentials",
+            r"host key verification failed",
+            r"no valid credential sources?",
+            r"(?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AccessDenied|AuthorizationFailed)(?:Exception)?",
+            r"(?:security )?token (?:included in the request is invalid|has expired)",
+            r"not (?:currently )?have an active account selected",
+            r"does not have (?:authorization|permission)",
+            r"PERMISSION_DENIED",
+            r"UNAUTHENTICATED",
+            r"please run:? +(?:'az login'|gh auth login|`?gcloud auth login)",
+            r"access denied",
+            r"requested access to the resource is denied",
+            r"is forbidden: user",
             r"api key not valid",
             r"not logged in",
             r"please run /login",
@@ -541,14 +591,27 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "tls",
-        _words(r"certificate[ _]verify[ _]failed", r"certificate has expired", r"self[- ]signed certificate"),
+        _words(
+            r"certificate[ _]verify[ _]failed",
+            r"certificate has expired",
+            r"self[- ]signed certificate",
+            r"unable to get local issuer certificate",
+        ),
     ),
     (
         "timeout",
         _words(
-            r"timed?[ -]?out",
-            r"time-?outs?",
-            r"(?:read|connect|request|gateway|connection)timeout",
+            r"timed[ -]out",
+            # The word alone is also that of settings: "the timeout of the pool".
+            r"(?:connect(?:ion)?|read|write|request|response|gateway|socket|handshake|i/o|idle|network|operation|query|"
+            r"statement|lock|server|api|client\.?)[ -]?time-?out(?:Error|Exception)?s?",
+            r"time-?out (?:error|exceeded|expired|reached|occurred|was reached|waiting|while|after|awaiting)",
+            r"time-?out (?:of )?\d+ ?m?s",
+            r"^(?:\w*error: )?time-?outs?(?=[.!]*$| (?:connecting|reading|in|on|at|from|when) |: )",
+            r"(?<!undefined: )time-?out(?=[.!)]*$)",
+            r"timeout_error",
+            r"(?-i:(?:UND_)?ERR_(?:[A-Z]+_)*TIMEOUT)",
+            r"DEADLINE_EXCEEDED",
             r"ETIMEDOUT",
             r"ESOCKETTIMEDOUT",
             r"Timeout(?:Error|Exception|Expired)",
@@ -559,9 +622,26 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "network",
         _words(
-            r"connection (?:was )?(?:refused|reset|closed|aborted|error|lost|broken|terminated)",
+            r"connection (?:was |is )?(?:refused|reset|closed|aborted|error|lost|broken|terminated|failed)",
+            r"connection was non-properly terminated",
+            r"connection to the server \S+ was refused",
+            r"(?-i:(?:net::)?(?:ERR_)?CONNECTION_(?:REFUSED|RESET|CLOSED|ABORTED|FAILED))",
+            r"(?:unable to|could not|couldn't) connect to (?:the )?(?:server|host|endpoint)",
+            r"error connecting to",
+            r"connection failure",
+            r"(?:no|lost) connection to (?:\w+ ){0,2}(?:server|host|database)",
+            r"connection to (?:the )?(?:server|host|database) (?:was )?lost",
+            r"closed the connection unexpectedly",
+            r"SSL_ERROR_SYSCALL",
+            r"network request failed",
+            r"(?:Connection|NewConnection|MaxRetry)Error",
+            r"no such host",
+            r"early eof",
+            r"empty reply from server",
+            r"unexpected disconnect",
+            r"network (?:aborted|connectivity|timeout|unreachable)",
             r"(?:unable|failed) to connect",
-            r"could not (?:connect|resolve host)",
+            r"could not (?:connect|resolve (?:host(?:name)?|proxy))",
             r"ECONN(?:REFUSED|RESET|ABORTED)",
             r"E(?:HOST|NET)UNREACH",
             r"ENOTFOUND",
@@ -584,20 +664,84 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "server",
         _words(r"internal server error", r"bad gateway", r"server_error", r"api_error", _status("500|502|520|52[1-4]")),
     ),
-    ("disk", _words(r"no space left on device", r"ENOSPC", r"disk (?:is )?full", r"disk quota exceeded", r"EDQUOT")),
-    ("port", _words(r"address already in use", r"EADDRINUSE", r"port \d+ is (?:already )?(?:in use|allocated)")),
-    ("memory", _words(r"out of memory", r"cannot allocate memory", r"ENOMEM", r"MemoryError", r"OOM[- ]?killed")),
+    (
+        "disk",
+        _words(
+            r"no space left(?: on (?:the )?(?:device|disk))?",
+            r"ENOSPC",
+            r"(?:disk|file ?system|volume) (?:is )?full",
+            r"disk quota exceeded",
+            r"EDQUOT",
+            r"(?:insufficient|not enough|out of) (?:free |available )?(?:disk|storage)(?: space| capacity)?",
+            r"no (?:free |available )?disk space",
+            r"disk space is low",
+            r"enough (?:free |available )?space (?:on|in) (?:the )?(?:disk|drive|volume|device|/\S*)",
+        ),
+    ),
+    (
+        "port",
+        _words(
+            r"address already in use",
+            r"EADDRINUSE",
+            rf"{_PORTS} (?:is |are |was |were )?(?:already |currently )?in use",
+            rf"{_PORTS} (?:is |are |was |were )(?:already )?(?:allocated|taken|occupied|busy)",
+            r"already (?:running|listening) on port \d+",
+            r"no (?:free|available|unused) ports?",
+            r"no ports? (?:is |are )?(?:available|free|left)",
+            r"(?:could not|cannot|can't|unable to|failed to) find (?:a|an|any) (?:free|available|unused|open) port",
+        ),
+    ),
+    (
+        "memory",
+        _words(
+            r"out of memory",
+            r"cannot allocate memory",
+            r"ENOMEM",
+            r"(?:OutOf)?MemoryError",
+            r"std::bad_alloc",
+            r"OOM[- ]?killed",
+        ),
+    ),
     ("descriptors", _words(r"too many open files", r"EMFILE", r"ENFILE")),
-    ("busy", _words(r"database is locked", r"resource busy", r"EBUSY", r"unable to create '[^']*\.lock': file exists")),
-    ("dependency", _words(r"cannot import name", r"no module named", r"cannot find module", r"ModuleNotFoundError")),
+    (
+        "busy",
+        _words(
+            r"database is locked",
+            r"resource (?:busy|temporarily unavailable)",
+            r"EBUSY",
+            r"unable to create '[^']*\.lock': file exists",
+        ),
+    ),
+    (
+        "dependency",
+        _words(
+            r"cannot import name",
+            r"no module named",
+            r"cannot find (?:module|package)",
+            r"ModuleNotFoundError",
+            r"no matching distribution found",
+        ),
+    ),
     (
         "missing",
         _words(
             r"no such file or directory",
             r"ENOENT",
-            r"command not found",
+            r"(?:file|directory|folder|path|command|program|executable|script|linker|spec|template)(?: \S+)? "
+            r"(?:(?:was |is )?not found|is missing|missing(?=[.!]*$))",
+            r"(?:file|directory|folder|path) (?:\S+ )?does not exist",
+            r"file or directory not found",
+            r"(?:plan|spec|state|config)_file (?:is )?missing",
             r"executable file not found",
-            r"not a git repository",
+            r"(?:/\S*/)?(?:ba|da|a|z)?sh: (?:line \d+: |\d+: )?[\w./-]+: not found",
+            r"repository(?: \S+)? not found",
+            r"(?:config )?profile \([^)]*\) could not be found",
+            r"could not find \S+ in \S+ or any parent directory",
+            # In a sentence that says what was left out, it is no failure.
+            r"(?<!as it )(?:is|are) not installed",
+            r"missing script",
+            r"not (?:appear to be )?a git repository",
+            r"404 Not Found - GET",
             r"model_not_found",
         ),
     ),
@@ -612,6 +756,20 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"config(?:uration)? (?:error|file not found|is (?:invalid|missing))",
             r"(?:missing|required|undefined) environment variables?",
             r"environment variables? [\w ]{1,60} (?:is|are) (?:missing|required|not set)",
+            rf"missing (?:the )?{_VARIABLE}",
+            rf"{_VARIABLE}(?: environment variable)?(?: is)? (?:missing|required|empty|not set|not defined)",
+            rf"{_VARIABLE}: unbound variable",
+            rf"set(?:ting)? the {_VARIABLE} environment variable",
+            r"following environment variables before",
+            r"missing (?:required )?\S+ in (?:the )?(?:state|config(?:uration)?|settings|environment)",
+            r"no \S+ found in (?:the )?(?:state|config(?:uration)?|settings|environment)",
+            r"externally-managed-environment",
+            r"missing required (?:field|key|setting|parameter|property)s?",
+            r"(?:couldn't|could not|cannot) find (?:a |an |the )?(?:\S*config\S*|configuration)(?: file)?",
+            r"failed to load config(?:uration)?",
+            r"you must specify a region",
+            r"dubious ownership",
+            r"unable to auto-detect email address",
             r"unrecognized arguments?",
         ),
     ),
@@ -630,7 +788,8 @@ REFINEMENTS: Mapping[str, AbstractSet[str]] = MappingProxyType(
 
 def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | None:
     """Return the first class of the table that the end of *text* speaks of; only one of *allowed*, when given."""
-    end, closing = last_part(text), last_part(text, CLOSING_LINES)
+    lines = last_part(text).splitlines()
+    end, closing = _without_code(lines), _without_code(lines[-CLOSING_LINES:])
     return next(
         (
             name
@@ -639,6 +798,11 @@ def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | N
         ),
         None,
     )
+
+
+def _without_code(lines: list[str]) -> str:
+    """Return what *lines* say beside the results of tests and names in quotes."""
+    return _QUOTED_NAME.sub("''", "\n".join(line for line in lines if _TEST_LINE.match(line) is None))
 
 
 def refined(name: str, text: str) -> str:

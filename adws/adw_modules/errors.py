@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adws.adw_modules.external_tasks import ExternalTask
+    from adws.adw_modules.identifiers import JsonObject
 
 
 class AdwError(Exception):
@@ -127,6 +128,8 @@ class StateExists(StateError, FileExistsError):
 
 class StateInvalid(StateError, ValueError):
     """A document lacks fields it must have, or holds values it may not have."""
+
+    data: JsonObject | None = None  #: the document as plain JSON, for the person who repairs it
 
 
 class StateCorrupt(StateError, ValueError):
@@ -592,6 +595,10 @@ class ClaimLost(AdwError):
 
     def __init__(self, task_id: str, why: str) -> None:
         super().__init__(f"task {task_id} is not yours any more: {why}")
+
+
+class EventRefused(AdwError):
+    """An event of a loop that is run outside contradicts what is recorded of it; nothing was changed."""
 
 
 class ForeignToken(AdwError):

@@ -11,12 +11,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
 
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: stamping copies the field dictionary in one go, on every step
+@dataclass(kw_only=True)
 class Event:
     """Something that happened to a workflow. `stamp()` fills in the key, the revision and the moment."""
 
@@ -63,37 +62,23 @@ _LEFT_OUT: tuple[JsonValue, ...] = ("", {})
 FIELD_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Event))
 
 
-_USUAL: Mapping[str, JsonValue] = MappingProxyType(Event(event_type="").__dict__)
-
-
-def new_event(event_type: str, **fields: Any) -> Event:
-    """Return `Event(event_type=..., **fields)`, at a third of the cost: each step of a workflow makes four."""
-    if not _USUAL.keys() >= fields.keys():
-        return Event(event_type=event_type, **fields)  # raises TypeError, which names the field
-    event = object.__new__(Event)
-    event.__dict__.update(_USUAL, event_type=event_type, context={}, data={}, meta={})
-    event.__dict__.update(fields)
-
-    return event
-
-
 def stamp(events: Sequence[Event], *, adw_id: str, revision: int, created_at: str) -> tuple[Event, ...]:
     """Return *events* with key, workflow, revision and moment filled in, in their order."""
-    return tuple(_stamped(event, adw_id, revision, created_at, index) for index, event in enumerate(events))
-
-
-def _stamped(event: Event, adw_id: str, revision: int, created_at: str, index: int) -> Event:
-    stamped = object.__new__(Event)  # dataclasses.replace sets 22 fields one by one: five times the cost
-    stamped.__dict__.update(
-        event.__dict__,
-        adw_id=adw_id,
-        event_id=f"{adw_id}.{revision}.{index}",
-        revision=revision,
-        created_at=created_at,
-        execution_id=event.execution_id or adw_id,
+    return tuple(
+        [
+            Event(
+                **{
+                    **event.__dict__,
+                    "adw_id": adw_id,
+                    "event_id": f"{adw_id}.{revision}.{index}",
+                    "revision": revision,
+                    "created_at": created_at,
+                    "execution_id": event.execution_id or adw_id,
+                }
+            )
+            for index, event in enumerate(events)
+        ]
     )
-
-    return stamped
 
 
 #: Keys of `context` -> what they mean. Other names that begin with `_` are never in it.
@@ -144,15 +129,19 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "action_failed": "A call failed, or its worker vanished; `data` has the error, and whether it is made again.",
         "action_suspended": "A call was ended on order, or not begun; it does not count, and is made later.",
         "retry_sequence_completed": "The calls of an iteration ended well; `data` has how many there were, and "
-        "`result` where what they gave is.",
+        "`result` where what they gave is; `data.is_cut`: the limit was reached, and there is more.",
+        "retry_limit_reached": "A warning: `max_attempts` calls are made and the condition of `on_success` still "
+        'holds, so the sequence ends and passes on what it collected (`on_limit = "accept"`); `data` has `is_cut` and '
+        "how many calls and pages there were.",
         "retry_sequence_exhausted": "The calls of an iteration are used up, or the same failure came too often.",
         "retry_sequence_failed": "Calling again does not help, or makes no progress; `data` has why.",
-        "iteration_completed": "An iteration is over, and went well; `result` is what it gave.",
+        "iteration_completed": "An iteration is over, and went well; `result` is what it gave. `data.is_cut`: its "
+        "calls reached `max_attempts`, and there is more.",
         "iteration_failed": "An iteration is over, and failed; `data` has why.",
         "iteration_cancelled": "An iteration was not begun any more, or its next call not made; `data` has why.",
         "iterator_cancel_requested": "Nothing more of a step is begun; `data` has why.",
-        "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not, "
-        "and `result` where the results are.",
+        "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not "
+        "and how many were `cut` at their limit of calls, and `result` where the results are.",
         "iterator_failed": "Every call of a step is over, and too many failed; `data` has how many.",
         "iterator_cancelled": "A step was cancelled, and nothing of it goes on; `data` has why.",
         "step_started": "A step of a phase begins.",
@@ -160,6 +149,11 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "step_failed": "A step of a phase failed, and with it the attempt; `data` has the error.",
         "step_skipped": "A step of a phase was left out: its condition does not hold.",
         "state_changed": "The workflow moved along an edge of its state table; `data` has `from` and `to`.",
+        "rules_reloaded": (
+            "The rules of the project that an agent reads (`CLAUDE.md`, `AGENTS.md` and the like) changed since its"
+            " last attempt, and it works by the new ones; `data` has the hash of all (`sha256`), and that of each file"
+            " that changed, null for one that is gone."
+        ),
         "state_migrated": "An older document was brought to the current schema version; `data` has the versions.",
         "state_set": "A person changed fields of the document with `adw state set`; `data` has the old values.",
         "document_recovered": "The document was missing or corrupt and the last good revision was used instead.",
@@ -187,7 +181,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "phase_failed": "A phase failed for good; `data` has the terminal reason, `duration` is the time since its "
         "first attempt.",
         "phase_skipped": "A phase that is not required was left out; `data` has why.",
-        "retry_scheduled": "The phase is tried again; `data` has when, why and the category of the error.",
+        "retry_scheduled": "The phase is retried; `data` has when, why and the category of the error.",
         "rework_asked": "A phase sent the work back to an earlier one.",
         "approval_asked": "A phase waits for a person: adw approve or adw reject.",
         "approval_given": "A person approved; `data` has who and what they said.",
@@ -198,8 +192,10 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "budget_warning": "Four fifths of what the workflow may cost are spent; `data` has the cap. Told once per cap.",
         "grant_given": "A person allowed more attempts or retries; `data` has how many.",
         "resumed": "A stopped workflow goes on; `data` has from where.",
+        "workflow_continued": "A workflow is carried on with the phases of another definition; `data` has its name, "
+        "the phases, who asked and the definition before.",
         "effect_intended": "An effect on the outside world is about to be made; `data` has its key and kind.",
-        "effect_settled": "What came of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
+        "effect_settled": "The outcome of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
         "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
         "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
         "worktree_damaged": "Files that git knows a worktree by are empty or gone: it is removed and made again from "
@@ -223,7 +219,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "worktree_kept": "The worktree of a completed workflow could not be removed; `data` has its path and why.",
         "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
-        "rollback_step": "A step of a rollback is over; `data` has what came of it.",
+        "rollback_step": "A step of a rollback is over; `data` has its outcome.",
         "host_forgotten": "A person gave a host up: what the workflow has there is not undone; `data` has the host, "
         "who, why and what is left.",
         "rolled_back": "Nothing is left of the workflow but what was kept on request.",

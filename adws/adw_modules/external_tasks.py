@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from adws.adw_modules.engine.transitions import WAITING
 from adws.adw_modules.errors import (
     ClaimHeld,
     ClaimLost,
+    EventRefused,
     FailedRun,
     Overdue,
     RunFailed,
@@ -29,14 +31,26 @@ from adws.adw_modules.errors import (
     TaskNotFound,
     UsageError,
 )
-from adws.adw_modules.events import Event, new_event
+from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import PhaseContext, RunReport, WaitingForChildren
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
-from adws.adw_modules.steps.execution_update import MAX_VALUE, truncated
-from adws.adw_modules.workflow.model import PhaseSpec
+from adws.adw_modules.steps.execution_update import ENDS as ITERATION_ENDS
+from adws.adw_modules.steps.execution_update import EXECUTION_ENDS, MAX_MESSAGE, MAX_VALUE, truncated
+from adws.adw_modules.steps.model import IterationState, NewExecution
+from adws.adw_modules.steps.store import Executions
+from adws.adw_modules.workflow import checks
+from adws.adw_modules.workflow.model import (
+    ASYNC,
+    CONTINUE,
+    DEFAULT_CONCURRENCY,
+    EXTERNAL,
+    LoopSpec,
+    PhaseSpec,
+    StepSpec,
+)
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
@@ -51,8 +65,22 @@ DEFAULT_CLAIM_SECONDS = 60.0
 OPEN, REPORTED, EXPIRED = "open", "reported", "expired"
 #: Events that end a task -> whether it went well.
 ENDS: Mapping[str, bool] = {"action_completed": True, "action_failed": False}
+#: Events of a loop that is run outside: of the whole, and of one iteration.
+LOOP_EVENTS = ("iterator_started", *EXECUTION_ENDS)
+ITERATION_EVENTS = ("iteration_started", *ITERATION_ENDS)
 #: What may be reported about a task.
-TOLD = ("action_started", "step_started", "step_completed", "step_failed", "step_skipped", *ENDS)
+TOLD = (
+    "action_started",
+    "step_started",
+    "step_completed",
+    "step_failed",
+    "step_skipped",
+    *ENDS,
+    *LOOP_EVENTS,
+    *ITERATION_EVENTS,
+)
+#: Most elements of a loop that is run outside.
+MAX_ITERATIONS = 10_000
 #: Where tasks are in the API.
 PATH = "/api/v1/external"
 
@@ -106,6 +134,14 @@ class TaskEvent:
 
     event_type: str  #: one of TOLD
     event_id: str  #: their own; the same one again changes nothing
+    execution_id: str = ""  #: the loop that it is about, `<task>.<name>`; "": the task
+    parent_execution_id: str = ""  #: as the next five: what they said, "": what adw knows
+    parent_event_id: str = ""
+    node_id: str = ""
+    node_name: str = ""
+    node_type: str = ""
+    catalog_id: str = ""
+    iteration_index: int | None = None
     status: str = ""
     duration: float | None = None
     result: JsonValue = None
@@ -206,20 +242,21 @@ def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: dat
 
 
 def event_of(task: ExternalTask, told: TaskEvent, *, now: datetime) -> Event:
-    """Return what is told as an event of the workflow; what it is about is what adw knows, not what is said."""
-    return new_event(
-        told.event_type,
+    """Return what is told as an event of the workflow; workflow, task and attempt are what adw knows."""
+    return Event(
+        event_type=told.event_type,
         adw_id=task.adw_id,
         event_id=f"{task.task_id}.{told.event_id}",
         created_at=timestamps.to_text(now),
         status=told.status,
-        execution_id=task.task_id,
-        parent_execution_id=task.adw_id,
+        execution_id=told.execution_id or task.task_id,
+        parent_execution_id=told.parent_execution_id or task.adw_id,
+        parent_event_id=told.parent_event_id or None,
         attempt_number=task.attempt_number,
-        node_id=task.phase,
-        node_name=task.phase,
-        node_type="external",
-        catalog_id=task.catalog_id or None,
+        node_id=told.node_id or task.phase,
+        node_name=told.node_name or task.phase,
+        node_type=told.node_type or EXTERNAL,
+        catalog_id=told.catalog_id or task.catalog_id or None,
         duration=told.duration,
         result=told.result,
         context=told.context,
@@ -336,6 +373,10 @@ class ExternalRunner:
 
 #: Most bytes of a result as JSON: it becomes a part of the workflow's document.
 MAX_RESULT_BYTES = 256 * 1024
+#: What the stored id of an event has before the one that its sender gave it.
+_SENT = "told-"
+#: The name of a loop.
+_LOOP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 #: What may stand in a context besides names without an underscore.
 _KEPT = "_step_results"
 
@@ -368,21 +409,51 @@ class ExternalTaskService:
         """Take an event; one that ends the task is its report. False when it was told before."""
         if event.event_type not in TOLD:
             raise UsageError(f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(TOLD)}")
+        _refuse_foreign_loop(task_id, event)
         if event.event_type in ENDS:
             return self._end(task_id, claim, event, summary)
         self._wanted(task_id)
-        told = TaskEvent(
-            event_type=event.event_type,
-            event_id=f"told-{event.event_id}",
+        told = replace(
+            self._clean(event),
+            event_id=f"{_SENT}{event.event_id}",
             status=self._text(event.status),
-            duration=event.duration,
             result=self._short(event.result),
+        )
+        tasks = self._home.external_tasks
+        if event.event_type == "iterator_started":
+            return tasks.start_loop(task_id, claim, told, loop_of(task_id, told), _collection_size(told))
+        if event.event_type in EXECUTION_ENDS:
+            return tasks.end_loop(task_id, claim, told, self._reason(event))
+        if event.event_type in ITERATION_EVENTS:
+            index = _index(event)
+            value = event.data.get("element") if event.event_type == "iteration_started" else _result_of(event)
+            told = replace(told, iteration_index=index, result=self._short(_result_of(event)))
+            return tasks.tell_iteration(task_id, claim, told, self._home.redactor.redact(value), self._reason(event))
+
+        return tasks.tell(task_id, claim, told)
+
+    def _clean(self, event: TaskEvent) -> TaskEvent:
+        """Return *event* with what may be stored of it: cut to size, and without secrets."""
+        return replace(
+            event,
+            parent_execution_id=self._text(event.parent_execution_id),
+            parent_event_id=self._text(event.parent_event_id),
+            node_id=self._text(event.node_id),
+            node_name=self._text(event.node_name),
+            node_type=self._text(event.node_type),
+            catalog_id=self._text(event.catalog_id),
             context=self._context(event.context),
             data=self._each_short(event.data),
             meta=self._each_short(event.meta),
         )
 
-        return self._home.external_tasks.tell(task_id, claim, told)
+    def _reason(self, event: TaskEvent) -> str:
+        """Return why an iteration failed or a loop was cancelled, as it is said in `data`."""
+        error = event.data.get("error")
+        said = error.get("message") if isinstance(error, dict) else error
+        reason = self._text(str(said or event.data.get("reason") or ""))[:MAX_MESSAGE]
+
+        return reason or ("no reason was given" if event.event_type.endswith(("_failed", "_cancelled")) else "")
 
     def _end(self, task_id: str, claim: int, event: TaskEvent, summary: str) -> bool:
         is_ok = ENDS[event.event_type]
@@ -397,15 +468,13 @@ class ExternalTaskService:
             result=self._result(event.result),
             error={} if is_ok else self._error(error),
         )
-        told = TaskEvent(
-            event_type=event.event_type,
+        told = self._clean(event)
+        told = replace(
+            told,
             event_id="end",
             status=self._text(event.status) or ("COMPLETED" if is_ok else "FAILED"),
-            duration=event.duration,
             result=self._short(report.result),
-            context=self._context(event.context),
-            data={**self._each_short(event.data), "claim": claim, "summary": report.summary},
-            meta=self._each_short(event.meta),
+            data={**told.data, "claim": claim, "summary": report.summary},
         )
 
         return self._home.external_tasks.report(task_id, claim, report, told)
@@ -448,7 +517,8 @@ class ExternalTaskService:
         return self._each_short({name: value for name, value in context.items() if name[:1] != "_" or name == _KEPT})
 
     def _each_short(self, values: JsonObject) -> JsonObject:
-        return self._object({name[:200]: _cut(value) for name, value in list(values.items())[:100]})
+        """Return *values* without secrets; in tables of variables, such as `vars`, each variable is cut by itself."""
+        return self._object({name[:200]: _cut(value) for name, value in values.items()})
 
     def _short(self, value: JsonValue) -> JsonValue:
         return self._home.redactor.redact(_cut(value))
@@ -463,9 +533,85 @@ class ExternalTaskService:
 
 
 def _cut(value: JsonValue) -> JsonValue:
+    """Return *value* with its size in place of what is large: of a table only the variables that are so themselves."""
     size = _size(value)
+    if size <= MAX_VALUE:
+        return value
+    if not isinstance(value, dict):
+        return truncated(size)
 
-    return value if size <= MAX_VALUE else truncated(size)
+    return {name[:200]: item if (each := _size(item)) <= MAX_VALUE else truncated(each) for name, item in value.items()}
+
+
+# Loops that are run outside: what their events must say. Pure.
+
+
+def _refuse_foreign_loop(task_id: str, event: TaskEvent) -> None:
+    """Raise UsageError when an event names a loop that cannot be one of *task_id*."""
+    named = {"execution_id": event.execution_id}
+    if event.event_type in ITERATION_EVENTS:
+        named["parent_execution_id"] = event.parent_execution_id
+    for name, said in named.items():
+        is_below = said.startswith(f"{task_id}.") and _LOOP.fullmatch(said[len(task_id) + 1 :])
+        if said not in ("", task_id) and not is_below:
+            raise UsageError(f"{name} is {said[:60]!r} and must be {task_id}, or {task_id}.NAME for a loop of it")
+    if event.event_type in ENDS and event.execution_id not in ("", task_id):
+        raise UsageError(f"{event.event_type} ends the task {task_id}: leave execution_id {event.execution_id} out")
+
+
+def _loop_id(task_id: str, event: TaskEvent) -> str:
+    """Return the loop that an event is about; an iteration may name it as its parent, as seed 001 does."""
+    parent = event.parent_execution_id if event.event_type in ITERATION_EVENTS else ""
+
+    return parent or event.execution_id or task_id
+
+
+def _collection_size(event: TaskEvent) -> int:
+    size = event.data.get("collection_size")
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_ITERATIONS:
+        raise UsageError(
+            f"data.collection_size is {json.dumps(size)[:60]} and must be the number of elements, 0 to {MAX_ITERATIONS}"
+        )
+
+    return size
+
+
+def _index(event: TaskEvent) -> int:
+    said = event.data.get("iteration_index", event.iteration_index)
+    if event.iteration_index not in (None, said):
+        raise UsageError(f"iteration_index is {event.iteration_index} and in data {json.dumps(said)[:60]}: say one")
+    if not isinstance(said, int) or isinstance(said, bool) or said < 0:
+        raise UsageError(
+            f"iteration_index is {json.dumps(said)[:60]} and must be the place of the element, counted from 0"
+        )
+
+    return said
+
+
+def _result_of(event: TaskEvent) -> JsonValue:
+    return event.data.get("result") if event.result is None else event.result
+
+
+def loop_of(task_id: str, event: TaskEvent) -> StepSpec:
+    """Return the step that an `iterator_started` tells of; raise UsageError when its settings make no sense."""
+    said = {name: value for name, value in event.data.items() if value is not None}
+    mode = said.get("mode", ASYNC)
+    loop = LoopSpec(
+        collection=[],
+        element=said.get("iterator_name", "item"),  # type: ignore[arg-type]  # checked below, as all of these
+        mode=mode,  # type: ignore[arg-type]  # the same
+        concurrency=said.get("concurrency", DEFAULT_CONCURRENCY if mode == ASYNC else 1),  # type: ignore[arg-type]  # the same
+        chunk_size=said.get("chunk_size"),  # type: ignore[arg-type]  # the same
+        on_failure=said.get("on_failure", CONTINUE),  # type: ignore[arg-type]  # the same
+        threshold=said.get("threshold", 0.0),  # type: ignore[arg-type]  # the same
+    )
+    name = event.node_name or _loop_id(task_id, event).removeprefix(task_id).lstrip(".") or "loop"
+    step = StepSpec(name=name, tool=EXTERNAL, loop=loop)
+    problems = checks.step_shape_problems(step) or list(checks.loop_problems(step))
+    if problems:
+        raise UsageError(f"data of iterator_started: {problems[0].message}")
+
+    return step
 
 
 def _size(value: JsonValue) -> int:
@@ -519,6 +665,9 @@ WHERE task_id = :task_id AND state = 'open'
 TASKS_ALL = f"{_SHOWN} ORDER BY created_at DESC, task_id DESC LIMIT :limit"
 TASKS_OPEN = f"{_SHOWN} WHERE state = 'open' ORDER BY created_at DESC, task_id DESC LIMIT :limit"
 TASKS_OF_WORKFLOW = f"{_SHOWN} WHERE adw_id = :adw_id ORDER BY created_at DESC, task_id DESC LIMIT :limit"
+EVENT_KNOWN = "SELECT event_type, execution_id, iteration_index FROM events WHERE event_id = :event_id"
+#: Fields of an event of a loop that are as its sender said.
+_KEPT_IDS = ("parent_execution_id", "parent_event_id", "node_id", "node_name", "node_type", "catalog_id")
 #: Events of a workflow are numbered one transaction after the other.
 WORKFLOW_LOCK = "SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
 
@@ -526,9 +675,11 @@ WORKFLOW_LOCK = "SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}
 class ExternalTasks:
     """The tasks in the table external_tasks."""
 
-    def __init__(self, database: Database, *, clock: Clock) -> None:
+    def __init__(self, database: Database, *, clock: Clock, executions: Executions) -> None:
+        """*executions* keeps the loops that are run for a task."""
         self._database = database
         self._clock = clock
+        self._executions = executions
         self._runs = RunStore(database, clock=clock)
         self._lock, self._lock_workflow = map(database.render, (TASK_LOCK, WORKFLOW_LOCK))
 
@@ -568,10 +719,18 @@ class ExternalTasks:
         return self._change(task.task_id, lambda found: replace(found, attempt_number=attempt_number))
 
     def expire(self, task_id: str) -> bool:
-        """Cancel a task that nobody reported on; False when somebody did."""
-        params = {"task_id": task_id, "moment": timestamps.to_text(self._clock.now())}
+        """Cancel a task that nobody reported on, and its loops; False when somebody did."""
+        params = {"task_id": connection.plain(task_id), "moment": timestamps.to_text(self._clock.now())}
 
-        return self._database.transact(lambda session: session.run(TASK_EXPIRE, params)) == 1
+        def work(session: Session) -> bool:
+            if session.run(TASK_EXPIRE, params) != 1:
+                return False
+            adw_id = self._locked(session, task_id).adw_id
+            self._executions.cancel_outside(session, adw_id, task_id, reason="the deadline of its task is over")
+
+            return True
+
+        return self._database.transact(work)
 
     # --- the other side ----------------------------------------------------------------------------------------
 
@@ -598,13 +757,107 @@ class ExternalTasks:
         """Store what is told, and push the end of the claim out; False when that event was told before."""
 
         def work(session: Session) -> bool:
-            result = self._locked(session, task_id)
-            renewed_ = renewed(result, claim, now=self._clock.now())
-            session.run(TASK_PUT, _params(renewed_))
+            task, is_new = self._heard(session, task_id, claim, event)
 
-            return self._tell(session, renewed_, event)
+            return is_new and self._tell(session, task, self._chained(session, task, event))
 
         return self._database.transact(work)
+
+    # --- loops ---------------------------------------------------------------------------------------------------
+
+    def start_loop(self, task_id: str, claim: int, event: TaskEvent, step: StepSpec, total: int) -> bool:
+        """Begin a loop that is run outside; False when that event was told before. Raises EventRefused."""
+
+        def work(session: Session) -> bool:
+            task, is_new = self._heard(session, task_id, claim, event)
+            if is_new:
+                new = NewExecution(
+                    execution_id=_loop_id(task_id, event),
+                    parent_execution_id=task_id,
+                    adw_id=task.adw_id,
+                    phase=task.phase,
+                    attempt_number=task.attempt_number,
+                    catalog_id=event.catalog_id or task.catalog_id,
+                    step=step,
+                    context={},
+                )
+                self._executions.open_outside(session, new, total, self._said(session, task, event))
+
+            return is_new
+
+        return self._database.transact(work)
+
+    def tell_iteration(self, task_id: str, claim: int, event: TaskEvent, value: JsonValue, reason: str) -> bool:
+        """
+        Take what is told of one iteration; False when that event was told before.
+
+        *value* is the element of one that begins, the result of one that ended. The end of the last one ends the loop,
+        in the same transaction. Raises EventRefused.
+        """
+
+        def work(session: Session) -> bool:
+            task, is_new = self._heard(session, task_id, claim, event)
+            if is_new:
+                self._executions.tell_outside(
+                    session,
+                    _loop_id(task_id, event),
+                    event.iteration_index or 0,
+                    ITERATION_ENDS.get(event.event_type, IterationState.RUNNING),
+                    self._said(session, task, event),
+                    value=value,
+                    reason=reason,
+                )
+
+            return is_new
+
+        return self._database.transact(work)
+
+    def end_loop(self, task_id: str, claim: int, event: TaskEvent, reason: str) -> bool:
+        """Take the end of a loop; False when it is known. Raises EventRefused while iterations have no end."""
+
+        def work(session: Session) -> bool:
+            task, is_new = self._heard(session, task_id, claim, event)
+            loop, state = _loop_id(task_id, event), EXECUTION_ENDS[event.event_type]
+
+            return is_new and self._executions.end_loop_outside(
+                session, loop, state, self._said(session, task, event), reason=reason
+            )
+
+        return self._database.transact(work)
+
+    def _heard(self, session: Session, task_id: str, claim: int, event: TaskEvent) -> tuple[ExternalTask, bool]:
+        """Renew the claim, and return the task and whether its event is new; raise EventRefused for a used id."""
+        task = renewed(self._locked(session, task_id), claim, now=self._clock.now())
+        session.run(TASK_PUT, _params(task))
+        known = session.one(EVENT_KNOWN, {"event_id": f"{task_id}.{event.event_id}"})
+        if known is None:
+            session.one(self._lock_workflow, {"adw_id": task.adw_id})
+            return task, True
+        is_cancel = event.event_type == "iterator_cancelled"
+        stored_as = "iterator_cancel_requested" if is_cancel else event.event_type
+        if tuple(known) != (stored_as, _loop_id(task_id, event), event.iteration_index):
+            raise EventRefused(
+                f"event_id {event.event_id.removeprefix(_SENT)} was used for {known[0]}: give each event its own"
+            )
+
+        return task, False
+
+    def _chained(self, session: Session, task: ExternalTask, event: TaskEvent) -> TaskEvent:
+        """Return *event* with the stored id of its parent, when that is one its sender gave to an event before."""
+        stored = f"{task.task_id}.{_SENT}{event.parent_event_id}"
+        if event.parent_event_id and session.one(EVENT_KNOWN, {"event_id": stored}) is not None:
+            return replace(event, parent_event_id=stored)
+
+        return event
+
+    def _said(self, session: Session, task: ExternalTask, event: TaskEvent) -> dict[str, object]:
+        """Return the fields of an event of a loop that its sender decides about."""
+        whole = event_of(task, self._chained(session, task, event), now=self._clock.now())
+        sent = [name for name in _KEPT_IDS if getattr(event, name)]
+        values = [name for name in ("status", "duration", "context") if getattr(event, name)]
+        result = ["result"] if event.event_type in ITERATION_ENDS and event.result is not None else []
+
+        return {name: getattr(whole, name) for name in ("event_id", *sent, *values, *result, "data", "meta")}
 
     def report(self, task_id: str, claim: int, report: ExternalReport, event: TaskEvent) -> bool:
         """End the task, record an event, and wake the waiting run; False when the same was reported before."""
@@ -615,7 +868,8 @@ class ExternalTasks:
             if ended is None:
                 return False
             session.run(TASK_PUT, _params(ended))
-            self._tell(session, ended, event)
+            self._tell(session, ended, self._chained(session, ended, event))
+            self._executions.cancel_outside(session, ended.adw_id, task_id, reason="its task was reported")
             self._runs.wake_in(session, ended.adw_id)
 
             return True

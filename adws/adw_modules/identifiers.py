@@ -7,8 +7,9 @@ second owner because of a spelling.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import TypeAlias, Union
 
@@ -91,6 +92,24 @@ JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str,
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
+def _make_encoder() -> Callable[[object], str]:
+    """Return what writes a value as strict JSON; where json has its encoder in C, that one is made once."""
+    strict = json.JSONEncoder(allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return strict.encode
+    text = json.encoder.encode_basestring_ascii
+    chunks = make(None, strict.default, text, None, strict.key_separator, strict.item_separator, False, False, False)
+
+    return lambda value: "".join(chunks(value, 0))
+
+
+#: Writes a value as JSON text in ASCII; raises ValueError, TypeError or RecursionError for what
+#: JSON cannot hold. `JSONEncoder.encode`
+#: makes its encoder anew for each value, and every step of a workflow writes a dozen.
+strict_json = _make_encoder()
+
+
 # The variables that hold adw's own secrets, by all their names.
 #
 # No process that adw starts for somebody else gets them: with them it could act in adw's name.
@@ -150,6 +169,13 @@ def span(seconds: float) -> str:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
 
     return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes as people say it, such as `5 GB`, `1.25 GB`, `512 MB` or `0.2 MB`."""
+    number, unit = (size / 2**30, "GB") if size >= 2**30 else (round(size / 2**20, 1), "MB")
+
+    return f"{number:.2f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
 # Suggestions for mistyped names.

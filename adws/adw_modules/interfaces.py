@@ -7,7 +7,7 @@ The seams with several implementations, and the values that cross them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 from adws.adw_modules.identifiers import JsonObject
 
 if TYPE_CHECKING:
+    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.queue.model import NewRun, Run, RunEnd
+    from adws.adw_modules.queue.model import NewRun, Run
 
 
 class Clock(Protocol):
@@ -64,13 +65,10 @@ class LoadedState:
     document: WorkflowDocument
     notices: tuple[LoadNotice, ...] = ()
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeekedState:
-    """The same for viewers: plain JSON of the current version."""
-
-    data: JsonObject
-    notices: tuple[LoadNotice, ...] = ()
+    @property
+    def data(self) -> JsonObject:
+        """The document as plain JSON: a copy, for views that show all of it."""
+        return self.document.to_plain()
 
 
 class StateStore(Protocol):
@@ -88,11 +86,20 @@ class StateStore(Protocol):
     def load(self, adw_id: str) -> LoadedState:
         """Return the last valid revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
 
-    def peek(self, adw_id: str) -> PeekedState:
-        """Return the same as plain JSON of the current version, without parsing it into a model: for viewers."""
+    def save(
+        self,
+        document: WorkflowDocument,
+        *,
+        fence: int,
+        events: Sequence[Event] = (),
+        also: Callable[[Session], object] | None = None,
+    ) -> WorkflowDocument:
+        """
+        Store *document* with *events* as the next revision, in one durable step.
 
-    def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store *document* with *events* as the next revision, in one durable step."""
+        *also* is done with the write to the database: in the same transaction, or, with documents in files, with the
+        update of their copy, which a busy database may leave undone and a power cut may undo.
+        """
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """Make every write under *fence* fail from now on, also one that is half done."""
@@ -265,28 +272,6 @@ class RegisteredWorker:
     started_at: str
     heartbeat_at: str
     silent_seconds: float  #: since its last heartbeat
-
-
-# --- workflows whose owner is gone -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeaseWish:
-    """A workflow that somebody wants to own."""
-
-    adw_id: str
-    dead_fence: int | None = None  #: the fence of an owner that is proven dead, as with `Leases.take`
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HandBack:
-    """What becomes of a workflow that was taken from an owner that is gone."""
-
-    lease: Lease | None  #: given back; None: it is kept for now
-    run: Run | None = None  #: the run of the one that is gone, or one that waits
-    end: RunEnd | None = None  #: what becomes of that run
-    new_run: NewRun | None = None  #: what is queued instead, unless something is
-    free_issue: int | None = None
 
 
 # --- agents ----------------------------------------------------------------------------------------------------

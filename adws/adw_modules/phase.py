@@ -67,9 +67,9 @@ def _keep_none(data: JsonObject, step_name: str | None = None) -> str:
     raise UsageError("checkpoints are kept for phases with the runner python only: this one has no place for them")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, eq=False)
 class PhaseContext:
-    """All that a runner may know and do in one attempt."""
+    """All that a runner may know and do in one attempt; made by the engine, and not to be changed by what it runs."""
 
     document: WorkflowDocument  #: as it was stored when the attempt began; a runner never changes it
     phase: str

@@ -60,13 +60,15 @@ class ResourceQuota:
     @classmethod
     def enforce_quotas(cls, estimated_cost: float | None = None, *, quotas: Quotas | None = None) -> dict[str, bool]:
         """
-        Return every check by name, all of them true; raise QuotaExceeded, which says what to do, when one is not.
+        Return every check by name; raise QuotaExceeded, which says what to do, when new work has to wait for one.
 
-        A limit that cannot be told is in the answer and in the log. This only reads: `Quotas.admit` takes a place.
+        `worktree_size` alone may be false: a worktree that is too large stops the workflow that works in it and no
+        other. A limit that cannot be told is in the answer and in the log. This only reads: `Quotas.admit` takes a
+        place.
         """
         result = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
         for status in result.values():
-            if status.is_exceeded:
+            if status.is_exceeded and status.name != "worktree_size":
                 raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
             if not status.is_known:
                 facts = {"action": "quota_unknown", "quota": status.name, "detail": status.detail}

@@ -3,11 +3,12 @@ Retry policies, the one retry decision, and the loop for callers who wait.
 
 `decide` is the only decision about retries. `RetryManager` and `RetryStrategy` ask it and wait by the clock they were
 given; the engine asks it and returns a time instead. Nothing here stops a KeyboardInterrupt, and no hook of the caller
-takes the place of the error that really happened.
+takes the place of the error that really happened. Both loops are synchronous and refuse an `async def`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from adws.adw_modules import default_home, timestamps
+from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.error_handler import ErrorClassifier, ErrorFacts, WorkflowError, facts_of
 from adws.adw_modules.error_tables import RETRYABLE, ErrorCategory
 from adws.adw_modules.errors import ConfigError, RetriesExhausted, UsageError
@@ -46,8 +48,8 @@ __all__ = [
 
 # How long to wait before the next attempt, and what is worth one.
 #
-# Numbers only: no clock, no sleep, no randomness. The caller passes a random number in for jitter. Every wait is within
-# its cap, jitter included, and no attempt is too far out to be computed.
+# Numbers only: no clock, no sleep. The caller passes a random number in for jitter; `RetryPolicy.calculate_delay` alone
+# draws one of its own. Every wait is within its cap, jitter included, and no attempt is too far out to be computed.
 
 
 #: How far jitter takes a wait to either side, as a part of it.
@@ -143,7 +145,15 @@ class RetryPolicy:
         )
 
     def calculate_delay(self, attempt: int, random: float | None = None) -> float:
-        """Return the seconds to wait after attempt number *attempt*, counting from 0; see `Backoff.delay`."""
+        """
+        Return the seconds to wait after attempt number *attempt*, counting from 0; see `Backoff.delay`.
+
+        With jitter the wait varies by up to a quarter, within the cap; *random*, from 0.0 up to 1.0, is drawn when it
+        is not given.
+        """
+        if random is None and self.jitter:
+            random = SystemClock().random()
+
         return self.backoff.delay(attempt, random)
 
 
@@ -197,15 +207,31 @@ def same_for_all(policy: RetryPolicy) -> RetryPolicies:
     )
 
 
-def scaled(base_delay: float) -> RetryPolicies:
-    """Return the usual policies with *base_delay* seconds in the place of one."""
-    usual = RetryPolicies()
+#: No wait of a `RetryStrategy` after a rate limit is longer, in seconds.
+STRATEGY_RATE_LIMIT_CAP = 300.0
 
-    return replace(
-        usual,
-        transient=_with_base(usual.transient, base_delay),
-        rate_limit=_with_base(usual.rate_limit, base_delay),
-        resource=_with_base(usual.resource, base_delay * usual.resource.base_seconds),
+
+def exactly(base_delay: float) -> RetryPolicies:
+    """
+    Return the waits of a caller who said *base_delay*, without jitter, and without limits for a class of errors.
+
+    They are base * 2^n for transient errors, base * 3^n up to 300 seconds for rate limits, and base * 2^n * 2 for
+    resources; a day is the longest.
+    """
+    rate_limit = Backoff(
+        base_seconds=min(base_delay, STRATEGY_RATE_LIMIT_CAP),
+        max_seconds=STRATEGY_RATE_LIMIT_CAP,
+        factor=3.0,
+        jitter=False,
+    )
+
+    return RetryPolicies(
+        transient=Backoff(base_seconds=base_delay, max_seconds=DAY, jitter=False),
+        rate_limit=rate_limit,
+        resource=Backoff(base_seconds=min(base_delay * 2, DAY), max_seconds=DAY, jitter=False),
+        quota=rate_limit,
+        keeps_class_delay=False,
+        keeps_class_retries=False,
     )
 
 
@@ -524,8 +550,9 @@ _Params = ParamSpec("_Params")
 
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
-    """What the attempts of one call have in common."""
+    """What the attempts of one call have in common; *name* is what is called, for messages."""
 
+    name: str
     phase: str
     max_attempts: int
     policies: RetryPolicies
@@ -542,7 +569,7 @@ class _Loop:
         while True:
             attempts_used += 1
             try:
-                return call()
+                result = call()
             except Exception as exc:
                 failure = self.classify(exc, self.phase)
                 retry = self._next(exc, failure, attempts_used, earlier)
@@ -550,6 +577,10 @@ class _Loop:
                     raise failure from exc
                 if retry is None:
                     raise
+            else:
+                if is_pending(result):
+                    raise UsageError(_ASYNC.format(name=f"{self.name} returned a coroutine, so it"))
+                return result
             self.clock.sleep(retry.delay_seconds)
 
     def _next(self, exc: Exception, failure: WorkflowError, attempt: int, earlier: list[str]) -> Retry | None:
@@ -579,7 +610,7 @@ class _Loop:
         if self.clean_up is None:
             return ""
         try:
-            self.clean_up(failure)
+            _run_hook("clean_up", self.clean_up, failure)
         except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
             return f"the clean-up failed: {type(exc).__name__}: {exc}"
 
@@ -590,11 +621,45 @@ class _Loop:
         if self.on_retry is None:
             return
         try:
-            self.on_retry(attempt, exc)
+            _run_hook("on_retry", self.on_retry, attempt, exc)
         except Exception as raised:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
             note = f"on_retry failed after attempt {attempt}: {type(raised).__name__}: {raised}"
             _note(exc, note)
             earlier.append(note)
+
+
+_ASYNC = "{name} is async, and retries call it as a plain function: call asyncio.run inside of it"
+
+
+def is_async(function: object) -> bool:
+    """Say whether a call of *function* returns something that has to be awaited, as far as its definition tells."""
+    asked = [function] if isinstance(function, type) else [function, getattr(function, "__call__", None)]  # noqa: B004 - an object may have an async __call__
+
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in asked)
+
+
+def is_pending(result: object) -> bool:
+    """Say whether *result* has to be awaited, so it is no result yet; a coroutine is closed."""
+    if inspect.iscoroutine(result):
+        result.close()
+        return True
+
+    return inspect.isawaitable(result) or inspect.isasyncgen(result)
+
+
+def _run_hook(name: str, hook: Callable[..., object], *arguments: object) -> None:
+    if is_pending(hook(*arguments)):
+        raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
+
+
+def _refuse_async(**functions: object) -> None:
+    for role, function in functions.items():
+        if is_async(function):
+            raise UsageError(_ASYNC.format(name=f"{role} ({_name_of(function)})"))
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
 def _note(error: Exception, note: str) -> None:
@@ -614,6 +679,7 @@ class RetryManager:
         classify: Callable[[Exception, str], WorkflowError] = ErrorClassifier.classify,
         clean_up: Callable[[WorkflowError], None] | None = None,
     ) -> None:
+        _refuse_async(clean_up=clean_up)
         self._checkpoints = checkpoint_manager
         self._clock = clock
         self._classify = classify
@@ -634,8 +700,10 @@ class RetryManager:
 
         With a checkpoint manager it is called with the last checkpoint, read again for each attempt, else with nothing.
         *on_retry* gets the task, the number of the attempt that failed (from 1) and its error, before the wait.
-        *attempts_used* are those of earlier processes. Configuration and fatal errors are raised at once.
+        *attempts_used* are those of earlier processes. Configuration and fatal errors are raised at once. Raises
+        UsageError for an *execute_fn* or *on_retry* that is async, before it is called.
         """
+        _refuse_async(execute_fn=execute_fn, on_retry=on_retry)
         if attempts_used >= policy.max_attempts:
             raise RetriesExhausted(attempts_used, policy.max_attempts)
 
@@ -645,6 +713,7 @@ class RetryManager:
             return execute_fn(self._checkpoints.load_checkpoint(task_id))
 
         loop = _Loop(
+            name=_name_of(execute_fn),
             phase=task_id,
             max_attempts=policy.max_attempts,
             policies=same_for_all(policy),
@@ -658,7 +727,12 @@ class RetryManager:
 
 
 class RetryStrategy:
-    """Call a function until it works, with the waits that each category of error asks for; the caller waits."""
+    """
+    Call a function until it works, with the waits that each category of error asks for; the caller waits.
+
+    Exactly *max_retries* retries and the waits that follow from *base_delay* (see `exactly`); only a server that says
+    when it wants to be asked again is waited for longer.
+    """
 
     def __init__(
         self,
@@ -672,9 +746,11 @@ class RetryStrategy:
     ) -> None:
         if not 0 <= max_retries < 100:
             raise UsageError(f"max_retries is {max_retries}: give a number from 0 to 99")
+        _check("base_delay", base_delay, 0.0, DAY)
+        _refuse_async(clean_up=clean_up)
         self.max_retries = max_retries  #: attempts after the first one
         self.base_delay = base_delay
-        self._policies = scaled(base_delay)
+        self._policies = exactly(base_delay)
         self._clock = clock
         self._classify = classify
         self._clean_up = clean_up
@@ -686,9 +762,12 @@ class RetryStrategy:
         """
         Return what *func* returns for the arguments after *phase*; raise a WorkflowError caused by its last error.
 
-        *func* and *phase* are given by position, so that *func* may have a `phase` of its own.
+        *func* and *phase* are given by position, so that *func* may have a `phase` of its own. Raises UsageError for a
+        *func* that is async, before it is called.
         """
+        _refuse_async(func=func)
         loop = _Loop(
+            name=_name_of(func),
             phase=phase,
             max_attempts=self.max_retries + 1,
             policies=self._policies,

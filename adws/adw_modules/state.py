@@ -7,7 +7,6 @@ owner is never overwritten, and what only the state machine or the store may set
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -96,7 +95,7 @@ class ADWState:
     @property
     def data(self) -> JsonObject:
         """A copy of everything, as plain JSON; changing it changes nothing here."""
-        return _plain(self._document)
+        return self._document.to_plain()
 
     def get(self, key: str, default: JsonValue = None) -> JsonValue:
         """Return the value of *key*, also one that adw does not know, or *default* when it is missing or null."""
@@ -113,7 +112,7 @@ class ADWState:
         with self._home.ownership.own(self.adw_id) as owned:
             if owned.document.revision != self._document.revision:
                 raise StateConflict(self.adw_id, self._document.revision, owned.document.revision)
-            changes = _difference(_plain(owned.document), _plain(self._document))
+            changes = _difference(owned.document.to_plain(), self._document.to_plain())
             self._document = _store(owned, changes)
 
         return self
@@ -145,11 +144,6 @@ class ADWState:
         return (home or default_home.get()).catalogue.page(query or PageQuery())
 
 
-def _plain(document: WorkflowDocument) -> JsonObject:
-    data: JsonObject = json.loads(document_module.to_bytes(document))
-    return data
-
-
 def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
     return {key: after.get(key) for key in {**before, **after} if before.get(key) != after.get(key)}
 
@@ -164,7 +158,7 @@ def _refuse_reserved(changes: Mapping[str, JsonValue]) -> None:
 def _store(owned: OwnedWorkflow, changes: JsonObject) -> WorkflowDocument:
     """Store *changes*, checked field by field, as the next revision; return what is stored then."""
     _refuse_reserved(changes)
-    before = _plain(owned.document)
+    before = owned.document.to_plain()
     if not _difference(before, {**before, **changes}):
         return owned.document
     changed = document_module.parse({**before, **changes})

@@ -61,7 +61,7 @@ class WorkflowState(Enum):
     DOCUMENTING = "documenting"
     SHIPPING = "shipping"
     CLEANING = "cleaning"
-    COMPLETED = "completed"  #: done; an unmerged pull request can still be rolled back
+    COMPLETED = "completed"  #: done; it can be carried on with further phases, or rolled back, until it is merged
     FAILED = "failed"  #: a phase used up its attempts; waits for a retry or a person
     PAUSED = "paused"  #: stopped on purpose; goes on where it was
     ROLLED_BACK = "rolled_back"  #: everything it made is undone
@@ -115,7 +115,7 @@ class StateTransition:
             _S.DOCUMENTING: (_S.SHIPPING, *_STOP),
             _S.SHIPPING: (_S.CLEANING, _S.BUILDING, *_STOP),
             _S.CLEANING: (_S.COMPLETED, *_STOP),
-            _S.COMPLETED: (_S.ROLLED_BACK,),
+            _S.COMPLETED: (*PIPELINE, _S.ROLLED_BACK),
             _S.FAILED: (*PIPELINE, _S.ROLLED_BACK, _S.ABANDONED),
             _S.PAUSED: (_S.PENDING, *PIPELINE, _S.FAILED, _S.ROLLED_BACK, _S.ABANDONED),
             _S.ROLLED_BACK: (),
@@ -203,7 +203,7 @@ def _table_of(states: tuple[WorkflowState, ...]) -> Table:
             state: (following, *_rework_of(state, states), *_STOP)
             for state, following in zip(states, followers, strict=True)
         },
-        WorkflowState.COMPLETED: (WorkflowState.ROLLED_BACK,),
+        WorkflowState.COMPLETED: (*states, WorkflowState.ROLLED_BACK),
         WorkflowState.FAILED: (*states, WorkflowState.ROLLED_BACK, WorkflowState.ABANDONED),
         WorkflowState.PAUSED: (
             WorkflowState.PENDING,
@@ -312,38 +312,34 @@ def refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
     if wanted not in table[at.state]:
         return "there is no such move"
 
-    return (
-        _rollback_refusal(at, wanted)
-        or _merge_refusal(at, table, wanted)
-        or _resume_refusal(at, wanted)
-        or _retry_refusal(at, table, wanted)
-        or _rework_refusal(at, wanted)
-    )
-
-
-def _rollback_refusal(at: Position, wanted: WorkflowState) -> str:
     if at.is_rolling_back and wanted not in (WorkflowState.ABANDONED, WorkflowState.ROLLED_BACK):
         return "a rollback was begun and has to be finished"
+    if at.is_merged and (why := _merge_refusal(at, table, wanted)):
+        return why
+    if at.state is WorkflowState.PAUSED and wanted in ACTIVE_STATES:
+        return _resume_refusal(at, wanted)
+    if at.state is WorkflowState.FAILED and wanted in PHASE_STATES:
+        return _retry_refusal(at, table, wanted)
+    if is_rework(at.state, wanted) and at.reworks >= at.max_reworks:
+        return f"{at.reworks} of {at.max_reworks} reworks are used"
 
     return ""
 
 
 def _merge_refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
-    if not at.is_merged:
-        return ""
     if wanted is WorkflowState.ROLLED_BACK:
         return "its pull request is merged, which is not undone"
     if wanted is WorkflowState.FAILED and _phase_at(at, table) is WorkflowState.CLEANING:
         return "its pull request is merged: a failed clean-up is completed with warnings, use finish_cleaning()"
     if at.state is WorkflowState.FAILED and wanted is WorkflowState.PLANNING and return_phase(at, table) is not wanted:
         return "its pull request is merged, so it is not planned again"
+    if at.state is WorkflowState.COMPLETED and wanted is not WorkflowState.CLEANING:
+        return "its pull request is merged, so it is not carried on: start a new workflow"
 
     return ""
 
 
 def _resume_refusal(at: Position, wanted: WorkflowState) -> str:
-    if at.state is not WorkflowState.PAUSED or wanted not in ACTIVE_STATES:
-        return ""
     if at.resume_state is None and wanted is not WorkflowState.PENDING:
         return "where it was paused is not recorded: it starts again at pending, or where resume_from() says"
     if at.resume_state is not None and wanted is not at.resume_state:
@@ -353,20 +349,11 @@ def _resume_refusal(at: Position, wanted: WorkflowState) -> str:
 
 
 def _retry_refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
-    if at.state is not WorkflowState.FAILED or wanted not in PHASE_STATES:
-        return ""
     if wanted not in (return_phase(at, table), WorkflowState.PLANNING):
         return f"{return_phase(at, table).value} failed: it goes back there, or is planned again"
     if not at.retry_marks and at.retry_count >= at.max_retries:
         used = f"{at.retry_count} of {at.max_retries} retries are used"
         return f"{used}; a person may grant more with: adw retry ID --grant N"
-
-    return ""
-
-
-def _rework_refusal(at: Position, wanted: WorkflowState) -> str:
-    if is_rework(at.state, wanted) and at.reworks >= at.max_reworks:
-        return f"{at.reworks} of {at.max_reworks} reworks are used"
 
     return ""
 
@@ -468,6 +455,20 @@ def read_table(document: WorkflowDocument) -> Table:
     return derive_table(_phase_of(document, number, phase) for number, phase in enumerate(document.workflow.phases, 1))
 
 
+def _read_earlier(document: WorkflowDocument) -> list[tuple[int, Table]]:
+    """Return the tables of the definitions before the present one, each with the number of moves made until its end."""
+    earlier = document.workflow.earlier if document.workflow is not None else []
+    tables: list[tuple[int, Table]] = []
+    for number, definition in enumerate(earlier, 1):
+        moves, states = definition.get("moves"), definition.get("states")
+        if not isinstance(moves, int) or not isinstance(states, list) or (tables and moves < tables[-1][0]):
+            raise _invalid(document, f"definition {number} of those before the present one is not whole")
+        phases = [{"name": f"of definition {number}", "state": state} for state in states]
+        tables.append((moves, derive_table(_phase_of(document, number, phase) for phase in phases)))
+
+    return tables
+
+
 def _phase_of(document: WorkflowDocument, number: int, phase: JsonObject) -> tuple[str, WorkflowState]:
     name = str(phase.get("name") or f"number {number}")
     try:
@@ -554,11 +555,16 @@ def _check_ends(document: WorkflowDocument, entries: Sequence[HistoryEntry], fir
 
 
 def _check_chain(document: WorkflowDocument, entries: Sequence[HistoryEntry], first_own: int, table: Table) -> None:
-    # A long history repeats the same few moves: each is looked up once.
-    moves = {(entry.from_state, entry.to_state): entry for entry in entries[first_own:]}
-    for entry in moves.values():
-        if not _has_move(table, entry):
-            raise _invalid(document, f"its history has the move {_shown(entry)}, which its table does not have")
+    tables = [*_read_earlier(document), (document.history_dropped + len(entries), table)]
+    start = first_own
+    for moves, made_by in tables:
+        end = max(start, min(len(entries), moves - document.history_dropped))
+        # A long history repeats the same few moves: each is looked up once.
+        distinct = {(entry.from_state, entry.to_state): entry for entry in entries[start:end]}
+        for entry in distinct.values():
+            if not _has_move(made_by, entry):
+                raise _invalid(document, f"its history has the move {_shown(entry)}, which its table does not have")
+        start = end
     for before, after in pairwise(entries[max(0, first_own - 1) :]):
         if before.to_state != after.from_state:
             raise _invalid(document, f"its history has a gap between {_shown(before)} and {_shown(after)}")
@@ -624,6 +630,11 @@ def as_json(metadata: Mapping[str, JsonValue]) -> JsonObject:
 def copied(value: JsonObject) -> JsonObject:
     """Return a deep copy of *value*."""
     return {key: item if isinstance(item, str) else _copied(item) for key, item in value.items()}
+
+
+def _copy_of(move: JsonObject) -> JsonObject:
+    """Return a copy of a move; only its metadata can hold more than texts, and is empty nearly always."""
+    return {**move, "metadata": _copied(move["metadata"]) if move["metadata"] else {}}
 
 
 def _copied(value: JsonValue) -> JsonValue:
@@ -762,7 +773,7 @@ class WorkflowStateMachine:
 
         Raises IllegalTransition, which says why and what would be legal; then nothing has changed.
         """
-        wanted = state_named(new_state)
+        wanted = new_state if isinstance(new_state, WorkflowState) else state_named(new_state)
         why = refusal(self._at, self._table, wanted)
         if why:
             raise self._illegal(wanted, why)
@@ -782,7 +793,7 @@ class WorkflowStateMachine:
             del self._history[:surplus]
             self._dropped += surplus
 
-        return copied(move)
+        return _copy_of(move)
 
     def finish_cleaning(self, problem: str = "", metadata: Mapping[str, JsonValue] | None = None) -> WorkflowState:
         """
@@ -929,9 +940,9 @@ class WorkflowStateMachine:
         document.assign(
             history_dropped=self._dropped,
             current_state=at.state._value_,
-            resume_state=_value(at.resume_state),
-            failed_phase=_value(at.failed_phase),
-            furthest_failed=_value(at.furthest_failed),
+            resume_state=at.resume_state._value_ if at.resume_state else None,
+            failed_phase=at.failed_phase._value_ if at.failed_phase else None,
+            furthest_failed=at.furthest_failed._value_ if at.furthest_failed else None,
             retry_count=at.retry_count,
             retry_marks=at.retry_marks,
             max_retries=at.max_retries,
@@ -953,7 +964,7 @@ class WorkflowStateMachine:
         if missing < 0 or not self._continues(document, missing):
             raise UsageError(f"the document of {self._adw_id} has moves this machine does not know: load it again")
 
-        return [copied(move) for move in self._history[-missing:]] if missing else []
+        return [_copy_of(move) for move in self._history[-missing:]] if missing else []
 
     def _continues(self, document: WorkflowDocument, missing: int) -> bool:
         """Say whether the last move of *document* is the one before the *missing* ones here, as far as it is kept."""
@@ -962,10 +973,6 @@ class WorkflowStateMachine:
 
         last, own = document.state_history[-1], self._history[-1 - missing]
         return (last.from_state, last.to_state, last.timestamp) == (own["from"], own["to"], own["timestamp"])
-
-
-def _value(state: WorkflowState | None) -> str | None:
-    return None if state is None else state._value_  # `value` is a Python function, and this is on every step
 
 
 def _ambient_now() -> datetime:

@@ -3,7 +3,8 @@ Structured logging for workflows: one JSON line for each record, without secrets
 
 Values are made plain and redacted before any handler sees them, the traceback too. All workflows share one logger,
 `adw`: the standard library keeps every logger it ever made, so one for each id and phase would fill the memory of a
-daemon. The name `adw.<id>.<phase>` is in the record (`record.name`) all the same.
+daemon. The name `adw.<id>.<phase>` is in the record (`record.name`) all the same, and an application that asked for the
+logger of that name gets its records there. To handlers that are not adw's the message of a record is its JSON line.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import re
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -33,7 +34,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, strict_json
 from adws.adw_modules.redaction.redactor import Redactor
 
 # Where log lines go: a file for each workflow, and a terminal or a pipe.
@@ -47,30 +48,52 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class QuietHandler(logging.Handler, ABC):
-    """A handler whose failures are counted and said once, never raised."""
+    """A handler of ours: its failures are counted and said once, never raised."""
 
     #: What is written to, for messages.
     target = "the log"
+    #: The only workflow whose records are taken, "" for all.
+    adw_id = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.failures = 0  #: records that could not be written
 
     @abstractmethod
+    def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
+        """Write lines about *adw_id* at once, or count that they could not be written."""
+
+    def count_failures(self, count: int, exc: Exception) -> None:
+        """Count records that could not be written, and say why the first time."""
+        if not self.failures:
+            _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
+        self.failures += count
+
+
+class LineHandler(QuietHandler):
+    """A handler that writes all lines to one place."""
+
+    @abstractmethod
     def write_line(self, line: str) -> None:
-        """Write one record; may raise."""
+        """Write one line, or several with line breaks between them; may raise."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write *record*, or count that it could not be written."""
         try:
             self.write_line(self.format(record))
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
-            self.failures += 1
-            if self.failures == 1:
-                _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
+            self.count_failures(1, exc)
+
+    def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
+        """Write lines about any workflow at once, or count that they could not be written."""
+        del adw_id
+        try:
+            self.write_line("\n".join(lines))
+        except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
+            self.count_failures(len(lines), exc)
 
 
-class StreamLog(QuietHandler):
+class StreamLog(LineHandler):
     """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -91,7 +114,7 @@ class StreamLog(QuietHandler):
         _write_all(descriptor, (line + "\n").encode("utf-8", "backslashreplace"))
 
 
-class LogFile(QuietHandler):
+class LogFile(LineHandler):
     """
     Lines to a file that is moved aside when it is full: `adw.log`, `adw.log.1`, ...
 
@@ -99,14 +122,14 @@ class LogFile(QuietHandler):
     waited for, because a stopped process must not stop another. If the lock is busy the line is written all the same.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int, backups: int, adw_id: str = "") -> None:
+    def __init__(self, path: Path | str, *, max_bytes: int, backups: int, adw_id: str = "") -> None:
         if max_bytes < 1024 or backups < 1:
             raise UsageError(f"a log needs at least 1024 bytes and 1 backup, not {max_bytes} and {backups}")
 
         super().__init__()
-        self.path, self.max_bytes, self.backups, self.adw_id = path, max_bytes, backups, adw_id
-        self.target = f"the log {path}"
+        self.max_bytes, self.backups, self.adw_id = max_bytes, backups, adw_id
         self._name = os.fspath(path)  #: on the way of every line: a Path would be turned into a text each time
+        self.target = f"the log {self._name}"
         self._file = self._lock_file = -1
         self._opened = (0, 0)  #: device and inode of the file that is open
         self._owner = 0  #: pid that opened the files: a child opens its own, a lock belongs to one opening
@@ -114,10 +137,13 @@ class LogFile(QuietHandler):
 
     def open(self) -> None:
         """Make the directory and open the file; a failure is counted at the first line."""
+        folder = self._name.rpartition("/")[0] or "."
+        if os.access(folder, os.F_OK):
+            return
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            _say_on_stderr(f"adw: cannot make {self.path.parent}: {_reason(exc)}; the work goes on without this log")
+            _say_on_stderr(f"adw: cannot make {folder}: {_reason(exc)}; the work goes on without this log")
 
     def __enter__(self) -> Self:
         return self
@@ -132,9 +158,9 @@ class LogFile(QuietHandler):
         return not self.adw_id or getattr(record, "adw_id", "") == self.adw_id
 
     def write_line(self, line: str) -> None:
-        """Append one line, in the file that has the name now."""
+        """Append in one call, to the file that has the name now."""
         data = (line + "\n").encode("utf-8", "backslashreplace")
-        if self._append_if_room(data):
+        if self._append_if_it_fits(data):
             return
         self._rotate(len(data))
         with self._locked(fcntl.LOCK_SH):
@@ -146,7 +172,7 @@ class LogFile(QuietHandler):
         self._close_files()
         super().close()
 
-    def _append_if_room(self, data: bytes) -> bool:
+    def _append_if_it_fits(self, data: bytes) -> bool:
         """Append *data* unless the file is too full for it: the way of nearly every line, with as few calls as go."""
         is_locked = self._try_lock(fcntl.LOCK_SH)
         try:
@@ -170,7 +196,10 @@ class LogFile(QuietHandler):
     def _follow_name(self) -> int:
         """Open the file anew when another process moved it aside or deleted it; return its size."""
         if self._file >= 0:
-            named = self._named()
+            try:
+                named = os.lstat(self._name)
+            except FileNotFoundError:
+                named = None
             if named is not None and (named.st_dev, named.st_ino) == self._opened:
                 return named.st_size
             os.close(self._file)
@@ -181,13 +210,6 @@ class LogFile(QuietHandler):
 
         return result.st_size
 
-    def _named(self) -> os.stat_result | None:
-        """Return what has our name now."""
-        try:
-            return os.lstat(self._name)
-        except FileNotFoundError:
-            return None
-
     def _rotate(self, needed: int) -> None:
         """Move the files on by one number, unless somebody else just did."""
         with self._locked(fcntl.LOCK_EX) as is_ours:
@@ -197,11 +219,11 @@ class LogFile(QuietHandler):
             for number in range(self.backups - 1, 0, -1):
                 if self._numbered(number).exists():
                     self._numbered(number).replace(self._numbered(number + 1))
-            self.path.replace(self._numbered(1))
+            Path(self._name).replace(self._numbered(1))
             self._follow_name()
 
     def _numbered(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
+        return Path(f"{self._name}.{number}")
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[bool]:
@@ -231,6 +253,65 @@ class LogFile(QuietHandler):
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock_file = -1
+
+
+class WorkflowLogs(QuietHandler):
+    """
+    The logs of the workflows that a home works on: each record goes to the file of its workflow, if that is open.
+
+    One handler for all of them, which stays from the first log that is opened until the home is closed: to hang a
+    handler on a logger and to settle its level costs more than what a short run writes.
+    """
+
+    def __init__(self, folder: Path, name: str, *, max_bytes: int, backups: int) -> None:
+        """Write the log of a workflow to *name* in its own directory below *folder*."""
+        super().__init__()
+        self.setFormatter(_JSON_LINES)
+        self._folder = os.fspath(folder)
+        self._log_name = name
+        self._max_bytes, self._backups = max_bytes, backups
+        self._files: dict[str, LogFile] = {}
+
+    @contextmanager
+    def open(self, adw_id: str) -> Iterator[LogFile]:
+        """Write what is logged about *adw_id* inside the block to its file; one that is open already stays open."""
+        known = self._files.get(adw_id)
+        if known is not None:
+            yield known
+            return
+        if self not in _LOGGER.handlers:
+            _LOGGER.addHandler(self)
+            _settle_level()
+        path = f"{self._folder}/{adw_id}/{self._log_name}"
+        with LogFile(path, max_bytes=self._max_bytes, backups=self._backups, adw_id=adw_id) as file:
+            file.open()
+            file.setFormatter(_JSON_LINES)
+            self._files[adw_id] = file
+            try:
+                yield file
+            finally:
+                self.acquire()  # nobody writes to it while it is closed
+                del self._files[adw_id]
+                self.release()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record* to the file of its workflow, as JSON."""
+        file = self._files.get(getattr(record, "adw_id", ""))
+        if file is not None:
+            file.emit(record)
+
+    def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
+        """Write *lines* to the file of *adw_id*."""
+        file = self._files.get(adw_id)
+        if file is not None:
+            file.emit_lines(adw_id, lines)
+
+    def close(self) -> None:
+        """Take the handler back; the files that are open stay so until their blocks end."""
+        if self in _LOGGER.handlers:
+            _LOGGER.removeHandler(self)
+            _settle_level()
+        super().close()
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -439,6 +520,7 @@ def _text_of(value: object) -> str | None:
 
 #: The one logger that every handler hangs on.
 ROOT = "adw"
+_LOGGER = logging.getLogger(ROOT)
 LEVELS: Mapping[str, int] = MappingProxyType(
     {
         "DEBUG": logging.DEBUG,
@@ -490,7 +572,8 @@ class StructuredLogger:
         self.adw_id = check_adw_id(adw_id) if adw_id else ""
         self.phase = phase
         self.name = ".".join(part for part in (ROOT, self.adw_id, phase) if part)
-        self.logger = logger or logging.getLogger(ROOT)
+        self.logger = logger or _LOGGER
+        self._is_default = logger is None
         self._redactor = redactor
 
     # `level` and `message` are positional, so that fields may have these names too; alone they also work as keywords.
@@ -526,44 +609,118 @@ class StructuredLogger:
         self._write(logging.ERROR, message, {"exc_info": True, **fields})
 
     def _write(self, level: int, message: object, fields: dict[str, object]) -> None:
-        if not self.logger.isEnabledFor(level):
+        logger = self._target()
+        if not logger.isEnabledFor(level):
             return
         if message is None:
             message = fields.pop("message", "")
 
         redactor = self._redactor or _Setup.redactor
         exception = _take_exception(fields)
-        path, line, function = self._caller()
-        record = self.logger.makeRecord(
-            self.name, level, path, line, redactor.redact_text(say(message)), (), None, function
-        )
+        # Where the call stands, and the line itself, are for other handlers alone: both are slow to find.
+        has_others = _own_handlers(logger) is None
+        path, line, function, _ = logger.findCaller(stacklevel=3) if has_others else ("", 0, "", None)
+        text = redactor.redact_text(say(message))
+        record = logger.makeRecord(self.name, level, path, line, text, (), None, function)
         clean = _clean_fields({**_bound.get(), **fields}, redactor)
         if exception is not None:
-            clean["exception"] = described = _describe(exception, redactor)
-            record.exc_text = str(described["traceback"])
+            clean["exception"] = _describe(exception, redactor)
         vars(record).update(
-            adw_id=self.adw_id, phase=redactor.redact_text(say(self.phase)), fields=clean, is_redacted=True
+            adw_id=self.adw_id,
+            phase=redactor.redact_text(say(self.phase)),
+            text=text,
+            fields=clean,
+            is_redacted=True,
         )
-        self.logger.handle(record)
+        if has_others:
+            record.msg = _json_line(entry_of(record))
+        logger.handle(record)
 
-    def _caller(self) -> tuple[str, int, str]:
-        """Return where the log call stands, if anybody may show it: our own handlers do not, and finding it is slow."""
-        if not _reaches_strangers(self.logger):
-            return "", 0, ""
-        path, line, function, _ = self.logger.findCaller(stacklevel=4)
-
-        return path, line, function
+    def _target(self) -> logging.Logger:
+        return _logger_of(self.name) if self._is_default else self.logger
 
 
-def _reaches_strangers(logger: logging.Logger) -> bool:
-    """Say whether a record of *logger* comes to a handler that is not one of ours."""
+def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor) -> None:
+    """
+    Write lines about *adw_id* that are made of stored events: plain JSON, redacted, the fields of every line first.
+
+    They go where the records of a `StructuredLogger` go, with the moment that they name, and come out as its lines do.
+    Where only handlers of ours take them no record is made, and those of one step are written at once. *redactor* is
+    for bound fields.
+    """
+    if bound := _bound.get():
+        clean = _clean_fields(bound, redactor)
+        entries = [{**{name: entry[name] for name in HEAD_FIELDS}, **clean, **entry} for entry in entries]
+    # An application that asked for a logger of this workflow, or of one of its phases, made this name known.
+    has_own_logger = f"{ROOT}.{adw_id}" in _LOGGER.manager.loggerDict
+    handlers = None if has_own_logger else _own_handlers(_LOGGER)
+    if handlers is None:
+        for entry in entries:
+            _handle_entry(entry)
+        return
+    enabled = [entry for entry in entries if _LOGGER.isEnabledFor(LEVELS[str(entry["level"])])]
+    for handler in handlers:
+        taken = [entry for entry in enabled if LEVELS[str(entry["level"])] >= handler.level]
+        if not taken or handler.adw_id not in {"", adw_id}:
+            continue
+        line_of = handler.formatter.line_of if isinstance(handler.formatter, TextFormatter) else _json_line
+        handler.acquire()
+        try:
+            handler.emit_lines(adw_id, [line_of(entry) for entry in taken])
+        finally:
+            handler.release()
+
+
+def _handle_entry(entry: JsonObject) -> None:
+    """Make a record of *entry*, for handlers that are not ours."""
+    name = f"{ROOT}.{entry['adw_id']}.{entry['phase']}"
+    logger, level = _logger_of(name), LEVELS[str(entry["level"])]
+    if not logger.isEnabledFor(level):
+        return
+    path, line, function, _ = logger.findCaller(stacklevel=3)
+    record = logger.makeRecord(name, level, path, line, _json_line(entry), (), None, function)
+    with suppress(ValueError):  # a moment that cannot be read is that of the record
+        record.created = timestamps.parse(str(entry["timestamp"])).timestamp()
+    vars(record).update(
+        adw_id=entry["adw_id"],
+        phase=entry["phase"],
+        text=entry["message"],
+        fields={field: value for field, value in entry.items() if field not in HEAD_FIELDS},
+        is_redacted=True,
+    )
+    logger.handle(record)
+
+
+def _logger_of(name: str) -> logging.Logger:
+    """Return the logger of that name, or the nearest above it, that the application asked for; else `adw`."""
+    known = _LOGGER.manager.loggerDict
+    while name != ROOT and name:
+        if isinstance(logger := known.get(name), logging.Logger):
+            return logger
+        name = name.rpartition(".")[0]
+
+    return _LOGGER
+
+
+def _own_handlers(logger: logging.Logger) -> list[QuietHandler] | None:
+    """
+    Return the handlers that a record of *logger* comes to; None when one of them needs the record.
+
+    That is so for a handler which is not ours, a filter and a format that somebody gave to one of ours; and without any
+    handler Python has one of its own.
+    """
+    if logger.filters:
+        return None
+    own: list[QuietHandler] = []
     each: logging.Logger | None = logger
     while each is not None:
-        if not all(isinstance(handler, QuietHandler) for handler in each.handlers):
-            return True
+        for handler in each.handlers:
+            if not isinstance(handler, QuietHandler) or handler.filters or type(handler.formatter) not in _FORMATTERS:
+                return None
+            own.append(handler)
         each = each.parent if each.propagate else None
 
-    return False
+    return own or None
 
 
 def configure(
@@ -590,49 +747,46 @@ def configure(
     handler = StreamLog(target)
     is_text = format == "text" or (format == "auto" and is_terminal)
     handler.setFormatter(TextFormatter(colour=is_terminal and not no_color) if is_text else JsonLineFormatter())
-    logger = logging.getLogger(ROOT)
-    logger.addHandler(handler)
-    logger.setLevel(number)
-    logger.propagate = False
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(number)
+    _LOGGER.propagate = False
     _Setup.console, _Setup.redactor = handler, redactor or Redactor()
     return handler
 
 
 def shutdown() -> None:
     """Take back what `configure` set up; files opened with `open_log` stay."""
-    logger = logging.getLogger(ROOT)
     if _Setup.console is not None:
-        logger.removeHandler(_Setup.console)
+        _LOGGER.removeHandler(_Setup.console)
         _Setup.console.close()
-        logger.setLevel(logging.NOTSET)
-    logger.propagate = True
+        _LOGGER.setLevel(logging.NOTSET)
+    _LOGGER.propagate = True
     _Setup.console, _Setup.redactor = None, Redactor()
-    _settle_level(logger)
+    _settle_level()
 
 
 @contextmanager
 def open_log(path: Path, *, max_bytes: int = 10_485_760, backups: int = 3, adw_id: str = "") -> Iterator[LogFile]:
     """Write the records of *adw_id* (of all when "") to *path* inside the block, as JSON lines, mode 0600."""
-    logger = logging.getLogger(ROOT)
     with LogFile(path, max_bytes=max_bytes, backups=backups, adw_id=adw_id) as handler:
         handler.open()
-        handler.setFormatter(JsonLineFormatter())
-        logger.addHandler(handler)
-        _settle_level(logger)
+        handler.setFormatter(_JSON_LINES)
+        _LOGGER.addHandler(handler)
+        _settle_level()
         try:
             yield handler
         finally:
-            logger.removeHandler(handler)
-            _settle_level(logger)
+            _LOGGER.removeHandler(handler)
+            _settle_level()
 
 
-def _settle_level(logger: logging.Logger) -> None:
+def _settle_level() -> None:
     """Without a level from `configure` or the caller, files get INFO; without files nothing is asked of the logger."""
-    if _Setup.console is not None or logger.level not in {logging.NOTSET, logging.INFO}:
+    if _Setup.console is not None or _LOGGER.level not in {logging.NOTSET, logging.INFO}:
         return
 
-    has_files = any(isinstance(handler, LogFile) for handler in logger.handlers)
-    logger.setLevel(logging.INFO if has_files else logging.NOTSET)
+    has_files = any(isinstance(handler, LogFile | WorkflowLogs) for handler in _LOGGER.handlers)
+    _LOGGER.setLevel(logging.INFO if has_files else logging.NOTSET)
 
 
 class JsonLineFormatter(JsonFormatter):
@@ -644,9 +798,10 @@ class JsonLineFormatter(JsonFormatter):
 
     def jsonify_log_record(self, log_data: JsonObject) -> str:
         """Return *log_data* as JSON, at most MAX_LINE_BYTES long with the line break."""
-        line = _dump(log_data)
+        return _json_line(log_data)
 
-        return line if len(line) < MAX_LINE_BYTES else _dump(_shortened(log_data))
+
+_JSON_LINES = JsonLineFormatter()
 
 
 class TextFormatter(logging.Formatter):
@@ -658,7 +813,15 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text; control characters and those that turn the direction of writing are taken out."""
-        return to_text(entry_of(record), colour=self._colour)
+        return self.line_of(entry_of(record))
+
+    def line_of(self, entry: JsonObject) -> str:
+        """Return *entry* as text."""
+        return to_text(entry, colour=self._colour)
+
+
+#: The formats that need no record.
+_FORMATTERS = (JsonLineFormatter, TextFormatter)
 
 
 def entry_of(record: logging.LogRecord) -> JsonObject:
@@ -671,7 +834,7 @@ def entry_of(record: logging.LogRecord) -> JsonObject:
         "level": record.levelname,
     }
     if is_ours:
-        return {**head, "message": record.getMessage(), **vars(record)["fields"]}
+        return {**head, "message": vars(record)["text"], **vars(record)["fields"]}
 
     redactor = _Setup.redactor
     fields = _clean_fields({**_without_place(_bound.get()), **_extras_of(record)}, redactor)
@@ -754,18 +917,20 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-#: Made once: json.dumps builds a new encoder for every call that does not use its defaults.
-_dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
+def _json_line(entry: JsonObject) -> str:
+    line = strict_json(entry)
+
+    return line if len(line) < MAX_LINE_BYTES else strict_json(_shortened(entry))
 
 
 def _shortened(entry: JsonObject) -> JsonObject:
     """Return *entry* cut to fit a line: long fields first, then those at the end; `_truncated` says how long it was."""
-    short: JsonObject = {"_truncated": len(_dump(entry))}
-    left = MAX_LINE_BYTES - len(_dump(short)) - 2
+    short: JsonObject = {"_truncated": len(strict_json(entry))}
+    left = MAX_LINE_BYTES - len(strict_json(short)) - 2
     for name, value in entry.items():
         limit = _MAX_MESSAGE if name in RESERVED_FIELDS else _MAX_FIELD
         small = _small(value, limit)
-        cost = len(_dump({name[:_MAX_FIELD]: small}))
+        cost = len(strict_json({name[:_MAX_FIELD]: small}))
         if cost < left:
             short[name[:_MAX_FIELD]] = small
             left -= cost

@@ -35,6 +35,10 @@ _MODEL_SET = re.compile(rf"\bmodel[_ ]set\s*[:=]?\s*({'|'.join(MODEL_SETS)})\b",
 _ADW_ID = re.compile(
     r"(?<![\w-])(?:adw[_ ]id\s*[:=]?\s*|adw-(?=[A-Za-z0-9]{8}(?![\w-])))([A-Za-z0-9][\w-]{0,63})", re.ASCII
 )
+#: What the scripts of ADW are called with: the number of the issue, and the id of the workflow to carry on.
+_ARGUMENTS = re.compile(
+    r"(?:#?(?P<number>(?![0-9]{8}(?![0-9]))[1-9][0-9]{0,17})(?!\S)\s*)?(?:(?P<adw_id>[0-9a-f]{8})[.,;:!?]*(?!\S))?\s*"
+)
 _AGAIN = re.compile(r"(?<!\S)--again(?!\S)", re.IGNORECASE)
 _OWN_MARKS = ("[adw-agents]", "[adw-bot]", "<!-- adw:")
 _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
@@ -48,6 +52,7 @@ class CommentCommand:
     workflow: str = ""  #: as it is named, "": the default one
     adw_id: str = ""
     model_set: str = ""
+    issue_number: int | None = None  #: that is named with a workflow, as the scripts of ADW take it
     is_again: bool = False  #: although there is an open pull request
     text: str = ""  #: what is said besides
 
@@ -195,11 +200,29 @@ def _read_forms(lines: list[str], workflows: Collection[str]) -> CommentCommand 
 
 
 def _start(workflow: str, lines: list[str], *, after: str, skip: int) -> CommentCommand:
-    chosen = {after, *(line for line in lines if _is_option(line.strip()))}
-    plain = [_without_options(line) if line in chosen else line for line in lines]
-    rest = _rest_of(plain, _without_options(after), skip=skip)
+    asked = _options(lines)
+    said, number, adw_id = _without_arguments(_without_options(after), skip=skip, is_named=bool(asked.adw_id))
+    plain = [said if line == after else _without_options(line) if _is_option(line.strip()) else line for line in lines]
+    rest = _rest_of(plain, said, skip=skip)
 
-    return replace(_options(lines), workflow=workflow, text=rest)
+    return replace(asked, workflow=workflow, adw_id=asked.adw_id or adw_id, issue_number=number, text=rest)
+
+
+def _without_arguments(line: str, *, skip: int, is_named: bool) -> tuple[str, int | None, str]:
+    """
+    Return *line* without the number of an issue and the id that follow its first *skip* words, and these two.
+
+    A number counts when an id comes with it, also one that an option has (*is_named*), or nothing at all: else it is
+    text.
+    """
+    words = line.split(maxsplit=skip)
+    rest = words[skip] if len(words) > skip else ""
+    found = _ARGUMENTS.match(rest)
+    number, adw_id = (found["number"], found["adw_id"]) if found is not None else (None, None)
+    if found is None or not (adw_id or (number and (is_named or found.end() == len(rest)))):
+        return line, None, ""
+
+    return " ".join([*words[:skip], rest[found.end() :]]).rstrip(), int(number) if number else None, adw_id or ""
 
 
 def _rest_of(lines: list[str], first: str, *, skip: int) -> str:

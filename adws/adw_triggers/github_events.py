@@ -320,6 +320,8 @@ def _begun(told: _EventContext, issue: IssueText, asked: CommentCommand, intent:
         return Ignored(reason="a workflow is started on an issue, not on a pull request: comment there")
     if _is_closed(told):
         return Ignored(reason=f"issue {issue.number} is closed: open it again first")
+    if asked.issue_number not in {None, issue.number}:
+        return Ignored(reason=f"it names issue {asked.issue_number} on issue {issue.number}: comment there")
 
     return RunRequest(
         repository=told.repository,

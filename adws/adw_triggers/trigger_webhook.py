@@ -33,6 +33,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
 from adws.adw_modules.ownership.issue_locks import check_issue_number
+from adws.adw_modules.worker.control import last_workflow
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_triggers import delivery
@@ -354,17 +355,22 @@ class WebhookReceiver:
 ASKED_BY = "a webhook"
 
 
-def handle_webhook_trigger(issue_number: int | str, provided_adw_id: str | None = None) -> str | None:
+def handle_webhook_trigger(
+    issue_number: int | str, provided_adw_id: str | None = None, workflow: str | None = None
+) -> str | None:
     """
     Start a workflow for an issue, or make the given one go on, and return its id.
 
-    None when the issue's lock does not allow it, or the issue has an open pull request of ours: then a comment on the
-    issue says so. Raises UsageError for what makes no sense, and for a workflow that cannot go on; and what
-    `Preflight.check` raises for one that could not be carried to its end.
+    With *workflow* that one is started, or the given one is carried on with its phases. None when the issue's lock does
+    not allow it, or the issue has an open pull request of ours: then a comment on the issue says so. Raises UsageError
+    for what makes no sense, and for a workflow that cannot go on; and what `Preflight.check` raises for one that could
+    not be carried to its end.
     """
     number, home = check_issue_number(issue_number), _home()
     try:
-        return _go_on(home, number, check_adw_id(provided_adw_id)) if provided_adw_id else _start(home, number)
+        if provided_adw_id:
+            return _go_on(home, number, check_adw_id(provided_adw_id), workflow)
+        return _start(home, number, workflow)
     except (IssueLocked, NotTheLockOwner, PullRequestOpen) as exc:
         _say_no(home, number, exc)
     except StateNotFound as exc:
@@ -383,9 +389,11 @@ def _home() -> Home:
     return parts
 
 
-def _start(home: Home, number: int) -> str:
+def _start(home: Home, number: int, workflow: str | None) -> str:
     settings = home.settings
-    spec = home.workflows.get(settings.default_workflow)
+    spec = home.workflows.get(workflow or settings.default_workflow)
+    if home.workflows.is_dependent(spec):
+        return _go_on(home, number, last_workflow(home, number, "", spec).adw_id, spec.name)
     start = NewWorkflow(
         issue_number=number,
         spec=spec,
@@ -401,7 +409,11 @@ def _start(home: Home, number: int) -> str:
     return home.workflow_creator.start(start).adw_id
 
 
-def _go_on(home: Home, number: int, adw_id: str) -> str:
+def _go_on(home: Home, number: int, adw_id: str, workflow: str | None) -> str:
+    if workflow:
+        spec = home.workflows.get(workflow)
+        home.control.continue_with(adw_id, spec, by=ASKED_BY, issue_number=number)
+        return adw_id
     home.ownership.prove_continuing(adw_id, number)
     home.control.resume(adw_id, by=ASKED_BY)
 

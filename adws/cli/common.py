@@ -20,9 +20,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from adws.adw_modules import identifiers, timestamps
-from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, StateNotFound, UsageError
+from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, UsageError
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import PeekedState
+from adws.adw_modules.interfaces import LoadedState
 from adws.cli import main, output
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _offer(what: str) -> Callable[[click.Context, click.Parameter, str], list[Co
 
 
 #: For options and arguments that name a workflow to run, or a state.
-offer_names, offer_states = _offer("names"), _offer("states")
+offer_names, offer_states, offer_ids = _offer("names"), _offer("states"), _offer("ids")
 
 
 def parse_span(text: str) -> timedelta:
@@ -203,15 +203,15 @@ def completion(*, shell: str) -> None:
 _STOPPED = frozenset({"completed", "failed", "paused", "abandoned", "rolled_back"})
 
 
-def peek(app: Home, adw_id: str) -> PeekedState:
+def load(app: Home, adw_id: str) -> LoadedState:
     """Return the document of a workflow; raise StateNotFound when there is none, DatabaseMoved when it went on."""
     if app.settings.store == "database":
         if not app.has_database():
-            raise StateNotFound(adw_id)
+            raise app.no_workflow(adw_id)
     else:
         refuse_moved(app)
 
-    return app.store.peek(adw_id)
+    return app.store.load(adw_id)
 
 
 def refuse_moved(app: Home) -> None:
@@ -227,7 +227,7 @@ def refuse_moved(app: Home) -> None:
 
 def has_stopped(app: Home, adw_id: str) -> bool:
     """Say whether nobody will work on the workflow before a person does something."""
-    return peek(app, adw_id).data.get("current_state") in _STOPPED
+    return load(app, adw_id).document.current_state in _STOPPED
 
 
 def waiting_phase(data: JsonObject) -> str:
@@ -240,15 +240,15 @@ def waiting_phase(data: JsonObject) -> str:
     return str(next(names, ""))
 
 
-def notes(peeked: PeekedState) -> tuple[str, ...]:
+def notes(loaded: LoadedState) -> tuple[str, ...]:
     """Return what was noticed while a document was read, in words."""
-    return tuple(f"{notice.path}: {notice.reason}" for notice in peeked.notices)
+    return tuple(f"{notice.path}: {notice.reason}" for notice in loaded.notices)
 
 
 def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
     """Return the same of a document that is about to be written; what cannot be read is left to the write to refuse."""
     try:
-        return notes(peek(app, adw_id))
+        return notes(load(app, adw_id))
     except AdwError:
         return ()
 
@@ -284,7 +284,7 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
         _emit(adw_id, done.message, state=done.state, as_json=as_json)
         return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
     request = app.requests.get(done.request.request_id)
-    state = str(peek(app, adw_id).data.get("current_state"))
+    state = str(load(app, adw_id).data.get("current_state"))
     if request is not None and request.handled_at is not None:
         said = request.outcome or ""
         _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)

@@ -78,7 +78,7 @@ def reject(*, adw_id: str, message: str, as_json: bool) -> int:
 def _do(adw_id: str, ask: Callable[[Control], Asked | Applied], wait: float, *, as_json: bool) -> int:
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
-        cli_common.peek(app, adw_id)  # a wrong id makes no database
+        cli_common.load(app, adw_id)  # a wrong id makes no database
 
         return cli_common.tell(app, ask(app.control), adw_id, wait, as_json=as_json)
 
@@ -86,10 +86,10 @@ def _do(adw_id: str, ask: Callable[[Control], Asked | Applied], wait: float, *, 
 def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, as_json: bool) -> int:
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
-        before = cli_common.peek(app, adw_id).data
-        phase = cli_common.waiting_phase(before)
+        before = cli_common.load(app, adw_id)
+        phase = cli_common.waiting_phase(before.data)
         if not phase:
-            raise UsageError(f"workflow {adw_id} does not wait for approval: it is {before.get('current_state')}")
+            raise UsageError(f"workflow {adw_id} does not wait for approval: it is {before.document.current_state}")
         applied = decide(app.control)
         data: dict[str, output.Printable] = {
             "adw_id": adw_id,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # The output of attempts as a person reads it: in the order it came about, line by line, also while it grows.
 #
-# Starts without pydantic and the like, as all views do.
+# Starts without SQLAlchemy and the like, as all views do.
 
 
 #: Bytes that are read of a growing file at a time.
@@ -118,7 +118,7 @@ def logs(
         raise UsageError("--log shows the log of the whole workflow: leave --phase, --attempt and --all out")
     choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log)
     with main.open_home() as app:
-        cli_common.peek(app, adw_id)
+        cli_common.load(app, adw_id)
         if follow:
             _follow(app, adw_id, choice, as_json=as_json)
             return
@@ -148,7 +148,7 @@ def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[Source, ...]:
         path = folder / attempt_files.LOG_NAME
         return (Source(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
     wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
-    ordered = attempt_files.in_order(cli_common.peek(app, adw_id).data, wanted)
+    ordered = attempt_files.in_order(cli_common.load(app, adw_id).data, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:
         return ordered
     last = ordered[-1]
@@ -212,9 +212,8 @@ def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
 def path(*, adw_id: str, want_state: bool, as_json: bool) -> None:
     """Print the directory a workflow works in, so that you can cd into it."""
     with main.open_home() as app:
-        data = cli_common.peek(app, adw_id).data
-        worktree = data.get("worktree_path")
-        place = Path(worktree) if isinstance(worktree, str) and worktree else app.settings.home
+        worktree = cli_common.load(app, adw_id).document.worktree_path
+        place = Path(worktree) if worktree else app.settings.home
         shown = _folder(app, adw_id) if want_state else place
 
         output.emit({"adw_id": adw_id, "path": str(shown)}, str(shown), as_json=as_json)

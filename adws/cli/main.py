@@ -190,6 +190,7 @@ def given_home() -> str | None:
 def open_home(*, role: str = "cli") -> AbstractContextManager[Home]:
     """Return the home of the running command, to be used with `with`; each part is built on first use."""
     settings = load_settings()
+    importlib.import_module("adws.config.load").leave_pydantic_plugins_out()
     importlib.import_module("adws.cli.common").install(settings)
     app: AbstractContextManager[Home] = importlib.import_module("adws.app").open_home(settings, role=role)
 

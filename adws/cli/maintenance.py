@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 import adws
-from adws.adw_modules.db import opening, schema
+from adws.adw_modules.db import migrate, schema
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.maintenance import backup as maintenance_backup
@@ -135,7 +135,7 @@ def upgrade(*, as_json: bool) -> None:
         app.refuse_lost_database()
         database = checks.connect(app)
         try:
-            done = opening.upgrade(database)
+            done = migrate.upgrade(database)
             made = schema.make_missing(database)
         finally:
             database.close()

@@ -1,7 +1,7 @@
 """
 `adw report`, `adw stuck` and `adw attempts`: what was done, what does not move, how many attempts phases need.
 
-Read-only. The last two start without pydantic, SQLAlchemy and the like; a report searches for left-overs, which takes
+Read-only. The last two start without SQLAlchemy and the like; a report searches for left-overs, which takes
 more than that.
 """
 
@@ -55,6 +55,7 @@ def report_lines(found: Report, now: datetime) -> list[str]:
                 ("now", states or "no workflows"),
             ]
         ),
+        *_section("Success metrics", _metric_lines(found)),
         *_section("How workflows ended", _outcome_lines(found.outcomes)),
         *_section("Attempts until success", attempt_lines(found.attempts)),
         *_section("Cost by phase", _cost_lines(found)),
@@ -67,6 +68,13 @@ def report_lines(found: Report, now: datetime) -> list[str]:
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
     return ["", f"{title}:", *(f"  {line}" for line in lines)]
+
+
+def _metric_lines(found: Report) -> list[str]:
+    words = {True: "met", False: "MISSED", None: "not known"}
+    rows = [(one.name, one.text, one.goal or "-", words[one.is_met] if one.goal else "") for one in found.metrics]
+
+    return output.table(("METRIC", "NOW", "GOAL", ""), rows)
 
 
 def _spent(total: CostSum) -> str:
@@ -259,7 +267,7 @@ optional_id = click.argument(
 @output.json_option
 def report(*, since: str, workflow: str, no_orphans: bool, html: str | None, as_json: bool) -> None:
     """
-    Show how work went: success rate, attempts, costs, frequent failures; and what is stuck and left over now.
+    Show how work went: success metrics, attempts, costs, frequent failures; and what is stuck and left over now.
 
     Days are whole days of UTC. What is forgotten because of its age (adw gc) still counts.
     """
@@ -314,7 +322,7 @@ def stuck(*, adw_id: str | None, as_json: bool) -> None:
     with main.open_home() as app:
         result = app.reporting.stuck() if app.has_database() else ()
         if adw_id is not None:
-            cli_common.peek(app, adw_id)  # there must be such a workflow
+            cli_common.load(app, adw_id)  # there must be such a workflow
             result = tuple(one for one in result if one.subject.adw_id == adw_id)
         limits = app.reporting.limits() if app.has_database() else ()
         data: output.Printable = {
@@ -339,7 +347,7 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
         if adw_id is not None:
             if since or workflow:
                 raise UsageError("--since and --workflow are for all workflows: leave them out, or the ID")
-            used = used_attempts(cli_common.peek(app, adw_id).data)
+            used = used_attempts(cli_common.load(app, adw_id).data)
             output.emit({"adw_id": adw_id, "phases": used}, used_lines(used, adw_id), as_json=as_json)
             return
         window = Window(since=cli_common.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
@@ -361,7 +369,7 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
 def explain(*, adw_id: str, as_json: bool) -> None:
     """Say why a workflow is not moving, what will happen next, and what to type."""
     with main.open_home() as app:
-        answer = explained(_situation(app, adw_id, cli_common.peek(app, adw_id).data))
+        answer = explained(_situation(app, adw_id, cli_common.load(app, adw_id).data))
         data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
 
         output.emit(data, answer.paragraph(), as_json=as_json)
@@ -520,7 +528,7 @@ def _notes(report: ReportView) -> list[str]:
 
 # `adw cost`: what was spent, by phase, attempt, day, provider or workflow.
 #
-# Says which figures were estimated and which nobody knows. Read-only, and starts without pydantic, SQLAlchemy and the
+# Says which figures were estimated and which nobody knows. Read-only, and starts without SQLAlchemy and the
 # like.
 
 
@@ -551,7 +559,7 @@ def cost(*, adw_id: str | None, since: str, by: str | None, as_json: bool) -> No
             result = list(app.costs.entries(start)) if app.has_database() else []
             report = _report_costs(result, by or "workflow", start)
         else:
-            document = cli_common.peek(app, adw_id).data
+            document = cli_common.load(app, adw_id).data
             account = _account(adw_id, document, max_cost=app.settings.quota_max_cost)
             report = _report_costs(_entries(adw_id, document, start), by or "phase", start, account)
 

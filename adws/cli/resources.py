@@ -1,8 +1,8 @@
 """
 `adw locks`: which workflow has which issue, and releasing a lock by hand.
 
-A lock that a live owner works under is released only with --force. Listing starts without pydantic, SQLAlchemy and
-filelock, because people look at locks when they are in a hurry.
+A lock that a live owner works under is released only with --force. Listing starts without SQLAlchemy, because people
+look at locks when they are in a hurry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from adws.cli import common as cli_common
 from adws.cli import main, output
 
 if TYPE_CHECKING:
-    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.resources.model import QuotaStatus
     from adws.adw_modules.resources.quotas import Quotas
     from adws.app import Home
@@ -131,11 +131,11 @@ def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
     cells = [
         (
             status.name,
-            f"{status.used - status.reserved - status.expected:g}" if status.is_known else "unknown",
-            f"{status.reserved:g}" if status.reserved else "-",
-            f"{status.expected:g}" if status.expected else "-",
-            f"{status.limit:g}",
-            status.unit,
+            status.shown(status.used - status.reserved - status.expected) if status.is_known else "unknown",
+            status.shown(status.reserved) if status.reserved else "-",
+            status.shown(status.expected) if status.expected else "-",
+            "off" if _is_off(status) else status.shown(status.limit),
+            status.unit.removeprefix("GB").strip() or "each",
             _word(status),
         )
         for status in found
@@ -149,7 +149,14 @@ def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
     return [*output.table(("QUOTA", "NOW", "RESERVED", "NEXT", "LIMIT", "UNIT", ""), cells), "", *meaning, *notes]
 
 
+def _is_off(status: QuotaStatus) -> bool:
+    """Say whether there is no such limit: only that of the size of a worktree can be off."""
+    return status.unit == "GB" and not status.limit
+
+
 def _word(status: QuotaStatus) -> str:
+    if _is_off(status):
+        return "off"
     if not status.is_known:
         return "not known"
 
@@ -369,7 +376,7 @@ def _all(app: Home) -> tuple[IssueLock, ...]:
 def _row(app: Home, lock: IssueLock) -> JsonObject:
     lease = app.leases.read(lock.adw_id)
     try:
-        state = str(app.store.peek(lock.adw_id).data.get("current_state", "unknown"))
+        state = app.store.load(lock.adw_id).document.current_state
     except StateNotFound:
         state = "gone"
     except StateError:
@@ -412,7 +419,7 @@ def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
     if not app.store.exists(adw_id):
         return False
     try:
-        app.store.peek(adw_id)
+        app.store.load(adw_id)
     except StateError:
         if not force:
             raise

@@ -87,7 +87,7 @@ def rollback(
 
 
 def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_seconds: float, as_json: bool) -> int:
-    cli_common.peek(app, adw_id)  # a wrong id queues nothing
+    cli_common.load(app, adw_id)  # a wrong id queues nothing
     queued = app.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
     text = f"workflow {adw_id} waits for a worker that rolls it back"
     output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)

@@ -1,7 +1,7 @@
 """
 `adw runs`: queued and running jobs, and how they ended.
 
-Read-only. Starts without pydantic, SQLAlchemy and the like, because people look at the queue when something is stuck.
+Read-only. Starts without SQLAlchemy and the like, because people look at the queue when something is stuck.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _known_state(text: str) -> RunState:
 
 # `adw runners`: the workers there are, what they offer, and when they were last heard of.
 #
-# Read-only, and starts without pydantic, SQLAlchemy and the like.
+# Read-only, and starts without SQLAlchemy and the like.
 
 
 @click.command()

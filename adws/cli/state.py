@@ -95,10 +95,15 @@ def state() -> None:
 def show(*, adw_id: str, as_json: bool) -> None:
     """Show the whole document of a workflow, each key with its value."""
     with main.open_home() as app:
-        peeked = cli_common.peek(app, adw_id)
-        lines = output.facts((key, _shown(value)) for key, value in peeked.data.items())
-        output.emit(peeked.data, lines, as_json=as_json)
-        for warning in (*cli_common.notes(peeked), *_invalid(app, adw_id)):
+        try:
+            loaded = cli_common.load(app, adw_id)
+            data, warnings = loaded.data, cli_common.notes(loaded)
+        except StateInvalid as exc:  # shown all the same, so that a person can repair it
+            if exc.data is None:
+                raise
+            data, warnings = exc.data, (str(exc),)
+        output.emit(data, output.facts((key, _shown(value)) for key, value in data.items()), as_json=as_json)
+        for warning in warnings:
             output.say(f"adw: {warning}")
 
 
@@ -167,9 +172,6 @@ def _tree_migration(app: Home) -> TreeMigration:
     return TreeMigration(
         store=app.store,
         ownership=app.ownership,
-        registry=app.registry,
-        leases=app.leases,
-        processes=app.processes,
         max_bytes=app.settings.max_document_bytes,
     )
 
@@ -180,16 +182,6 @@ def _print_migration(plan: MigrationPlan, rows: list[Row], has_trouble: bool, *,
         output.say(f"adw: {note}")
 
     return 1 if has_trouble else 0
-
-
-def _invalid(app: Home, adw_id: str) -> list[str]:
-    """Return what the model finds wrong with the document."""
-    try:
-        app.store.load(adw_id)
-    except StateInvalid as exc:
-        return [str(exc)]
-
-    return []
 
 
 def _shown(value: JsonValue) -> str:

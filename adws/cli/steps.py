@@ -1,7 +1,7 @@
 """
 `adw executions`: the steps of a workflow that loop or retry, their iterations, and the calls of one of these.
 
-Read-only, and starts without pydantic and SQLAlchemy.
+Read-only, and starts without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules import identifiers
-from adws.adw_modules.errors import StateNotFound, TaskNotFound, UsageError
+from adws.adw_modules.errors import TaskNotFound, UsageError
 from adws.adw_modules.external_tasks import PATH, ExternalTask
 from adws.cli import main, output
 
@@ -47,7 +47,7 @@ def executions(
     """Show the executions of workflow ID; with the id of an execution its iterations, and with --index one of them."""
     with main.open_home() as app:
         if not app.has_database():
-            raise StateNotFound(name)
+            raise app.no_workflow(name)
         now = app.clock.now()
         if "." not in name and index is None:
             result = _of_workflow(app, name, step, limit, only_failed=only_failed)
@@ -72,7 +72,7 @@ def executions(
 def _of_workflow(app: Home, adw_id: str, step: str, limit: int, *, only_failed: bool) -> Sequence[ExecutionLine]:
     result = app.execution_views.of_workflow(adw_id, step=step, limit=limit)
     if not result and not app.store.exists(adw_id):
-        raise StateNotFound(adw_id)
+        raise app.no_workflow(adw_id)
 
     return [one for one in result if one.failed or not only_failed]
 
@@ -107,7 +107,7 @@ def _iteration_lines(rows: Sequence[IterationLine], now: datetime, more: int | N
         [
             (
                 str(row.index),
-                row.state,
+                f"{row.state} (cut)" if row.is_cut else row.state,
                 str(row.attempts),
                 str(row.page),
                 output.moment(row.next_at, now) if row.next_at else "-",
@@ -127,7 +127,7 @@ def _detail_lines(detail: IterationDetail, now: datetime) -> list[str]:
     facts = output.facts(
         [
             ("iteration", str(line.index)),
-            ("state", line.state),
+            ("state", f"{line.state} (cut at max_attempts: there are more pages)" if line.is_cut else line.state),
             ("calls", str(line.attempts)),
             ("pages kept", ", ".join(f"{size} characters" for size in detail.pages)),
             ("next call", output.moment(line.next_at, now) if line.next_at else ""),

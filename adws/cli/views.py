@@ -1,7 +1,7 @@
 """
 `adw status`, `adw list`, `adw events`: looking, without changing anything.
 
-These start without pydantic, SQLAlchemy and the like, because people type them often and scripts call them in loops.
+These start without SQLAlchemy and the like, because people type them often and scripts call them in loops.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import click
 
 from adws.adw_modules import events as events_module
 from adws.adw_modules import identifiers, timestamps
-from adws.adw_modules.errors import DatabaseError, StateNotFound, UsageError
+from adws.adw_modules.errors import DatabaseError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, Page, PageQuery, PeekedState, Verdict
+from adws.adw_modules.interfaces import LeaseRow, LoadedState, OwnerRecord, Page, PageQuery, Verdict
 from adws.cli import common as cli_common
 from adws.cli import main, output
 
@@ -267,7 +267,7 @@ _TITLE_WIDTH = 60
 
 
 def status_data(
-    peeked: PeekedState,
+    loaded: LoadedState,
     lease: LeaseRow | None,
     verdict: Verdict | None,
     *,
@@ -276,7 +276,7 @@ def status_data(
     database_problem: str | None = None,
 ) -> JsonObject:
     """Return the facts about one workflow that a person asks for; with a *database_problem* its owner is not known."""
-    document = peeked.data
+    document = loaded.data
     data: JsonObject = {name: document.get(name) for name in _AS_THEY_ARE}
     for name in _MOMENTS:
         data[name] = _known_moment(data[name])
@@ -291,14 +291,9 @@ def status_data(
     data["agent_session"] = _session(session)
     data["executions"] = [one.to_json() for one in executions]
     data["database_problem"] = database_problem
-    data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in peeked.notices]
+    data["notices"] = [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in loaded.notices]
 
     return data
-
-
-def is_begun(document: JsonObject) -> bool:
-    """Say whether an attempt was made at a phase."""
-    return any(_list(_object(phase).get("attempts")) for phase in _list(document.get("phases")))
 
 
 def _session(session: AgentSession | None) -> JsonObject | None:
@@ -579,14 +574,14 @@ _MOST_EXECUTIONS = 20
 def status(*, adw_id: str, as_json: bool) -> None:
     """Show one workflow: its state, phases, attempts, owner and what it made."""
     with main.open_home() as app:
-        peeked = cli_common.peek(app, adw_id)
+        loaded = cli_common.load(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
         # Before the first attempt there is neither, and the code for them need not be loaded.
-        is_begun_ = problem is None and is_begun(peeked.data)
+        is_begun_ = problem is None and any(phase.attempts for phase in loaded.document.phases)
         session = _session_of(app, adw_id) if is_begun_ else None
         executions = _executions_of(app, adw_id) if is_begun_ else ()
-        data = status_data(peeked, lease, verdict, session=session, executions=executions, database_problem=problem)
+        data = status_data(loaded, lease, verdict, session=session, executions=executions, database_problem=problem)
 
         output.emit(data, status_lines(data, app.clock.now()), as_json=as_json)
 
@@ -633,6 +628,12 @@ def list_(
         page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 
         output.emit(list_data(page), list_lines(page, app.clock.now()), as_json=as_json)
+        old = [] if page.rows or query != PageQuery(limit=limit) else app.files_of_documents()
+        if old:
+            output.say(
+                f"adw: {len(old)} document{'s are' if len(old) > 1 else ' is'} not listed, such as {old[0]}: "
+                "adw state migrate brings documents of older versions in"
+            )
 
 
 @click.command()
@@ -645,10 +646,10 @@ def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json:
     """Show what happened to a workflow, in order; with -f and --json one document a line."""
     with main.open_home() as app:
         if not app.has_database():
-            raise StateNotFound(adw_id)
+            raise app.no_workflow(adw_id)
         result = app.events.of_workflow(adw_id, after=after, limit=limit)
         if not result and not app.store.exists(adw_id):
-            raise StateNotFound(adw_id)
+            raise app.no_workflow(adw_id)
 
         if not follow:
             output.emit(events_data(result), events_lines(result, app.clock.now()), as_json=as_json)

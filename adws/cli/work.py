@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Self
@@ -215,7 +215,7 @@ class Foreground:
         with self._signals():
             ended, message = self._carry(run)
         self._progress.close()
-        state = cli_common.peek(self._app, run.adw_id).data
+        state = cli_common.load(self._app, run.adw_id).data
 
         return RunEnding(
             data=state,
@@ -228,7 +228,9 @@ class Foreground:
         """Return the run as it stands in the end, and what is to be said about it."""
         me, ttl_seconds = self._app.processes.me("cli"), self._app.settings.lease_ttl_seconds
         while True:
-            claimed = self._app.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=self._app.claim_policy)
+            claimed = self._app.run_claimer.claim(
+                me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=self._app.claim_policy
+            )
             if claimed is None:
                 result = self._follow(run)
                 if result is not None and result.state in FINAL_RUNS and (newer := self._newer_run(run)) is not None:
@@ -426,6 +428,15 @@ def run_of(app: Home, adw_id: str) -> Run:
     shell_complete=cli_common.offer_names,
     help="The workflow to run; adw workflows lists them.",
 )
+@click.option(
+    "--id",
+    "adw_id",
+    metavar="ID",
+    default="",
+    callback=lambda _ctx, _param, value: cli_common.workflow_id(value) if value else "",
+    shell_complete=cli_common.offer_ids,
+    help="Carry this workflow of the issue on with the phases of --workflow, in its worktree and branch.",
+)
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
 @click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
@@ -443,6 +454,7 @@ def run(
     *,
     issue: str,
     workflow: str | None,
+    adw_id: str,
     repository: str,
     title: str,
     body: str,
@@ -458,8 +470,11 @@ def run(
     """
     Start a workflow for an issue, and work on it until it is over or waits for a person.
 
-    Where the work could not be carried to its end this is refused, and nothing is created.
+    Where the work could not be carried to its end this is refused, and nothing is created. With --id an earlier
+    workflow of the issue is carried on; build, lint, test, review, document, ship, clean and sdlc_from_build carry on
+    the last one without it.
     """
+    from adws.adw_modules.worker.control import last_workflow
     from adws.adw_modules.worker.create_workflow import NewWorkflow
     from adws.adw_modules.worker.preflight import StartRequest
 
@@ -468,6 +483,22 @@ def run(
         settings = app.settings
         spec = app.workflows.get(workflow or settings.default_workflow)
         demands = spec.demands.also(host=host, tags=tags)
+        if adw_id or app.workflows.is_dependent(spec):
+            _refuse_options_of_starts(spec, adw_id, title=title, body=body, again=again, in_place=in_place)
+            if adw_id:
+                cli_common.load(app, adw_id)  # a wrong id makes no database
+            wanted = adw_id or last_workflow(app, number, repository, spec).adw_id
+            return _carry_on(
+                app,
+                wanted,
+                replace(spec, demands=demands),
+                issue_number=number,
+                repository=repository,
+                priority=priority,
+                dry_run=dry_run,
+                detach=detach,
+                as_json=as_json,
+            )
         read = app.preflight.check(
             StartRequest(
                 spec=spec,
@@ -499,6 +530,64 @@ def run(
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
+
+
+def _refuse_options_of_starts(
+    spec: WorkflowSpec, adw_id: str, *, title: str, body: str, again: bool, in_place: bool
+) -> None:
+    given = {"--title": title, "--body": body, "--again": again, "--in-place": in_place}
+    names = [name for name, value in given.items() if value]
+    if names:
+        why = "with --id" if adw_id else f"with {spec.name}"
+        raise UsageError(
+            f"{names[0]} is for a workflow that starts, and {why} an earlier one is carried on: leave it out"
+        )
+
+
+def _carry_on(
+    app: Home,
+    adw_id: str,
+    spec: WorkflowSpec,
+    *,
+    issue_number: int | None = None,
+    repository: str = "",
+    hint: str = "",
+    budget: float | None = None,
+    priority: int = 0,
+    dry_run: bool,
+    detach: bool,
+    as_json: bool,
+) -> int:
+    """Carry a workflow on with the phases of another definition."""
+    if dry_run:
+        plan = app.control.plan_continue(
+            adw_id, spec, issue_number=issue_number, repository=repository, hint=hint, budget=budget
+        )
+        data: dict[str, output.Printable] = {
+            "adw_id": adw_id,
+            "plan": plan.describe(),
+            "phase": plan.named.phases[0].name,
+        }
+        output.emit(data, plan.describe(), as_json=as_json)
+        return 0
+
+    return _go_on(
+        app,
+        adw_id,
+        lambda: app.control.continue_with(
+            adw_id,
+            spec,
+            by=cli_common.who(),
+            issue_number=issue_number,
+            repository=repository,
+            hint=hint,
+            budget=budget,
+            priority=priority,
+        ),
+        hint="",
+        detach=detach,
+        as_json=as_json,
+    )
 
 
 def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
@@ -565,17 +654,20 @@ _BUDGET = click.option(
 )
 
 
+_DEFINITION = click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=cli_common.offer_names,
+    help="Carry it on with the phases of this workflow; the definition for one of an older version that has none.",
+)
+
+
 @click.command()
 @cli_common.adw_id_argument
 @click.option("--from", "from_phase", metavar="PHASE", default="", help="Start again at this phase, with a new round.")
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
 @_BUDGET
-@click.option(
-    "--workflow",
-    metavar="NAME",
-    shell_complete=cli_common.offer_names,
-    help="The definition, for a workflow of an older version that has none.",
-)
+@_DEFINITION
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
@@ -593,16 +685,24 @@ def resume(
     """
     Make a workflow that stopped go on where it was.
 
-    While somebody works on it, -m alone leaves the hint for its next attempt.
+    While somebody works on it, -m alone leaves the hint for its next attempt. With --workflow also one that is
+    completed goes on, with the phases of that workflow, in the same worktree and branch.
     """
     with main.open_home() as app:
-        cli_common.peek(app, adw_id)  # a wrong id makes no database
+        before = cli_common.load(app, adw_id).document  # a wrong id makes no database
+        if workflow and before.workflow is not None and before.workflow.phases:
+            if from_phase:
+                raise UsageError("--from starts at a phase again, and --workflow names other phases: leave one out")
+            spec_named = app.workflows.get(workflow)
+            return _carry_on(
+                app, adw_id, spec_named, hint=hint, budget=budget, dry_run=dry_run, detach=detach, as_json=as_json
+            )
+        spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
         if dry_run:
-            plan = app.control.plan(adw_id, from_phase=from_phase, budget=budget)
+            plan = app.control.plan(adw_id, from_phase=from_phase, budget=budget, spec=spec)
             data: dict[str, output.Printable] = {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}
             output.emit(data, plan.describe(), as_json=as_json)
             return 0
-        spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
 
         return _go_on(
             app,
@@ -621,14 +721,25 @@ def resume(
 @click.option("--grant", type=click.IntRange(1, 100), metavar="N", help="Allow N more attempts.")
 @_BUDGET
 @click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
+@_DEFINITION
 @click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
 @output.json_option
-def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, detach: bool, as_json: bool) -> int:
+def retry(
+    *,
+    adw_id: str,
+    grant: int | None,
+    budget: float | None,
+    hint: str,
+    workflow: str | None,
+    detach: bool,
+    as_json: bool,
+) -> int:
     """Try a failed workflow again; with --grant also when its attempts are used up."""
     with main.open_home() as app:
-        state = cli_common.peek(app, adw_id).data.get("current_state")
+        state = cli_common.load(app, adw_id).document.current_state
+        spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
         if state != "failed":
-            app.control.plan(adw_id)  # what resume would refuse, too, is refused with what to do instead
+            app.control.plan(adw_id, spec=spec)  # what resume would refuse, too, is refused with what to do instead
             resume_it, explain_it = (
                 f"adw resume {adw_id} makes it go on",
                 f"adw explain {adw_id} says what it waits for",
@@ -640,7 +751,9 @@ def retry(*, adw_id: str, grant: int | None, budget: float | None, hint: str, de
         return _go_on(
             app,
             adw_id,
-            lambda: app.control.resume(adw_id, by=cli_common.who(), hint=hint, grant=grant or 0, budget=budget),
+            lambda: app.control.resume(
+                adw_id, by=cli_common.who(), hint=hint, grant=grant or 0, budget=budget, spec=spec
+            ),
             hint="",
             detach=detach,
             as_json=as_json,

@@ -570,6 +570,11 @@ def is_without_colour() -> bool:
     return bool(os.environ.get("NO_COLOR"))
 
 
+def leave_pydantic_plugins_out() -> None:
+    """Keep pydantic from searching every installed distribution for plugins: a sixth of the time of `adw status`."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
 def process_environment() -> Mapping[str, str]:
     """Return the environment of this process, for the processes it starts; they get what they are allowed of it."""
     return dict(os.environ)

@@ -98,7 +98,12 @@ def _entry(name: str, default: str, what: str) -> Setting:
 CRON_SETTINGS: tuple[Setting, ...] = (
     _entry("notify", "* * * * *", "notifications are sent that no worker has sent"),
     _entry("recover", "*/2 * * * *", "work whose worker is gone is made ready to go on, and what is stuck is found"),
-    _entry("quota", "*/5 * * * *", "quotas are looked at; people are told when one is used up, and when it is free"),
+    _entry(
+        "quota",
+        "*/5 * * * *",
+        "quotas are looked at; people are told when one is used up, and when it is free; workflows whose worktree is "
+        "too large are paused",
+    ),
     _entry("breakers", "*/5 * * * *", "breakers whose time has come are made ready for a trial"),
     _entry("poll_issues", "*/5 * * * *", "open issues with the label are looked for that no delivery told of"),
     _entry("poll_comments", "off", "open issues without a comment, or whose latest comment is `adw`, are started"),
@@ -775,7 +780,13 @@ WORKSPACE_SETTINGS: tuple[Setting, ...] = (
             ("min_free_disk", "10 GiB", config_values.size, "Disk that must be free where worktrees are.", _SIZE),
             ("min_free_memory", "1 GiB", config_values.size, "Memory that must be free to start work.", _SIZE),
             ("max_worktrees", "15", _AT_LEAST_ONE, "Worktrees on one machine.", "1 or more"),
-            ("max_worktree_size", "5 GiB", config_values.size, "Disk that one worktree may take.", _SIZE),
+            (
+                "max_worktree_size",
+                "5 GiB",
+                config_values.size_or_off,
+                "Disk that one worktree may take: a workflow whose worktree takes as much pauses.",
+                f"{_SIZE}, or off",
+            ),
             ("max_cost", "10", config_values.amount, "What one workflow may cost.", "US dollars"),
             ("max_cost_per_day", "100", config_values.amount, "What all may cost from midnight UTC.", "US dollars"),
             ("max_runs", "15", _AT_LEAST_ONE, "Workflows that are worked on at once.", "1 or more"),
@@ -994,9 +1005,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "projector_interval_seconds",
-        "0.2",
+        "1",
         config_values.seconds,
-        "How often the database copy of the documents is brought up.",
+        "How often an update of the database copy of the documents waits for the disk; the others do not.",
         "state.projector_interval_seconds",
         values="seconds",
     ),

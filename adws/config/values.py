@@ -111,6 +111,16 @@ def size(text: str, _home: Path) -> int:
     return int(digits) * unit
 
 
+def size_or_off(text: str, home: Path) -> int:
+    """Return a number of bytes, 0 for off."""
+    if text.strip().casefold() == "off":
+        return 0
+    try:
+        return size(text, home)
+    except ValueError as exc:
+        raise ValueError(f"{exc}, or off") from exc
+
+
 def path(text: str, home: Path) -> Path:
     """Return an absolute path; a relative one starts at the home, `~` is the person's directory."""
     try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from adws import app as app_module
 from adws.adw_modules.agents import base as agents_base
-from adws.adw_modules.db import connection, opening, sqlite
+from adws.adw_modules.db import migrate, sqlite
 from adws.adw_modules.db.sqlite import file_system_of
 from adws.adw_modules.errors import (
     AdwError,
@@ -32,7 +32,7 @@ from adws.adw_modules.errors import (
     RunFailed,
     StartRefused,
 )
-from adws.adw_modules.identifiers import JsonObject, counted
+from adws.adw_modules.identifiers import JsonObject, counted, size_text
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.phase import NoOrders
@@ -46,7 +46,7 @@ from adws.config import load as config_load
 
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Database
-    from adws.adw_modules.interfaces import PeekedState
+    from adws.adw_modules.interfaces import LoadedState
     from adws.adw_modules.maintenance.check import Inconsistency
     from adws.adw_modules.workflow.model import WorkflowSpec
     from adws.app import Home
@@ -377,8 +377,6 @@ FEW_PORTS = 3
 #: Seconds a sync may take before every step of a workflow is slow.
 SLOW_SYNC = 0.25
 
-_GIB = 2**30
-
 
 def _ok(area: str, what: str) -> Finding:
     return Finding(area=area, level=OK, what=what)
@@ -530,7 +528,7 @@ def webhook(facts: WebhookFacts) -> Iterator[Finding]:
 
 def disk(facts: DiskFacts) -> Iterator[Finding]:
     """Judge the free disk space."""
-    free, least = _gib(facts.free_bytes), _gib(facts.min_free_bytes)
+    free, least = size_text(facts.free_bytes), size_text(facts.min_free_bytes)
     mend = "free some space (adw gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
     if facts.free_bytes < facts.min_free_bytes:
         yield _problem("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", mend)
@@ -642,10 +640,6 @@ def _split(problem: str) -> tuple[str, str]:
             return what, mend
 
     return problem, ""
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
 
 
 def _some(names: tuple[str, ...], most: int = 3) -> str:
@@ -777,7 +771,7 @@ ANSWER_SECONDS = 10.0
 
 def connect(app: Home) -> Database:
     """Return the database as it is: `app.database` would upgrade it on the way."""
-    return opening.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
+    return migrate.connect(app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id)
 
 
 def database_problems(app: Home) -> tuple[Inconsistency, ...]:
@@ -798,13 +792,13 @@ def database_problems(app: Home) -> tuple[Inconsistency, ...]:
         )
 
 
-def _documents(app: Home) -> dict[str, PeekedState | str]:
+def _documents(app: Home) -> dict[str, LoadedState | str]:
     """Return every document, or why it cannot be read."""
     links = app.folders.links() if app.settings.store == "files" else ()
-    result: dict[str, PeekedState | str] = {}
+    result: dict[str, LoadedState | str] = {}
     for adw_id in (*app.store.ids(), *links):
         try:
-            result[adw_id] = app.store.peek(adw_id)
+            result[adw_id] = app.store.load(adw_id)
         except AdwError as exc:
             result[adw_id] = str(exc)
 
@@ -1034,7 +1028,7 @@ class Checkup:
         except AdwError as exc:
             self._is_current = False
             return DatabaseFacts(name=name, problem=str(exc))
-        self._is_current = not is_made or schema == connection.HEAD
+        self._is_current = not is_made or schema == migrate.HEAD
         troubles = (DatabaseProblem(kind=one.kind, text=one.text, hint=one.hint, adw_id=one.adw_id) for one in result)
 
         return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(troubles))
@@ -1045,7 +1039,7 @@ class Checkup:
             if server_time is not None:
                 self._compare("the database", server_time)
             schema = database.schema_version()
-            if schema == connection.HEAD:
+            if schema == migrate.HEAD:
                 here = self._app.processes.me("cli").host
                 rows = PortStore(database, clock=self._app.clock).all()
                 self._reserved = frozenset(row.port for row, _ in rows if row.host == here)

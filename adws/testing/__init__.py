@@ -7,7 +7,6 @@ that have a real counterpart pass its contract suite (`tests/contracts`). Nothin
 
 from __future__ import annotations
 
-from adws.adw_modules.circuit_breaker import MemoryBreakers
 from adws.testing.clock import START, FakeClock
 from adws.testing.forge import MemoryForge
 from adws.testing.processes import FakeProcesses
@@ -18,7 +17,6 @@ __all__ = [
     "START",
     "FakeClock",
     "FakeProcesses",
-    "MemoryBreakers",
     "MemoryForge",
     "MemoryOrders",
     "ScriptedCall",

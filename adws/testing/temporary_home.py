@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.store.database import marker_of
 from adws.app import Home

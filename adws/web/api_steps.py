@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt
 
-from adws.adw_modules.errors import ForeignToken, StateNotFound, TaskNotFound, UsageError
+from adws.adw_modules.errors import ForeignToken, TaskNotFound, UsageError
 from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS, PATH, ExternalTask, TaskEvent
 from adws.adw_modules.steps.model import IterationState
 from adws.adw_modules.steps.views import ExecutionLine, IterationLine
@@ -92,6 +92,7 @@ class Iteration(BaseModel):
     page: int
     next_at: str | None
     why: str
+    is_cut: bool = Field(description="completed at max_attempts: its result lacks the pages after that")
     error: str
     started_at: str | None
     ended_at: str | None
@@ -152,7 +153,7 @@ def list_executions(home: HomeOf, adw_id: AdwId, wanted: Annotated[ExecutionFilt
     views = home.execution_views
     result = views.of_workflow(adw_id, step=wanted.step, limit=wanted.limit)
     if not result and not home.store.exists(adw_id):
-        raise StateNotFound(adw_id)
+        raise home.no_workflow(adw_id)
 
     return ExecutionList(executions=[_execution(one) for one in result])
 
@@ -243,8 +244,8 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
 Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
 Values = dict[str, JsonValue]
 
-#: What the events of the seed carry besides; adw knows these itself, and does not believe what is said.
-_KNOWN_HERE = "adw knows this itself; it may be sent, and is not looked at"
+_KEPT = "kept as it is sent; without it adw says what it knows"
+Label = Annotated[Annotated[str, Field(max_length=200)] | StrictInt, Field(description=_KEPT)]
 
 
 class _Body(BaseModel):
@@ -283,7 +284,11 @@ class EmittedEvent(_Body):
     """Something that happened to a task."""
 
     claim: Claim
-    execution_id: str = Field(default="", max_length=160, description="the task; not needed with its own token")
+    execution_id: str = Field(
+        default="",
+        max_length=300,
+        description="the task, or a loop of it (the task, a dot and a name); not needed with the token of the task",
+    )
     event_id: EventId = Field(description="the sender's own; the same one again changes nothing")
     event_type: str = Field(max_length=60)
     status: str = Field(default="", max_length=60)
@@ -293,13 +298,18 @@ class EmittedEvent(_Body):
     data: Values = {}
     meta: Values = {}
     summary: str = Field(default="", max_length=2000)
-    catalog_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    node_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    node_name: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    node_type: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    parent_execution_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    parent_event_id: JsonValue = Field(default=None, description=_KNOWN_HERE)
-    attempt_number: JsonValue = Field(default=None, description=_KNOWN_HERE)
+    catalog_id: Label | None = None
+    node_id: Label | None = None
+    node_name: Label | None = None
+    node_type: Label | None = None
+    parent_execution_id: Label | None = Field(default=None, description="of an iteration: the loop it belongs to")
+    parent_event_id: Label | None = Field(default=None, description="an event_id of the sender, or any other id")
+    iteration_index: int | None = Field(
+        default=None, ge=0, le=2**31, description="of an iteration, counted from 0; may stand in data instead"
+    )
+    attempt_number: JsonValue = Field(
+        default=None, description="adw knows this itself; it may be sent, and is not looked at"
+    )
 
 
 class Task(BaseModel):
@@ -398,14 +408,27 @@ def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Tol
 
 @external_router.post("/event/emit", operation_id="emit_event")
 def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Told:
-    """Tell of a task; action_completed and action_failed end it. 409 when the task is not yours any more."""
-    task_id = said.execution_id or str(request.scope.get(TASK_IN_SCOPE, ""))
+    """
+    Tell of a task or of a loop that is run for it; action_completed and action_failed end the task.
+
+    409 when the task is not yours any more, or when an event contradicts what is recorded of its loop.
+    """
+    # The id of a task has three parts without dots, and the name of a loop comes after them.
+    task_id = ".".join(said.execution_id.split(".")[:3]) or str(request.scope.get(TASK_IN_SCOPE, ""))
     if not task_id:
         raise UsageError("execution_id is missing: name the task, or show its own token")
     _refuse_foreign(request, task_id)
     event = TaskEvent(
         event_type=said.event_type,
         event_id=said.event_id,
+        execution_id=said.execution_id,
+        parent_execution_id=_label(said.parent_execution_id),
+        parent_event_id=_label(said.parent_event_id),
+        node_id=_label(said.node_id),
+        node_name=_label(said.node_name),
+        node_type=_label(said.node_type),
+        catalog_id=_label(said.catalog_id),
+        iteration_index=said.iteration_index,
         status=said.status,
         duration=said.duration,
         result=said.result,
@@ -416,6 +439,10 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Told:
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
     return Told(task_id=task_id, is_new=is_new)
+
+
+def _label(said: str | int | None) -> str:
+    return "" if said is None else str(said)
 
 
 def task_of(task: ExternalTask) -> Task:

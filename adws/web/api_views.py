@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import adws
 from adws.adw_modules import circuit_breaker
-from adws.adw_modules.errors import AdwError, StateNotFound, UsageError
+from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.interfaces import AgentSession, IssueLock
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.recovery.plan import Mode, mode_of
@@ -80,7 +80,7 @@ def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models
     events = home.events
     result = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
     if not result and not home.store.exists(wanted.adw_id):
-        raise StateNotFound(wanted.adw_id)
+        raise home.no_workflow(wanted.adw_id)
 
     return models.EventPage(
         events=[event.to_json() for event in result], next_cursor=result[-1].event_id if result else None
@@ -258,7 +258,7 @@ def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> mo
         return models.SessionList(sessions=[_line(session) for session in sessions.live()])
     result = sessions.of_workflow(wanted.adw_id)
     if not result and not home.store.exists(wanted.adw_id):
-        raise StateNotFound(wanted.adw_id)
+        raise home.no_workflow(wanted.adw_id)
 
     return models.SessionList(sessions=[_line(session) for session in result])
 

@@ -16,9 +16,10 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.worker.control import Applied, Asked, Control
+from adws.adw_modules.worker.control import Applied, Asked, Control, last_workflow
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest
+from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
 from adws.web import models
 from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker, catch_up
@@ -68,16 +69,21 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
 
 
 @router.post("", operation_id="start_workflow", status_code=201)
-def start_workflow(home: HomeOf, new: models.NewWorkflow) -> models.Started:
+def start_workflow(home: HomeOf, new: models.NewWorkflow, response: Response) -> models.Started:
     """
     Start a workflow for an issue; a worker takes it up.
 
-    409 when another workflow has the issue, an open pull request of ours is there for it, or the work could not be
-    carried to its end: then nothing is created.
+    With `adw_id` that workflow of the issue is carried on instead, and so is the last one for a workflow that goes on
+    with earlier work (build, lint, test, review, document, ship, clean): the answer is 200 then. 409 when another
+    workflow has the issue, an open pull request of ours is there for it, or the work could not be carried to its end:
+    then nothing is created.
     """
     settings = home.settings
     repository = identifiers.normalise(new.repository)
     spec = home.workflows.get(new.workflow or settings.default_workflow)
+    if new.adw_id or home.workflows.is_dependent(spec):
+        response.status_code = 200
+        return _carry_on(home, new, spec, repository)
     issue = home.preflight.check(
         StartRequest(
             spec=spec,
@@ -106,6 +112,28 @@ def start_workflow(home: HomeOf, new: models.NewWorkflow) -> models.Started:
     runs = home.runs.of_workflow(document.adw_id, limit=1)
 
     return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=runs[0].run_id if runs else None)
+
+
+def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repository: str) -> models.Started:
+    if new.title or new.body or new.again or new.in_place:
+        raise UsageError(
+            "title, body, again and in_place are for a workflow that starts, and this carries an earlier one on: "
+            "leave them out"
+        )
+    with fitting():
+        adw_id = new.adw_id or last_workflow(home, new.issue_number, repository, spec).adw_id
+        home.store.load(adw_id)  # raises StateNotFound for one that is not there
+        applied = home.control.continue_with(
+            adw_id,
+            spec,
+            by=asker(new.by),
+            issue_number=new.issue_number,
+            repository=repository,
+            priority=new.priority,
+        )
+    catch_up(home)
+
+    return models.Started(adw_id=adw_id, state=applied.state, run_id=applied.run.run_id if applied.run else None)
 
 
 # Orders about a workflow over HTTP: the API and the dashboard do the same, and say the same about it.
@@ -139,9 +167,16 @@ class Orders:
         """Give it up and free its issue; what it made is kept."""
         return self._told(self._control().abandon(self._adw_id, by=self._by, reason=reason))
 
-    def resume(self, *, from_phase: str = "", hint: str = "", budget: float | None = None) -> models.Done:
-        """Make it go on; a worker takes it up."""
+    def resume(
+        self, *, from_phase: str = "", hint: str = "", budget: float | None = None, workflow: str = ""
+    ) -> models.Done:
+        """Make it go on, with the phases of *workflow* if one is named; a worker takes it up."""
         control = self._control()
+        if workflow and from_phase:
+            raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
+        if workflow:
+            spec = self._home.workflows.get(workflow)
+            return self._told(control.continue_with(self._adw_id, spec, by=self._by, hint=hint, budget=budget))
 
         return self._told(control.resume(self._adw_id, by=self._by, from_phase=from_phase, hint=hint, budget=budget))
 
@@ -180,7 +215,7 @@ class Orders:
 
     def _control(self) -> Control:
         """Return what changes workflows; raise StateNotFound for one that is not there."""
-        self._home.store.peek(self._adw_id)
+        self._home.store.load(self._adw_id)
 
         return self._given or self._home.control
 
@@ -250,10 +285,17 @@ def abandon(home: HomeOf, adw_id: AdwId, response: Response, order: models.Order
 
 @control_router.post("/resume", operation_id="resume_workflow")
 def resume(home: HomeOf, adw_id: AdwId, response: Response, order: models.Resume = _NO_RESUME) -> models.Done:
-    """Make a workflow that stopped go on; a worker takes it up. 409 while somebody works on it."""
+    """
+    Make a workflow that stopped go on; a worker takes it up. 409 while somebody works on it.
+
+    With `workflow` also one that is completed goes on, with the phases of that workflow.
+    """
     with fitting():
         orders = Orders(home, adw_id, by=asker(order.by))
-        return _told(response, orders.resume(from_phase=order.from_phase, hint=order.hint, budget=order.budget_usd))
+        done = orders.resume(
+            from_phase=order.from_phase, hint=order.hint, budget=order.budget_usd, workflow=order.workflow
+        )
+        return _told(response, done)
 
 
 @control_router.post("/retry", operation_id="retry_workflow")

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.deliveries.commands import DeliveryRow
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -144,6 +144,9 @@ class NewWorkflow(_Asked):
 
     issue_number: IssueNumber
     workflow: Annotated[str, Field(max_length=100)] = Field(default="", description='"": the default one')
+    adw_id: Annotated[str, Field(max_length=64)] = Field(
+        default="", description='the workflow of the issue that is carried on with these phases; "": a new one'
+    )
     repository: Annotated[str, Field(max_length=200)] = Field(default="", description='"": that of this home')
     title: Note = Field(default="", description="wins over the forge's")
     body: Annotated[str, Field(max_length=200_000)] = Field(default="", description="wins over the forge's")
@@ -179,6 +182,9 @@ class Resume(_Asked):
 
     hint: Note = Field(default="", description="what to do differently")
     from_phase: Annotated[str, Field(max_length=100)] = ""
+    workflow: Annotated[str, Field(max_length=100)] = Field(
+        default="", description="carry it on with the phases of this workflow, also when it is completed"
+    )
     budget_usd: Dollars | None = Field(default=None, description="what it may cost in all from now on")
     by: Annotated[str, Field(max_length=100)] = ""
 

@@ -85,7 +85,7 @@ class Ours:
         spec = self._app.workflows.get(f"loop{count}")
         start = time.perf_counter()
         adw_id = self._app.workflow_creator.start(NewWorkflow(issue_number=self._issue, spec=spec)).adw_id
-        while (state := self._app.store.peek(adw_id).data["current_state"]) != "completed":
+        while (state := self._app.store.load(adw_id).document.current_state) != "completed":
             if state in {"failed", "paused"} or any(worker.poll() is not None for worker in self._workers):
                 raise SystemExit(f"the loop is {state}; the workers said:\n{self._said()}")
             time.sleep(0.005)

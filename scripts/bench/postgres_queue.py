@@ -27,7 +27,7 @@ import procrastinate
 import verdict
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.db.postgres import PostgresDatabase
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.queue.model import NewRun, RunState
@@ -38,7 +38,7 @@ TTL = 30.0
 #: Runs in one turn.
 TURN = 100
 #: Our rate as a part of bare Procrastinate's: it carries a job for each run, and the row of the run is ours.
-RATE_LIMIT = 0.3
+RATE_LIMIT = 0.6
 P95_LIMIT_MS = 50.0
 
 ANY_JOB = "SELECT 1 AS one FROM procrastinate_jobs WHERE status IN ('todo', 'doing') LIMIT 1"

@@ -36,7 +36,7 @@ from adws.adw_modules.queue.store import RunStore
 from adws.config import load as config_load
 
 #: Our rate of claim and finish, as a part of the rate of the queue written by hand.
-RATE_LIMIT = 0.7
+RATE_LIMIT = 0.75
 P95_LIMIT_MS = 50.0
 LOOK_SECONDS = 0.03
 IDLE_CPU_LIMIT = 0.01

@@ -2,8 +2,9 @@
 What a durable step costs, beside a bare durable replace of the same bytes, in one interleaved run.
 
 Bare: temp, write, fsync, rename, fsync of the directory. Ours, files store: transition, serialise, compare-and-set,
-replace with the previous revision kept, hand-over to the projector. Ours, database store: the same step as one SQLite
-transaction. Then the list: one page out of 1,000, 10,000 and 100,000 workflows.
+replace with the previous revision kept, update of the projection. Ours, database store: the same step as one SQLite
+transaction. Then a step of a workflow with 200 attempts beside one with 10, on both stores. Then the list: one page out
+of 1,000, 10,000 and 100,000 workflows.
 
     python scripts/bench/state_write.py [--rounds 600] [--directory DIR]
 """
@@ -31,7 +32,9 @@ from adws.adw_modules.ownership.ownership import OwnedWorkflow
 from adws.adw_modules.state_machine import PIPELINE, WorkflowState, WorkflowStateMachine
 from adws.config import load as config_load
 
-FILES_LIMIT, DATABASE_LIMIT = 1.25, 0.7
+FILES_LIMIT, DATABASE_LIMIT = 1.35, 0.7
+#: Attempts of a short and of a long workflow, and what a step of the long one may cost beside the short one's.
+SHORT, LONG, GROWTH_LIMIT = 10, 200, 1.5
 PAGE_LIMIT_MS = 30.0
 #: Turns in which a page of each list is read.
 PAGES = 60
@@ -161,6 +164,48 @@ def bench_steps(rounds: int, root: Path) -> bool:
     return ok
 
 
+def grown_steppers(app: app_module.Home, stack: ExitStack) -> dict[int, Callable[[], None]]:
+    """Return for a short and for a long workflow what changes the last attempt of it and saves."""
+    steps: dict[int, Callable[[], None]] = {}
+    for number, attempts in enumerate((SHORT, LONG), start=1):
+        now = timestamps.to_text(app.clock.now())
+        new = new_document(now, f"cc{number:06x}", 10_000 + number)
+        each = attempts // len(new.phases) + 1
+        for index, record in enumerate(new.phases):
+            made = [
+                document.AttemptRecord(number=one + 1, started_at=now, ended_at=now, report={"summary": "word " * 20})
+                for one in range(min(each, attempts - index * each))
+            ]
+            new.phases[index] = record.changed(attempts=made)
+        owned = stack.enter_context(app.ownership.create(new))
+
+        def step(owned: OwnedWorkflow = owned) -> None:
+            phases = list(owned.document.phases)
+            last = phases[0].attempts[-1].changed(duration=time.monotonic())
+            phases[0] = phases[0].changed(attempts=[*phases[0].attempts[:-1], last])
+            owned.save(owned.document.changed(phases=phases), events=[Event(event_type="state_set", data={})])
+
+        steps[attempts] = step
+
+    return steps
+
+
+def bench_growth(rounds: int, root: Path) -> bool:
+    """Print what a step of a long workflow costs beside one of a short one; say whether that is within the limit."""
+    ok = True
+    for store in ("files", "database"):
+        with open_store(root / f"growth-{store}", store) as app, ExitStack() as stack:
+            steps = grown_steppers(app, stack)
+            actions = {f"{attempts} attempts": step for attempts, step in steps.items()}
+            times = measure(rounds, actions, lambda: None)
+        short, long = (statistics.median(values) for values in times.values())
+        print(f"  {store}: {SHORT} attempts {short * 1000:.3f} ms, {LONG} attempts {long * 1000:.3f} ms")
+        ok &= verdict.tell(
+            f"a step after {LONG} attempts beside one after {SHORT}, {store} store", long / short, most=GROWTH_LIMIT
+        )
+    return ok
+
+
 def fill_rows(app: app_module.Home, start: int, stop: int) -> None:
     """Put rows into the catalogue as the projector does, without files behind them."""
     with app.database.write() as session:
@@ -212,15 +257,16 @@ def bench_list(root: Path) -> bool:
 
 
 def main() -> int:
-    """Run both benchmarks."""
+    """Run the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=600)
     parser.add_argument("--directory", type=Path, default=None, help="where to write (default: a temporary directory)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.directory) as root:
         steps_ok = bench_steps(given.rounds, Path(root))
+        growth_ok = bench_growth(given.rounds, Path(root))
         list_ok = bench_list(Path(root))
-    return 0 if steps_ok and list_ok else 1
+    return 0 if steps_ok and growth_ok and list_ok else 1
 
 
 if __name__ == "__main__":

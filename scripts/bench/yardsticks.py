@@ -73,54 +73,7 @@ def dbos(directory: str) -> tuple[str, Callable[[int], None]]:
     return f"each step committed to SQLite ({mode}, its default); called directly, no queue", run
 
 
-def prefect(directory: str) -> tuple[str, Callable[[int], None]]:
-    """A Prefect flow of nine tasks on its own temporary server."""
-    os.environ.update(PREFECT_HOME=directory, PREFECT_LOGGING_LEVEL="CRITICAL", PREFECT_SERVER_ANALYTICS_ENABLED="0")
-    from prefect import flow, task  # noqa: PLC0415 - each engine is only there for itself
-
-    @task
-    def step(number: int) -> int:
-        return number
-
-    @flow
-    def nine_steps() -> None:
-        for number in range(STEPS):
-            step(number)
-
-    nine_steps()  # starts its server
-
-    def run(number: int) -> None:
-        del number
-        nine_steps()
-
-    return "task states reach its server eventually; results are not persisted by default", run
-
-
-def luigi(directory: str) -> tuple[str, Callable[[int], None]]:
-    """A chain of nine Luigi tasks, each with a file as its target."""
-    import luigi as library  # noqa: PLC0415 - each engine is only there for itself
-
-    class Step(library.Task):
-        workflow = library.IntParameter()
-        number = library.IntParameter()
-
-        def requires(self) -> object:
-            return Step(workflow=self.workflow, number=self.number - 1) if self.number else []
-
-        def output(self) -> object:
-            return library.LocalTarget(f"{directory}/{self.workflow}-{self.number}")
-
-        def run(self) -> None:
-            with self.output().open("w") as target:
-                target.write("done")
-
-    def run(number: int) -> None:
-        library.build([Step(workflow=number, number=STEPS - 1)], local_scheduler=True, log_level="ERROR")
-
-    return "a file for each step, renamed into place, never synced: not durable", run
-
-
-ENGINES = {"langgraph": langgraph, "dbos": dbos, "prefect": prefect, "luigi": luigi}
+ENGINES = {"langgraph": langgraph, "dbos": dbos}
 
 
 def main() -> None:

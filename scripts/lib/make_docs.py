@@ -45,13 +45,14 @@ def make_pages(docs: Path) -> dict[Path, str]:
         "http-api.md": lambda: reference_pages.api_page(NOTE),
     }
     machine, recovery, metrics = docs / "state-machine.md", docs / "recovery.md", docs / "metrics.md"
-    architecture = docs / "architecture.md"
+    architecture, seeds = docs / "architecture.md", docs / "seeds.md"
 
     return {docs / name: make() for name, make in makers.items()} | {
         machine: with_diagram(machine),
         recovery: with_recovery_table(recovery),
         metrics: with_metrics(metrics),
         architecture: with_packages(architecture),
+        seeds: with_seeds(seeds),
     }
 
 
@@ -286,6 +287,17 @@ def with_packages(page: Path) -> str:
     text = _with_block(page, "packages", table)
 
     return _with_block(page, "package-figure", f"```mermaid\n{package_graph.figure()}\n```\n", what="figure", text=text)
+
+
+def with_seeds(page: Path) -> str:
+    """Return docs/seeds.md with its documents, the numbers of the code and the table of points between its marks."""
+    documents = _table(("Document", "What it is about", "Gaps with tests"), reference_pages.seed_documents())
+    text = _with_block(page, "seed-documents", f"\n{documents}\n\n")
+    facts = _table(("Fact", "Value"), reference_pages.seed_facts())
+    text = _with_block(page, "seed-facts", f"\n{facts}\n\n", text=text)
+    points = _table(("No.", "Document", "Point", "Tests"), reference_pages.seed_points())
+
+    return _with_block(page, "seed-points", f"\n{points}\n\n", text=text)
 
 
 def _with_block(page: Path, name: str, block: str, *, what: str = "table", text: str = "") -> str:

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "soak.md"
 
 #: Packages whose behaviour the results depend on.
-PACKAGES = ("adw", "filelock", "psycopg", "pydantic", "SQLAlchemy", "pytest", "hypothesis")
+PACKAGES = ("adw", "psycopg", "pydantic", "SQLAlchemy", "pytest", "hypothesis")
 
 
 @dataclass(frozen=True, kw_only=True)

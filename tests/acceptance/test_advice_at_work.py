@@ -16,6 +16,7 @@ ELSEWHERE = {
     ("init",): "test_cli_init",
     ("restore",): "test_cli_backup",
     ("resume", "{}", "--workflow", "NAME"): "test_doc_pages",  # for documents of older versions
+    ("resume", "{}", "--workflow", "build"): "test_cli_continue",
     ("rollback", "{}", "--forget-host", "{}"): "test_two_hosts",
 }
 #: The workflow, and what is done to it, for a command that changes it; others are run on one that failed.

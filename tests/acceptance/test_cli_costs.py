@@ -18,7 +18,7 @@ FIRST, SECOND = "1a2b3c4d", "5e6f7a8b"
 EARLY, LATE = "2026-01-30T09:00:00.000000Z", "2026-01-31T10:00:00.000000Z"
 #: What stands beside a sum with every kind of figure in it.
 ALL = "estimated, 1 of unknown cost, 1 on a subscription"
-HEAVY = {"pydantic", "sqlalchemy", "alembic", "filelock", "psycopg", "psutil"}
+HEAVY = {"sqlalchemy", "alembic", "filelock", "psycopg", "psutil"}
 
 WORKFLOWS = """
 [quota]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from tests import warm
 
 ADW = warm.ADW

@@ -21,7 +21,7 @@ from tests import templates
 from tests.contracts.report_contract import failed, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
-HEAVY = {"pydantic", "sqlalchemy", "alembic", "filelock", "psycopg", "psutil"}
+HEAVY = {"sqlalchemy", "alembic", "filelock", "psycopg", "psutil"}
 HOSTILE = "<script>alert(1)</script>\u202e"
 DAY = "2026-01-31"
 
@@ -38,6 +38,10 @@ shell = '''echo '{"cost_usd": 0.25}' > "$ADW_RESULT_FILE"'''
 name = "build"
 shell = '''test "$ADW_ATTEMPT" != 1 || { echo connection reset by peer >&2; exit 1; }'''
 retry = { strategy = "fixed", base_seconds = 0.01, max_seconds = 0.01 }
+[[workflows.broken.phases]]
+name = "build"
+shell = "exit 1"
+max_attempts = 1
 """
 
 
@@ -90,6 +94,7 @@ def test_a_home_where_nobody_worked_has_an_empty_report_and_gets_no_database(adw
 
     assert done.rc == 0
     assert "success  nothing ended" in done.stdout
+    assert re.search(r"^  requests completed +nothing was asked for +all +not known$", done.stdout, re.MULTILINE)
     assert adw("stuck").stdout == "nothing is stuck\n"
     assert adw("attempts").stdout == "no attempt has ended\n"
     assert "<title>Report since " in adw("report", "--html").stdout
@@ -110,6 +115,57 @@ def test_a_report_of_work_that_was_really_done(adw, home, env):
     assert (failure["phase"], failure["count"], failure["category"]) == ("build", 1, "transient")
     assert "connection reset by peer" in failure["message"]
     assert (told["stuck"], told["orphans"]) == ([], None)
+
+
+def test_a_report_has_the_success_metrics_of_work_that_was_really_done(adw, home, env):
+    (home / "adw.toml").write_text(WORKFLOWS)
+    assert adw("run", "7", "--workflow", "shaky").rc == 0
+    given_up = adw("run", "8", "--workflow", "broken", "--json").json()["adw_id"]
+    assert adw("abandon", given_up).rc == 0
+    assert adw("run", "8", "--workflow", "shaky").rc == 0
+    assert adw("run", "9", "--workflow", "broken").rc == 1
+
+    shown, told = adw("report", "--since", "1d"), adw("report", "--since", "1d", "--json").json()
+    page = adw("report", "--since", "1d", "--html").stdout
+
+    rows = [tuple(re.split(r"  +", line.strip())) for line in shown.stdout.splitlines()]
+    expected = [
+        ("workflow success rate", "50%: 2 of 4 completed", "above 80%", "MISSED"),
+        ("stuck over 4 hours", "0", "0", "met"),
+        ("orphaned resources", "1", "0", "MISSED"),
+        ("requests completed", "2 of 3", "all", "MISSED"),
+        ("retries recovered", "2 of 4 failed attempts", "-"),
+    ]
+    begins = shown.stdout.splitlines().index("Success metrics:")
+    assert rows[begins + 2 : begins + 7] == expected
+    assert told["success_metrics"] == {
+        "workflow_success_rate": {"value": 0.5, "of": None, "goal": "above 80%", "is_met": False},
+        "stuck_over_4_hours": {"value": 0, "of": None, "goal": "0", "is_met": True},
+        "orphaned_resources": {"value": 1, "of": None, "goal": "0", "is_met": False},
+        "requests_completed": {"value": 2, "of": 3, "goal": "all", "is_met": False},
+        "retries_recovered": {"value": 2, "of": 4, "goal": None, "is_met": None},
+    }
+    assert [(one["kind"], one["adw_id"]) for one in told["orphans"]] == [("workflow", given_up)]
+    assert all(f"<td>{name.capitalize()}</td><td>{value}</td>" in page for name, value, *_ in expected)
+
+
+def test_success_metrics_name_what_is_stuck_for_hours_and_what_nobody_looked_for(adw, app, filled):
+    for adw_id, hours in (("0000000a", 5), ("0000000b", 3)):
+        begun = AttemptRecord(number=1, started_at=timestamps.to_text(app.clock.now() - timedelta(hours=hours)))
+        put(app, adw_id, phases=[phase(status="running", attempts_used=1, attempts=[begun])])
+        app.runs.enqueue(NewRun(adw_id=adw_id))
+        app.runs.begin(app.runs.claim(make_owner("gone"), ttl_seconds=0.0))
+    if hasattr(app.store, "catch_up"):
+        app.projection.flush()
+
+    told = adw("report", "--since", "2026-01-01", "--no-orphans", "--json").json()["success_metrics"]
+    shown = adw("report", "--since", "2026-01-01", "--no-orphans").stdout
+
+    assert len(adw("stuck", "--json").json()["stuck"]) == 2
+    assert told["stuck_over_4_hours"] == {"value": 1, "of": None, "goal": "0", "is_met": False}
+    assert told["orphaned_resources"] == {"value": None, "of": None, "goal": "0", "is_met": None}
+    assert re.search(r"^  orphaned resources +nobody looked; adw gc does +0 +not known$", shown, re.MULTILINE)
+    assert told["retries_recovered"] == {"value": 1, "of": 4, "goal": None, "is_met": None}
 
 
 def test_a_report_shows_everything_since_a_day(adw, filled):

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import asdict
 
 import pytest
@@ -37,13 +39,7 @@ def imported(home):
     put(home, OLD)
     with open_home(config_load.from_environment({"home": str(home)})) as app:
         plan = TreePlanner(store=app.store, state_dir=home / "state").plan_migration(home)
-        (done,) = TreeMigration(
-            store=app.store,
-            ownership=app.ownership,
-            registry=app.registry,
-            leases=app.leases,
-            processes=app.processes,
-        ).apply_migration(plan)
+        (done,) = TreeMigration(store=app.store, ownership=app.ownership).apply_migration(plan)
     assert done.is_done
     return home
 
@@ -254,13 +250,18 @@ def test_set_adds_a_key_of_ones_own_only_on_request(adw, imported):
     assert adw("state", "show", "a1b2c3d4", "--json").json()["reviewer"] == "ada"
 
 
-def test_set_of_an_old_document_says_how_it_gets_taken_in(adw, home):
-    put(home, OLD, under="state")
+def test_set_of_a_document_that_the_database_does_not_know_says_how_it_gets_known(adw, imported):
+    (database,) = imported.rglob("adw.db")
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DELETE FROM workflow_states")
+        connection.commit()
 
     done = adw("state", "set", "a1b2c3d4", "team=x")
 
     assert done.rc == 1
-    assert "adw state migrate takes in an old document" in done.stderr
+    assert done.stderr == (
+        "adw: no workflow state at a1b2c3d4 in the database; its document is there: adw db rebuild registers it\n"
+    )
 
 
 def test_set_says_that_the_file_was_not_the_one_it_went_on_from(adw, imported):

@@ -324,7 +324,11 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
 @pytest.mark.parametrize(
     ("situation", "words", "typed"),
     [
-        (("short", ""), "is completed and cannot go on: adw run 7 starts anew", "run 7 --detach"),
+        (
+            ("short", ""),
+            "is completed and cannot go on: adw resume ID --workflow NAME carries it on, adw run 7 starts anew",
+            "resume ID --workflow short --detach",
+        ),
         (("short", "abandon"), "is abandoned and cannot go on: adw run 7 starts anew", "run 7 --detach"),
         (("gated", ""), "waits for approval of plan: adw approve ID, or adw reject ID -m TEXT", "reject ID -m TEXT"),
         (("patient", "pause"), "is paused, not failed: adw resume ID makes it go on", "resume ID --detach"),
@@ -352,11 +356,11 @@ def test_retry_of_what_has_not_failed_is_refused_with_a_command_that_works(adw, 
     ("workflow", "args", "words"),
     [
         ("flaky", ["--from", "biuld"], "has no phase 'biuld'; it has: build"),
-        ("flaky", ["--workflow", "short"], "frozen when it started: leave --workflow out"),
-        ("short", [], "is completed and cannot go on: adw run 7 starts anew"),
+        ("flaky", ["--workflow", "plan"], "is failed in build, which plan does not have: adw retry"),
+        ("short", [], "is completed and cannot go on: adw resume"),
         ("gated", [], "waits for approval of plan: adw approve"),
     ],
-    ids=["unknown-phase", "second-definition", "completed", "gate"],
+    ids=["unknown-phase", "workflow-without-the-phase", "completed", "gate"],
 )
 def test_a_resume_that_cannot_be_is_refused_with_what_to_do(adw, workflow, args, words):
     adw_id = start(adw, workflow)

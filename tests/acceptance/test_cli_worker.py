@@ -272,6 +272,52 @@ def test_recover_in_mode_none_says_what_it_would_do_and_changes_nothing(adw, hom
     assert cli_lab.document(home, adw_id)["current_state"] == "failed"
 
 
+#: Where each count of a recovery leaves its runs.
+COUNTED = {"reset_to_pending": {"pending"}, "marked_failed": {"failed", "dead"}, "marked_stopped": {"stopped"}}
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+@pytest.mark.parametrize("attempts", [5, 1])
+@pytest.mark.parametrize("worker_is", ["working", "stopped", "dead"])
+def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypatch, store, attempts, worker_is):  # noqa: PLR0917 - fixtures and parameters
+    """
+    Also where closing the attempt used up the last one, and where the worker gives the run back in that very moment.
+    """
+    monkeypatch.setenv("ADW_STORE", store)
+    shell = "echo up > up; cat go"
+    (home / "adw.toml").write_text(
+        "[worktree]\nenabled = false\n[workflows.long]\n"
+        f'phases = [{{ name = "build", shell = "{shell}", max_attempts = {attempts} }}]\n'
+    )
+    adw_id = leave(adw, "long")
+    waiting = leave(adw, "long", issue="8")
+    with Beside(home, "worker", "--concurrency", "1") as worker:
+        cli_lab.has_begun(home)
+        if worker_is == "stopped":
+            worker.process.send_signal(signal.SIGSTOP)
+        if worker_is == "dead":
+            worker.process.kill()
+            worker.end()
+        told = adw("recover", "--mode", "all", "--force", "--json").json()
+        if worker_is != "dead":
+            worker.process.kill()
+            worker.end()
+
+    for key, states in COUNTED.items():
+        by_steps = sorted(step["run_id"] for step in told["steps"] if step["to"] in states)
+        assert told["run_ids"][key] == by_steps
+        assert told[key] == len(by_steps)
+    if worker_is == "working":
+        return  # it may have the run again by now, or the other one
+    runs = {run["run_id"]: run for run in adw("runs", "--json").json()["runs"]}
+    taken = [step for step in told["steps"] if step["adw_id"] == adw_id and step["to"]]
+    assert [(step["action"], step["to"]) for step in taken] == [
+        ("requeue", "pending") if attempts > 1 else ("fail", "failed")
+    ]
+    assert runs[taken[0]["run_id"]]["state"] == taken[0]["to"]
+    assert [step for step in told["steps"] if step["adw_id"] == waiting and step["to"]] == []
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

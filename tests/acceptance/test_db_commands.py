@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from adws import app as app_module
-from adws.adw_modules.db import connection
+from adws.adw_modules.db import migrate
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.ownership.issue_locks import acquire_lock
 from adws.config import load as config_load
@@ -19,10 +19,10 @@ def test_a_new_home_is_upgraded_checked_and_rebuilt(adw, home):
 
     first = adw("db", "upgrade")
     assert first.rc == 0, first.stderr
-    assert f"schema none -> {connection.HEAD}" in first.stdout
+    assert f"schema none -> {migrate.HEAD}" in first.stdout
     assert adw("db", "upgrade", "--json").json() == {
-        "from": connection.HEAD,
-        "to": connection.HEAD,
+        "from": migrate.HEAD,
+        "to": migrate.HEAD,
         "backup": None,
         "views": [],
     }
@@ -316,6 +316,6 @@ def test_a_home_without_a_database_has_nothing_to_move(adw, home):
 def test_the_same_works_on_postgresql(adw, empty_pg_url):
     env = {"ADW_DATABASE_URL": empty_pg_url}
 
-    assert f"schema none -> {connection.HEAD}" in adw("db", "upgrade", env=env).stdout
+    assert f"schema none -> {migrate.HEAD}" in adw("db", "upgrade", env=env).stdout
     assert adw("db", "check", env=env).stdout == "no problems found\n"
     assert adw("db", "rebuild", env=env).rc == 0

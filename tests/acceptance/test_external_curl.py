@@ -16,7 +16,7 @@ from tests.acceptance import cli_lab
 from tests.integration.web_lab import TOKEN
 
 PAGE = Path(__file__).parents[2] / "docs" / "external.md"
-CLAIM, HEARTBEAT, REPORT, FAILURE, EMIT = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+CLAIM, HEARTBEAT, REPORT, FAILURE, EMIT, LOOP = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
 #: The same lines, with the status of the answer printed instead of a failure.
 _STATUS = ("curl -fsS ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")
 WORKFLOWS = """
@@ -131,6 +131,35 @@ def test_a_job_claims_gives_signs_of_life_and_reports_with_curl_alone(adw, home)
     kinds = [event["event_type"] for event in job.asked("events", job.adw_id)["events"]]
     order = ["attempt_waits", "action_started", "step_completed", "action_completed", "attempt_went_on"]
     assert [kind for kind in kinds if kind in order] == order
+
+
+def test_a_job_tells_of_its_loop_with_curl_and_adw_executions_shows_it(adw, home):
+    with serving(home) as url:
+        job = Job(adw, home, url, "outside")
+        job.claim()
+        job.sh(LOOP)
+        job.sh(LOOP)  # a job that was started again tells the same
+        loop = f"{job.env['ADW_TASK']}.users"
+        (line,) = job.asked("executions", job.adw_id)["executions"]
+        rows = job.asked("executions", loop)["iterations"]
+        assert job.status(REPORT) == "200"
+        job.work()
+
+    assert (line["execution_id"], line["step"], line["state"], line["done"], line["failed"]) == (
+        loop,
+        "users",
+        "completed",
+        2,
+        1,
+    )
+    assert [(row["state"], row["element"], row["result"], row["error"]) for row in rows] == [
+        ("completed", '"ada"', '{"length": 3}', ""),
+        ("failed", "null", "", "no such user"),
+    ]
+    assert job.document["current_state"] == "completed"
+    kinds = [event["event_type"] for event in job.asked("events", job.adw_id)["events"]]
+    order = ["iterator_started", "iteration_started", "iteration_completed", "iteration_failed", "iterator_completed"]
+    assert [kind for kind in kinds if kind.startswith("iterat")] == order
 
 
 def test_a_late_job_gets_409_and_changes_nothing(adw, home):

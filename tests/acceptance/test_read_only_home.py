@@ -61,7 +61,7 @@ def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_wor
     with open_home(settings) as app, app.ownership.create(make_document()):
         pass
     (home / "state" / "adw.db.has-documents").unlink(missing_ok=True)  # as an older adw left it
-    # Not an adw: that one lets go of its database when this process forks.
+    # Not an adw: a forked command and this process must not both have the database open.
     with closing(sqlite3.connect(home / "state" / "adw.db")) as writer:
         if is_at_work:
             writer.execute("INSERT INTO adw_locks VALUES ('', 43, ?, ?)", (FIRST, MOMENT))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.checkpoint import BreakerRow, Permit
+from adws.adw_modules.circuit_breaker import BreakerRow, Permit
 
 FULL = BreakerRow(
     name="anthropic",

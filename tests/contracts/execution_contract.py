@@ -11,7 +11,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost, StateInvalid, StateUnserialisable, UsageError
 from adws.adw_modules.interfaces import OwnerRecord, ProcessRecord
-from adws.adw_modules.queue.model import ITERATION, NewRun, RunState
+from adws.adw_modules.queue.model import ITERATION, NewRun, RunEnd, RunState
 from adws.adw_modules.steps import execution_update
 from adws.adw_modules.steps.model import CallAgain, CallReport, Execution, ExecutionState, IterationState, NewExecution
 from adws.adw_modules.workflow.model import LoopSpec, RetryRule, SinkSpec, StepSpec
@@ -517,7 +517,7 @@ class ExecutionContract:
         executions.take(run, most=1)
 
         executions.give_up(run, reason="3 workers vanished with it")
-        runs.bury(run, reason="3 workers vanished with it")
+        runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason="3 workers vanished with it"))
 
         assert executions.get(new.execution_id).failed == 1
         after = lane("two")

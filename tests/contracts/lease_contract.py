@@ -97,6 +97,24 @@ class LeaseContract:
 
         assert isinstance(take(world, "two"), LeaseBusy)
 
+    def test_a_claim_is_renewed_with_the_lease(self, world):
+        taken = take(world, "one", run=claimed(world))
+        world.let_pass(20.0)
+
+        run = world.leases.renew(taken.lease, ttl_seconds=TTL, run=taken.run)
+
+        assert run.seconds_left == pytest.approx(TTL, abs=1.0)
+        assert world.leases.read(FIRST).seconds_left == pytest.approx(TTL, abs=1.0)
+
+    def test_without_its_run_no_lease_is_renewed(self, world):
+        taken = take(world, "one", run=claimed(world))
+        world.runs.requeue(taken.run)
+        world.let_pass(10.0)
+
+        with pytest.raises(RunLost):
+            world.leases.renew(taken.lease, ttl_seconds=TTL, run=taken.run)
+        assert world.leases.read(FIRST).seconds_left == pytest.approx(20.0, abs=1.0)
+
     def test_an_ended_lease_cannot_be_renewed(self, world):
         taken = take(world, "one")
         world.let_pass(TTL)

@@ -47,7 +47,7 @@ class LostRunContract:
         world.let_pass(2 * TTL if is_over else 1.0)
         (seen,) = world.runs.live()
 
-        dead = world.runs.bury(seen, reason=WHY)
+        dead = world.runs.settle_lost(seen, RunEnd(state=RunState.DEAD, reason=WHY))
 
         assert (dead.state, dead.reason, dead.losses) == (RunState.DEAD, WHY, 1)
         assert (dead.owner, dead.seconds_left) == ("", 0.0)
@@ -57,7 +57,7 @@ class LostRunContract:
 
     def test_a_dead_run_is_not_claimed_and_makes_room_for_another(self, world):
         run = enqueue(world)
-        world.runs.bury(claim(world), reason=WHY)
+        world.runs.settle_lost(claim(world), RunEnd(state=RunState.DEAD, reason=WHY))
 
         assert claim(world) is None
         assert world.runs.claim(make_owner(), ttl_seconds=TTL, run_id=run.run_id) is None
@@ -68,7 +68,7 @@ class LostRunContract:
         enqueue(world)
         waiting = world.runs.take_back(claim(world), reason="gone")
 
-        dead = world.runs.bury(waiting, reason=WHY)
+        dead = world.runs.settle_lost(waiting, RunEnd(state=RunState.DEAD, reason=WHY))
 
         assert (dead.state, dead.losses) == (RunState.DEAD, 1)
 
@@ -77,7 +77,7 @@ class LostRunContract:
         run = claim(world)
         asked = world.runs.ask_to_stop(run.run_id, reason="wrong issue")
 
-        ended = world.runs.bury(asked, reason=WHY)
+        ended = world.runs.settle_lost(asked, RunEnd(state=RunState.DEAD, reason=WHY))
 
         assert (ended.state, ended.reason) == (RunState.STOPPED, "wrong issue")
 
@@ -92,7 +92,7 @@ class LostRunContract:
         elif moved == "finished":
             world.runs.finish(mine, RunState.COMPLETED)
         elif moved == "buried":
-            world.runs.bury(mine, reason="before")
+            world.runs.settle_lost(mine, RunEnd(state=RunState.DEAD, reason="before"))
         elif moved != "never there":
             world.runs.take_back(mine, reason="gone")
         if moved == "claimed again":
@@ -101,7 +101,7 @@ class LostRunContract:
         if moved == "never there":
             seen = replace(seen, run_id=seen.run_id + 1000)
 
-        assert world.runs.bury(seen, reason="late") is None
+        assert world.runs.settle_lost(seen, RunEnd(state=RunState.DEAD, reason="late")) is None
 
         after = world.runs.get(run.run_id)
         assert (after.state, after.reason, after.owner) == (before.state, before.reason, before.owner)
@@ -109,7 +109,7 @@ class LostRunContract:
     def test_the_worker_of_a_buried_run_that_comes_back_changes_nothing(self, world):
         enqueue(world)
         run = claim(world)
-        world.runs.bury(run, reason=WHY)
+        world.runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason=WHY))
 
         with pytest.raises(RunLost, match="not yours any more"):
             world.runs.finish(run, RunState.COMPLETED)

@@ -12,7 +12,7 @@ from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import NewRun, RunState
-from adws.adw_modules.reports.model import Count, DayOutcomes, WaitKind, Window
+from adws.adw_modules.reports.model import Count, DayOutcomes, RequestCount, WaitKind, Window
 from adws.adw_modules.workflow.requirements import Capabilities
 from adws.testing import START
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
@@ -49,7 +49,8 @@ def phase(name: str = "build", attempts=(), **fields) -> PhaseRecord:
 def put(world, adw_id: str = FIRST, *, state: str = "building", day: str = TODAY, **fields):
     """Store a workflow that is in *state* since *day*."""
     moves = [HistoryEntry(from_state="building", to_state=state, timestamp=moment(day))]
-    document = make_document(adw_id, current_state=state, state_history=moves, issue_number=None, **fields)
+    fields = {"issue_number": None, **fields}
+    document = make_document(adw_id, current_state=state, state_history=moves, **fields)
 
     return world.store.create(document, events=TOLD)
 
@@ -114,6 +115,20 @@ class ReportContract:
 
         assert ask("outcomes", other) == (DayOutcomes(day=TODAY, completed=1),)
         assert [item.phase for item in ask("attempts", other)] == ["ship"]
+
+    def test_a_request_is_an_issue_and_completed_when_one_of_its_workflows_is(self, world, ask):
+        put(world, "00000001", state="failed", issue_number=1)
+        put(world, "00000002", state="completed", issue_number=1)
+        put(world, "00000003", state="paused", issue_number=2)
+        put(world, "00000004", state="completed", issue_number=2, repository="acme/other", workflow="other")
+        put(world, "00000005", state="completed")
+        put(world, "00000006", state="building")
+        put(world, "00000007", state="completed", issue_number=3, created_at=moment(LONG_AGO))
+
+        assert ask("requests", ALL) == RequestCount(asked=6, completed=4)
+        assert ask("requests", Window(since=YESTERDAY)) == RequestCount(asked=5, completed=3)
+        assert ask("requests", Window(workflow="other")) == RequestCount(asked=1, completed=1)
+        assert ask("requests", Window(workflow="none")) == RequestCount()
 
     # --- attempts ----------------------------------------------------------------------------------------------
 

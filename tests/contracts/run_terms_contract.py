@@ -9,7 +9,16 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.queue.model import DELIVERY, DELIVERY_PRIORITY, ClaimPolicy, NewRun, Run, RunLimits, RunState
+from adws.adw_modules.queue.model import (
+    DELIVERY,
+    DELIVERY_PRIORITY,
+    ClaimPolicy,
+    NewRun,
+    Run,
+    RunEnd,
+    RunLimits,
+    RunState,
+)
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from tests.contracts.worlds import FIRST, SECOND, THIRD, make_owner
 
@@ -164,7 +173,7 @@ class RunTermsContract:
             "finished": lambda: world.runs.finish(run, RunState.FAILED),
             "given back": lambda: world.runs.requeue(run),
             "taken back": lambda: world.runs.take_back(run, reason="gone"),
-            "buried": lambda: world.runs.bury(run, reason="gone"),
+            "buried": lambda: world.runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason="gone")),
         }[end]()
 
         assert claim(world, terms=terms).adw_id == SECOND

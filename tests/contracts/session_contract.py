@@ -105,12 +105,11 @@ class SessionContract:
 
         assert (only(world).status, world.sessions.live()) == (SessionStatus.FAILED, ())
 
-    @pytest.mark.parametrize("way", ["take_back", "bury"])
-    def test_whoever_takes_the_run_back_ends_its_session(self, world, way):
+    def test_whoever_takes_the_run_back_ends_its_session(self, world):
         run = running(world)
         world.sessions.open(make_session())
 
-        getattr(world.runs, way)(run, reason="its worker is dead")
+        world.runs.take_back(run, reason="its worker is dead")
 
         assert (only(world).status, only(world).reason) == (SessionStatus.FAILED, "its worker is dead")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.circuit_breaker import DatabaseBreakers
-from adws.testing import MemoryBreakers
+from adws.adw_modules.circuit_breaker import DatabaseBreakers, MemoryBreakers
 from tests.contracts.breaker_contract import BreakerContract
 
 

@@ -10,7 +10,7 @@ from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.reports.metrics import EventTally, Gauges
 from adws.adw_modules.steps.store import Executions
 from tests.contracts.execution_contract import AGAIN, ExecutionContract, badly, step, well
-from tests.contracts.worlds import make_document
+from tests.contracts.worlds import INSERT_WORKFLOW, make_document
 
 
 class TestExecutionsInDatabases(ExecutionContract):
@@ -30,8 +30,8 @@ class TestExecutionsInDatabases(ExecutionContract):
     def events(self, database):
         def events():
             with database.read() as session:
-                rows = session.all(connection.EVENTS_AFTER, {"after": 0, "limit": 100_000})
-            return [connection.to_event(row[1:]) for row in rows]
+                rows = session.all(f"SELECT {', '.join(connection.EVENT_COLUMNS)} FROM events ORDER BY seq")
+            return [connection.to_event(row) for row in rows]
 
         return events
 
@@ -41,7 +41,7 @@ class TestExecutionsInDatabases(ExecutionContract):
             document = make_document(adw_id)
             params = {**connection.document_params(document), "state": "abandoned", "fence": 1, "home": "files"}
             with database.write() as session:
-                session.run(connection.STATE_INSERT, {**params, "schema_version": "3.0", "body": "{}"})
+                session.run(INSERT_WORKFLOW, {**params, "schema_version": "3.0", "body": "{}"})
 
         return make_over
 

@@ -13,6 +13,8 @@ from adws.adw_modules.errors import ClaimLost
 from adws.adw_modules.external_tasks import EXPIRED, REPORTED, ExternalTasks
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.steps.store import Executions
 from tests.contracts.external_task_contract import ADW_ID, END, WELL, ExternalTaskContract
 
 
@@ -23,7 +25,9 @@ class TestTasksInDatabases(ExternalTaskContract):
         later = timestamps.to_text(clock.now() + timedelta(days=1))
         RunStore(database, clock=clock).enqueue(NewRun(adw_id=ADW_ID, not_before=later))
 
-        return ExternalTasks(database, clock=clock)
+        executions = Executions(database, clock=clock, redactor=Redactor())
+
+        return ExternalTasks(database, clock=clock, executions=executions)
 
     @pytest.fixture
     def told(self, database):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.ownership.ownership import LocalLock
+from adws.adw_modules.ownership.local_lock import LocalLock
 from tests import forked
 from tests.contracts.local_lock_contract import LocalLockContract
 
@@ -18,13 +18,20 @@ class TestFileLocalLock(LocalLockContract):
     def other(self, tmp_path):
         return LocalLock(tmp_path / "state")
 
-    def test_a_child_forked_while_another_thread_looks_can_use_it(self, lock):
+    def test_a_forked_child_can_use_it_and_holds_and_frees_nothing_of_its_parent(self, lock, other):
+        lock.try_hold("1a2b3c4d")
+
         with lock._guard:  # as a thread has it that the child does not have
-            child = forked.start(lambda: _take_or_fail(lock))
+            child = forked.start(lambda: _work_in_child(lock))
+
         assert forked.is_well(child)
+        assert lock.is_held("1a2b3c4d")
+        assert not other.try_hold("1a2b3c4d"), "the child did not free what its parent holds"
+        assert other.try_hold("5e6f7a8b"), "what the child held is free with its end"
 
 
-def _take_or_fail(lock) -> None:
-    assert lock._guard.acquire(timeout=1.0), "nobody is left to free it"
-    lock._guard.release()
-    assert lock.try_hold("1a2b3c4d")
+def _work_in_child(lock) -> None:
+    lock.let_go("1a2b3c4d")
+    assert not lock.try_hold("1a2b3c4d")
+    assert lock.is_held("1a2b3c4d")
+    assert lock.try_hold("5e6f7a8b")

@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules.db import connection
 from adws.adw_modules.events import Event, stamp
 from adws.adw_modules.housekeeping.retention import OldRows
-from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.model import NewRun, RunEnd, RunState
 from adws.adw_modules.reports import metrics
 from adws.adw_modules.reports import store as reports_store
 from adws.adw_modules.reports.metrics import EventTally, Gauges
@@ -192,7 +192,7 @@ class TestStandings:
             if number < 3:
                 world.runs.finish(run, (RunState.COMPLETED, RunState.FAILED, RunState.STOPPED)[number])
             else:
-                world.runs.bury(run, reason="too many vanished")
+                world.runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason="too many vanished"))
 
         assert [(line.kind, line.state, line.runs, line.since) for line in standings.look().queue] == [
             ("start", "dead", 1, "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import document
 from adws.adw_modules.db.listing import EventLog
 from adws.adw_modules.errors import Fenced
 from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
@@ -16,7 +15,7 @@ from tests.contracts.worlds import make_owner
 class TestDatabaseStateStore(StoreContract):
     @pytest.fixture
     def store(self, database, clock):
-        return DatabaseStateStore(database, clock=clock, parse=document.parse)
+        return DatabaseStateStore(database, clock=clock)
 
     def events_of(self, store, adw_id):
         return EventLog(store._database).of_workflow(adw_id)

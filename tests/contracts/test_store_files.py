@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import document
 from adws.adw_modules.events import Event
 from adws.adw_modules.store.files import FileStateStore
 from tests.contracts.store_contract import StoreContract
@@ -13,7 +12,7 @@ from tests.contracts.store_contract import StoreContract
 class TestFileStateStore(StoreContract):
     @pytest.fixture
     def store(self, clock, tmp_path):
-        return FileStateStore(tmp_path / "state", clock=clock, parse=document.parse, dump=document.to_bytes)
+        return FileStateStore(tmp_path / "state", clock=clock)
 
     def events_of(self, store, adw_id):
         return tuple(Event.from_json(entry) for entry in store.load(adw_id).document.outbox)
@@ -24,9 +23,7 @@ class TestFileStateStoreThatRemembersNothing(TestFileStateStore):
 
     @pytest.fixture
     def store(self, clock, tmp_path):
-        return _Forgetful(
-            lambda: FileStateStore(tmp_path / "state", clock=clock, parse=document.parse, dump=document.to_bytes)
-        )
+        return _Forgetful(lambda: FileStateStore(tmp_path / "state", clock=clock))
 
 
 class _Forgetful:

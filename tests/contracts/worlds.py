@@ -78,6 +78,17 @@ class World:
     let_pass: Callable[[float], None]  #: let seconds pass for leases
 
 
+#: A row that nobody owns.
+INSERT_WORKFLOW = """
+INSERT INTO workflow_states (
+    adw_id, repository, issue_number, title, workflow, state, revision, fence, owner, lease_until, lease_boot, taken_at,
+    home, schema_version, created_at, updated_at, body)
+VALUES (
+    :adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence, '', 0, '', '',
+    :home, :schema_version, :created_at, :updated_at, :body)
+"""
+
+
 def database_world(database: Database, clock: FakeClock, *, repository: str = "") -> World:
     """Return parts in *database*, of a home whose own repository is *repository*."""
 
@@ -85,7 +96,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         params = connection.summary_params(summary_of(make_document(adw_id)))
         extra = {"fence": 0, "home": "database", "schema_version": "3.0", "body": ""}
         with database.write() as session:
-            session.run(connection.STATE_INSERT, {**params, **extra})
+            session.run(INSERT_WORKFLOW, {**params, **extra})
 
     def let_pass(seconds: float) -> None:
         clock.advance(seconds)
@@ -97,7 +108,7 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
 
     return World(
         clock=clock,
-        store=DatabaseStateStore(database, clock=clock, parse=document.parse),
+        store=DatabaseStateStore(database, clock=clock),
         leases=Leases(database, clock=clock),
         locks=IssueLocks(database, clock=clock, repository=repository),
         requests=Requests(database, clock=clock),

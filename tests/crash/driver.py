@@ -25,7 +25,7 @@ from pathlib import Path
 
 from adws import app as app_module
 from adws.adw_modules import document
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.engine import transitions
 from adws.adw_modules.errors import (
     AdwError,
@@ -140,6 +140,16 @@ def read_back(home: Path, store: str) -> document.WorkflowDocument:
         return app.store.load(ADW_ID).document
 
 
+def lost_events(home: Path, store: str, document: document.WorkflowDocument) -> list[int]:
+    """Return the steps whose event is neither in the database nor in the outbox of *document*."""
+    with open_home(home, store) as app, app.database.read() as session:
+        rows = session.all("SELECT data FROM events WHERE adw_id = :id AND event_type = 'state_set'", {"id": ADW_ID})
+    known = {json.loads(row[0])["step"] for row in rows}
+    known.update(entry["data"]["step"] for entry in document.outbox if entry["event_type"] == "state_set")
+
+    return sorted(set(range(1, step_of(document) + 1)) - known)
+
+
 def stray_files(home: Path) -> list[str]:
     """Return the temporary files beside the document."""
     folder = home / "state" / ADW_ID
@@ -161,6 +171,8 @@ def check_after(
         return result, f"acknowledged {acked}, found {result}: more than one step ahead"
     if len(stray_files(home)) > 1:
         return result, f"stray files: {stray_files(home)}"
+    if lost := lost_events(home, store, document):
+        return result, f"at {result} the events of the steps {lost} are lost"
     return result, None
 
 
@@ -344,6 +356,89 @@ def faults(home: Path, store: str, errors: list[str]) -> dict:
                 if len(stray_files(home)) > 1:
                     problems.append(f"{name} #{number} {what}: stray files {stray_files(home)}")
     return {"syscalls": dict(calls), "cases": cases, "outcomes": outcomes, "problems": problems}
+
+
+# --- the first write of a document of an older version -----------------------------------------------------------
+
+OLD_DOCUMENT = json.dumps({"adw_id": ADW_ID, "issue_number": "7", "plan_file": "step 0", "branch_name": "x" * 2000})
+#: Calls that change something on the disk.
+CHANGES = frozenset({"write", "fsync", "fdatasync", "rename", "renameat", "link", "linkat", "unlink", "unlinkat"})
+
+
+def traced_migration(home: Path, log: Path, inject: str | None) -> int:
+    """Put an old document into a new home and write it once, under strace; return how the writer ended."""
+    file = home / "state" / ADW_ID / "adw_state.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(OLD_DOCUMENT)
+    pid = os.fork()
+    if pid == 0:
+        code = UNEXPECTED
+        try:
+            app = open_home(home, "files")
+            entered = app.ownership.own(ADW_ID)  # kept: a block that is collected is left
+            owned = entered.__enter__()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            one_step(owned)
+            code = SAVED
+        except AdwError as exc:
+            code = next((value for kind, value in EXIT_CODES.items() if isinstance(exc, kind)), OTHER_ADW_ERROR)
+        os._exit(code)
+    wait_stopped(pid)
+    if inject == "signal=KILL":  # registered, and nothing written
+        os.kill(pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    tracer = attach(pid, log, inject)
+    os.kill(pid, signal.SIGCONT)
+    _, status = os.waitpid(pid, 0)
+    tracer.wait()
+    tracer.stderr.close()
+    return os.waitstatus_to_exitcode(status)
+
+
+def judge_migration(home: Path, code: int) -> str | None:
+    """Return what is wrong after the first write of an old document was broken, and after the next one."""
+    folder = home / "state" / ADW_ID
+    kept = [path.read_text() for path in folder.glob("*.bak")]
+    is_old = (folder / "adw_state.json").read_text() == OLD_DOCUMENT
+    if is_old and code == SAVED:
+        return "the write was acknowledged, and the old document is in place"
+    if not is_old and kept != [OLD_DOCUMENT]:
+        return f"the old document was replaced, and its backups are {kept}"
+    with open_home(home, "files") as app:
+        with app.ownership.own(ADW_ID) as owned:
+            before = step_of(owned.document)
+            if before != (0 if is_old else 1):
+                return f"step {before} was read, is_old={is_old}"
+            one_step(owned)
+        app.flush_projection()
+        types = [event.event_type for event in app.events.of_workflow(ADW_ID, limit=100)]
+    kept = [path.read_text() for path in folder.glob("*.bak")]
+    if kept != [OLD_DOCUMENT]:
+        return f"after the next write there are {len(kept)} backups"
+    if types.count("state_migrated") != 1:
+        return f"after the next write the events are {types}"
+    return f"stray files {stray_files(home)}" if stray_files(home) else None
+
+
+def migrations(home: Path) -> dict:
+    """Kill the first write of an old document at each call that changes something, let each fail, and go on."""
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "strace.log"
+    if traced_migration(home / "whole", log, None) != SAVED:
+        raise SystemExit("the write failed without any fault")
+    calls = [line.split("(")[0] for line in log.read_text().splitlines()]
+    faults = ["signal=KILL"]
+    for name in sorted(CHANGES & set(calls)):
+        kinds = ("signal=KILL", "error=EIO", "error=ENOSPC")
+        faults += [f"{name}:{kind}:when={n}" for n in range(1, calls.count(name) + 1) for kind in kinds]
+    problems = []
+    for number, fault in enumerate(faults):
+        code = traced_migration(home / str(number), log, fault)
+        problem = judge_migration(home / str(number), code)
+        if problem:
+            problems.append(f"{fault}, ended with {code}: {problem}")
+    order = [call.removesuffix("at") for call in calls if call in CHANGES and call != "write"]
+    return {"cases": len(faults), "order": order, "problems": problems}
 
 
 # --- contention and takeover -----------------------------------------------------------------------------------
@@ -602,7 +697,9 @@ def unmount(mount_point: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["kills", "faults", "contention", "takeovers", "full-disk", "power"])
+    parser.add_argument(
+        "command", choices=["kills", "faults", "migrations", "contention", "takeovers", "full-disk", "power"]
+    )
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--store", choices=["files", "database"], required=True)
     parser.add_argument("--count", type=int, default=100)
@@ -614,6 +711,7 @@ def main() -> int:
     result = {
         "kills": lambda: kills(given.home, given.store, given.count, given.seed),
         "faults": lambda: faults(given.home, given.store, given.errors.split(",")),
+        "migrations": lambda: migrations(given.home),
         "contention": lambda: contention(given.home, given.store, given.processes, given.count),
         "takeovers": lambda: takeovers(given.home, given.store),
         "full-disk": lambda: full_disk(given.home, given.store),

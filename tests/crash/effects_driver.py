@@ -116,7 +116,7 @@ def check(lab: WorkLab, adw_id: str) -> list[str]:
         pulls = app.forge.pull_requests_of(branch) if branch else ()
         comments = app.forge.comments(1)
         ports = app.ports.all()
-        places = app.quotas._book.spending().places
+        places = app.quotas.workflows()
     if document.current_state != "completed":
         reasons = [record.last_failure_reason for record in document.phases]
         return [f"it is {document.current_state}: {document.pause_reason or reasons}"]

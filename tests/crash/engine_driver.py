@@ -109,8 +109,12 @@ def forked(action, *arguments) -> int:
         os._exit(UNEXPECTED)
 
 
-def killed_or_done(pid: int, seconds: float | None) -> bool:
-    """Kill the child after *seconds*; False when it had ended by itself before. A child that broke is an error."""
+def killed_or_done(pid: int, seconds: float | None, *, is_own: bool = False) -> bool:
+    """
+    Kill the child after *seconds*; False when it had ended by itself before. A child that broke is an error.
+
+    With *is_own* the child kills itself.
+    """
     watched = os.pidfd_open(pid)
     try:
         has_ended = bool(select.select([watched], [], [], seconds)[0])
@@ -122,13 +126,13 @@ def killed_or_done(pid: int, seconds: float | None) -> bool:
     if has_ended and os.waitstatus_to_exitcode(status) == UNEXPECTED:
         raise RuntimeError("a worker or a command line broke: run it without a fork to see how")
 
-    return not has_ended
+    return not has_ended or (is_own and os.waitstatus_to_exitcode(status) == -signal.SIGKILL)
 
 
 def is_over(home: Path, store: str, adw_id: str) -> bool:
     """Say whether the workflow is completed."""
     with open_home(home, store) as app:
-        return app.store.peek(adw_id).data["current_state"] == "completed"
+        return app.store.load(adw_id).document.current_state == "completed"
 
 
 def kills(home: Path, store: str, count: int, seed: int) -> dict:
@@ -222,6 +226,122 @@ def check_log(home: Path, adw_id: str, document) -> list[str]:
     return problems
 
 
+# --- carrying a workflow on ------------------------------------------------------------------------------------
+
+
+def continues(home: Path, store: str, count: int, seed: int) -> dict:
+    """
+    Kill *count* times what carries a completed workflow on with its next phase, at a call of our code.
+
+    Whatever was written by then, recovery finds a workflow that is over and has neither its issue nor a run, or one
+    that is to go on and has both.
+    """
+    rng = random.Random(seed)
+    home.mkdir(parents=True)
+    retry = RetrySpec(strategy="fixed", base_seconds=0.1, max_seconds=0.1)
+    specs = [
+        WorkflowSpec(
+            name=name,
+            phases=(
+                PhaseSpec(name=name, state=state, runner="command", shell=f"echo {name} >> work.txt", retry=retry),
+            ),
+        )
+        for name, state, _ in PHASES
+    ]
+    with open_home(home, store) as app:
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=specs[0])).adw_id
+    killed_or_done(forked(work, home, store), None)
+    _calls_of_continuing(home, store, adw_id, specs[1])  # loads what the next ones find loaded
+    finish(home, store, adw_id)
+    first_write, calls = _calls_of_continuing(home, store, adw_id, specs[2])
+    problems, done = _problems_of_recovery(home, store, adw_id), 0
+    carried_on = Counter({"build": 1, "test": 1})
+    while done < count and not problems:
+        finish(home, store, adw_id)
+        spec, is_writing = rng.choice(specs), rng.random() < 0.8
+        # A takeover from the one that was killed before takes further calls; one that ends before its kill is no harm.
+        call = rng.randrange(1, 3 * (calls - first_write) if is_writing else first_write)
+        pid = forked(carry_on, home, store, adw_id, spec, (call, is_writing))
+        done += killed_or_done(pid, None, is_own=True)
+        problems += _problems_of_recovery(home, store, adw_id)
+        carried_on[spec.name] += not is_over(home, store, adw_id)
+    finish(home, store, adw_id)
+    with open_home(home, store) as app:
+        document = app.store.load(adw_id).document
+    ran = Counter((home / "work.txt").read_text().split())
+    if document.current_state != "completed" or ran - Counter({"plan": 1}) != +carried_on:
+        problems.append(f"it is {document.current_state}; carried on {dict(carried_on)}, ran {dict(ran)}")
+    for record in document.phases:
+        numbers = [attempt.number for attempt in record.attempts]
+        if numbers != list(range(1, len(numbers) + 1)) or any(one.status != "succeeded" for one in record.attempts):
+            problems.append(f"{record.name}: {[(one.number, one.status) for one in record.attempts]}")
+
+    return {"kills": done, "carried_on": carried_on.total(), "problems": problems}
+
+
+def carry_on(home: Path, store: str, adw_id: str, spec: WorkflowSpec, kill: tuple[int, bool]) -> None:
+    """
+    Be a command that carries the workflow on, and die at a call of our code.
+
+    *kill* has its number, and whether the calls are counted from the first write on, which takes the lock.
+    """
+    left, is_counting = [kill[0]], [not kill[1]]
+
+    def count(frame, event: str, argument: object) -> None:
+        del argument
+        if event == "call" and "/adws/" in frame.f_code.co_filename:
+            is_counting[0] = is_counting[0] or frame.f_code.co_name == "claim_again"
+            left[0] -= is_counting[0]
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with open_home(home, store) as app:
+        sys.setprofile(count)
+        app.control.continue_with(adw_id, spec, by="ada")
+        sys.setprofile(None)
+
+
+def _calls_of_continuing(home: Path, store: str, adw_id: str, spec: WorkflowSpec) -> tuple[int, int]:
+    """Carry the workflow on without a kill; return how many calls of our code came before its first write, and all."""
+    calls, claimed_at = [0], []
+
+    def count(frame, event: str, argument: object) -> None:
+        del argument
+        calls[0] += event == "call" and "/adws/" in frame.f_code.co_filename
+        if event == "call" and frame.f_code.co_name == "claim_again":
+            claimed_at.append(calls[0])
+
+    with open_home(home, store) as app:
+        sys.setprofile(count)
+        app.control.continue_with(adw_id, spec, by="ada")
+        sys.setprofile(None)
+
+    return claimed_at[0], calls[0]
+
+
+def finish(home: Path, store: str, adw_id: str) -> None:
+    """Be the worker of a workflow that is to go on."""
+    if not is_over(home, store, adw_id):
+        killed_or_done(forked(work, home, store), None)
+
+
+def _problems_of_recovery(home: Path, store: str, adw_id: str) -> list[str]:
+    """Recover, and return what does not fit: a workflow that is over has no lock and no run, another one has both."""
+    with open_home(home, store) as app:
+        app.recovery.recover(every_document=True)
+        document = app.store.load(adw_id).document
+        runs = [run.run_id for run in app.runs.of_workflow(adw_id) if run.state not in FINAL_RUNS]
+        holders = [lock.adw_id for lock in app.locks.all()]
+    fits = (
+        (runs, holders) == ([], []) if document.current_state == "completed" else (len(runs), holders) == (1, [adw_id])
+    )
+
+    return [] if fits else [f"it is {document.current_state}, with the runs {runs} and the locks of {holders}"]
+
+
+# --- ordered stops ---------------------------------------------------------------------------------------------
+
+
 def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
     """Stop a worker in order *count* times in the middle of a phase: no attempt is used up by it."""
     rng = random.Random(seed)
@@ -260,14 +380,14 @@ def stopped_worker(home: Path, store: str, is_urgent: bool) -> None:
 def main() -> int:
     """Run one command and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("kills", "suspensions"))
+    parser.add_argument("command", choices=("kills", "suspensions", "continues"))
     parser.add_argument("home", type=Path)
     parser.add_argument("store", choices=("files", "database"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     logging.getLogger("adw").addHandler(logging.NullHandler())
-    action = {"kills": kills, "suspensions": suspensions}[given.command]
+    action = {"kills": kills, "suspensions": suspensions, "continues": continues}[given.command]
     sys.stdout.write(json.dumps(action(given.home, given.store, given.count, given.seed)) + "\n")
 
     return 0

@@ -166,7 +166,7 @@ def put_points(owner: type, name: str) -> None:
     setattr(owner, name, between)
 
 
-for _owner, _name in ((SqliteDatabase, "_commit"), (PostgresDatabase, "_commit"), (ToolCalls, "make"), (Sinks, "save")):
+for _owner, _name in ((SqliteDatabase, "commit"), (PostgresDatabase, "_commit"), (ToolCalls, "make"), (Sinks, "save")):
     put_points(_owner, _name)
 
 
@@ -393,8 +393,8 @@ def drawn(points: list[str], count: int, rng: random.Random) -> list[int]:
     One of them is after the last call: who dies there must not begin all over again.
     """
     every = range(1, len(points) + 1)
-    last = max(number for number in every if "_commit" not in points[number - 1])
-    around = {number + n for number in every if "_commit" not in points[number - 1] for n in range(3)} & {*every}
+    last = max(number for number in every if "commit" not in points[number - 1])
+    around = {number + n for number in every if "commit" not in points[number - 1] for n in range(3)} & {*every}
     chosen = {rng.randint(last, len(points)), *rng.sample(sorted(around), min(count // 2, len(around)))}
     others = [number for number in every if number not in chosen]
 

@@ -19,7 +19,7 @@ from datetime import timedelta
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.queue.store import RunStore

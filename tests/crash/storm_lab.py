@@ -264,7 +264,7 @@ def catches_sigterm(pid: int) -> bool:
 
 def is_completed(app: app_module.Home, adw_id: str) -> bool:
     """Say whether a workflow has come to its end."""
-    return app.store.peek(adw_id).data["current_state"] == "completed"
+    return app.store.load(adw_id).document.current_state == "completed"
 
 
 def problems_of(home: StormHome) -> list[str]:

@@ -56,6 +56,20 @@ def test_any_failing_system_call_of_a_step_leaves_the_old_or_the_new_revision(st
     assert report["cases"] >= 50
 
 
+@pytest.mark.strace
+@pytest.mark.timeout(900)
+def test_the_first_write_of_an_old_document_keeps_a_durable_backup_before_it_replaces_anything(tmp_path):
+    """
+    Killed or failing at any system call: the old document is in place, or the new one with its one backup beside it.
+    """
+    report = drive("migrations", tmp_path, "files")
+
+    assert report["problems"] == []
+    # The last one is the update of the projection, when the document is durable.
+    assert report["order"][1:] == ["link", "fsync", "fsync", "rename", "fsync", "fdatasync"]
+    assert report["cases"] >= 15
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("store", STORES)
 def test_eight_contending_writers_lose_no_update(store, tmp_path, repeat):

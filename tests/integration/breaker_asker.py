@@ -11,7 +11,7 @@ import sys
 from datetime import timedelta
 
 from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerConfig, DatabaseBreakers
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.testing import START, FakeClock
 
 CONFIG = CircuitBreakerConfig(failure_threshold=2, reset_timeout_seconds=60.0)

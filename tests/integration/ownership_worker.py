@@ -17,13 +17,14 @@ from pathlib import Path
 from adws.adw_modules import document, timestamps
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.connection import Database
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import Fenced, LeaseLost, WorkflowBusy
 from adws.adw_modules.interfaces import StateStore
 from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
 from adws.adw_modules.ownership.leases import Leases
-from adws.adw_modules.ownership.ownership import LocalLock, OwnedWorkflow, WorkflowOwnership
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.store.files import FileStateStore
@@ -51,8 +52,8 @@ def database(root: Path, clock: SystemClock) -> Database:
 
 def store_in(home: str, root: Path, shared: Database, clock: SystemClock) -> StateStore:
     if home == "database":
-        return DatabaseStateStore(shared, clock=clock, parse=document.parse, dump=document.to_bytes)
-    return FileStateStore(root, clock=clock, parse=document.parse, dump=document.to_bytes)
+        return DatabaseStateStore(shared, clock=clock)
+    return FileStateStore(root, clock=clock)
 
 
 def ownership(root: Path, *, home: str = "files", offset: float = 0.0) -> WorkflowOwnership:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,15 @@ def is_alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat is not None and not stat.is_zombie
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether *pid* ends; one that was killed a moment ago may still be in the middle of that."""
+    for _ in range(1000):
+        if not is_alive(pid):
+            return True
+        threading.Event().wait(0.01)
+    return False
 
 
 @dataclass

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.errors import PortsExhausted, QuotaExceeded
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.resources.ports import PortRange, Ports, PortStore

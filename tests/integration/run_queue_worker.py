@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.queue.model import NewRun, RunState

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from adws.adw_modules import default_home, document
+from adws.adw_modules import default_home
 from adws.adw_modules.errors import (
     InvalidAdwId,
     StateConflict,
@@ -185,7 +185,7 @@ def test_workflows_are_listed_and_found_by_issue():
 def on_disk(tmp_path):
     """A home without a copy of its documents in the database."""
     parts = lab_home(tmp_path, store="files", state_dir=tmp_path)
-    parts.store = FileStateStore(tmp_path, clock=parts.clock, parse=document.parse, dump=document.to_bytes)
+    parts.store = FileStateStore(tmp_path, clock=parts.clock)
     with parts.ownership.create(new_document(fence=0)):
         pass
     return parts

@@ -13,7 +13,7 @@ import pytest
 
 from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.opening import connect
+from adws.adw_modules.db.migrate import connect
 from adws.adw_modules.errors import (
     AdwError,
     BackupError,

@@ -12,7 +12,7 @@ from adws.adw_modules.errors import QuotaExceeded
 from adws.adw_modules.resources import quotas
 from adws.adw_modules.resources.quotas import GB, CostStore, Limits, Quotas, QuotaStore
 from adws.adw_modules.store.serialization import summary_of
-from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document
+from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document
 
 TODAY, YESTERDAY = "2026-01-31T08:00:00.000000Z", "2026-01-30T23:59:59.999999Z"
 
@@ -52,7 +52,7 @@ def put(database, adw_id, *attempts, total=0.0, **changes) -> None:
     ).changed(revision=1)
     extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
     with database.write() as session:
-        session.run(connection.STATE_INSERT, {**connection.summary_params(summary_of(made)), **extra})
+        session.run(INSERT_WORKFLOW, {**connection.summary_params(summary_of(made)), **extra})
 
 
 def entries(database, since=""):

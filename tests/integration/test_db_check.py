@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.checkpoint import CheckpointStore
-from adws.adw_modules.db import opening, schema
-from adws.adw_modules.interfaces import LoadNotice, PeekedState
+from adws.adw_modules.db import migrate, schema
+from adws.adw_modules.interfaces import LoadedState, LoadNotice
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
 from adws.adw_modules.queue.model import NewRun
@@ -16,9 +16,9 @@ from tests.contracts.projection_contract import projected, projection_on
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
 
-def _peeked(document):
-    """A document as it was read; a number is short for one without an issue, at that revision."""
-    return PeekedState(data={"revision": document}) if isinstance(document, int) else document
+def loaded(revision: int = 3, *, notices=(), **fields):
+    """A document as it was read; without an issue unless *fields* name one."""
+    return LoadedState(document=make_document(revision=revision, **{"issue_number": None, **fields}), notices=notices)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def processes(clock):
 @pytest.fixture
 def copies(database, clock):
     """Copies of documents that live in files."""
-    projection = projection_on(database, interval_seconds=3600.0)
+    projection = projection_on(database)
     yield projection
     projection.close()
 
@@ -44,8 +44,8 @@ def look(database, processes):
     """`look({"1a2b3c4d": 3})` returns (kind, workflow, text) of each problem, with these documents in files."""
 
     def find(documents=None, home="files"):
-        peeked = {adw_id: _peeked(document) for adw_id, document in (documents or {}).items()}
-        problems = check.find_problems(database, home=home, documents=lambda: peeked, processes=processes)
+        read = {key: loaded(one) if isinstance(one, int) else one for key, one in (documents or {}).items()}
+        problems = check.find_problems(database, home=home, documents=lambda: read, processes=processes)
         assert all(problem.hint for problem in problems)
         return [(problem.kind, problem.adw_id, problem.text) for problem in problems]
 
@@ -53,8 +53,7 @@ def look(database, processes):
 
 
 def test_a_database_that_fits_has_no_problem(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     assert look({FIRST: 3}) == []
 
@@ -64,15 +63,13 @@ def test_a_document_without_a_row_is_named(look):
 
 
 def test_a_document_that_is_newer_than_its_copy_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     assert look({FIRST: 5}) == [("copy", FIRST, "the database has revision 3, the document is at 5")]
 
 
 def test_a_document_that_went_back_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     ((kind, _, text),) = look({FIRST: 2})
     assert kind == "copy"
@@ -80,24 +77,15 @@ def test_a_document_that_went_back_is_named(look, copies):
 
 
 def test_a_row_whose_document_is_gone_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     assert look() == [("document", FIRST, "its document is gone; the database has a copy of revision 3")]
 
 
 def test_a_document_that_cannot_be_read_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     assert look({FIRST: "it is torn"}) == [("document", FIRST, "its document cannot be read: it is torn")]
-
-
-def test_a_document_without_a_revision_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
-
-    assert look({FIRST: PeekedState(data={})}) == [("document", FIRST, "its document has no revision")]
 
 
 @pytest.mark.parametrize("home", ["files", "database"])
@@ -112,16 +100,14 @@ def test_a_creation_that_was_cut_short_is_named_once_its_lease_is_over(look, wor
 
 
 def test_a_live_owner_may_be_a_moment_ahead_of_the_copy(look, copies, world, processes):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
     world.leases.take(FIRST, processes.me("worker"), ttl_seconds=30.0)
 
     assert look({FIRST: 5}) == []
 
 
 def test_a_dead_owner_is_named(look, copies, world, processes):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
     owner = processes.me("worker")
     world.leases.take(FIRST, owner, ttl_seconds=30.0)
     processes.kill(owner)
@@ -130,8 +116,7 @@ def test_a_dead_owner_is_named(look, copies, world, processes):
 
 
 def test_a_document_of_the_other_home_is_named(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
     ((kind, adw_id, text),) = look(home="database")
     assert (kind, adw_id) == ("document", FIRST)
@@ -180,19 +165,19 @@ def test_another_schema_is_all_that_is_said(sqlite_url, open_db, processes):
     with database.write() as session:
         session.run("UPDATE alembic_version SET version_num = '9999'")
 
-    (problem,) = check.find_problems(database, home="files", documents=lambda: {FIRST: _peeked(1)}, processes=processes)
+    (problem,) = check.find_problems(database, home="files", documents=lambda: {FIRST: loaded(1)}, processes=processes)
     assert problem.kind == "schema"
     assert "upgrade adw" in problem.hint
 
 
 def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, processes):
-    database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+    database = migrate.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
     def find(documents):
         return check.find_problems(database, home="files", documents=lambda: documents, processes=processes)
 
     assert find({}) == ()
-    (problem,) = find({FIRST: _peeked(1)})
+    (problem,) = find({FIRST: loaded(1)})
     assert problem.kind == "schema"
     assert "adw db rebuild" in problem.hint
     assert not (tmp_path / "adw.db").exists(), "looking makes nothing"
@@ -200,7 +185,7 @@ def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, proc
 
 def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
     (tmp_path / "adw.db").write_bytes(b"not a database at all" * 100)
-    database = opening.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+    database = migrate.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
     (problem,) = check.find_problems(database, home="files", documents=dict, processes=processes)
 
@@ -210,28 +195,24 @@ def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
 
 @pytest.mark.parametrize("kind", ["recovered", "foreign", "corrupt"])
 def test_a_file_that_another_copy_stands_in_for_is_named(look, copies, kind):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
     notice = LoadNotice(kind=kind, path="state/x/adw_state.json", reason="it is not as adw wrote it")
 
-    assert look({FIRST: PeekedState(data={"revision": 3}, notices=(notice,))}) == [
+    assert look({FIRST: loaded(3, notices=(notice,))}) == [
         ("document", FIRST, "state/x/adw_state.json: it is not as adw wrote it")
     ]
 
 
 def test_a_document_of_an_older_version_is_no_damage(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
     notice = LoadNotice(kind="migrated", path="x", reason="brought up in memory")
 
-    assert look({FIRST: PeekedState(data={"revision": 3}, notices=(notice,))}) == []
+    assert look({FIRST: loaded(3, notices=(notice,))}) == []
 
 
 def test_an_unfinished_workflow_without_its_issue_is_named(look, copies, world):
-    copies.submit(projected(3))
-    copies.flush()
-    data = {"revision": 3, "issue_number": 12, "repository": "acme/widget", "current_state": "paused"}
-    documents = {FIRST: PeekedState(data=data)}
+    copies.update(projected(3))
+    documents = {FIRST: loaded(3, issue_number=12, repository="acme/widget", current_state="paused")}
 
     missing = "it is unfinished, and nobody has the lock of its issue 12 of acme/widget"
     assert look(documents) == [("lock", FIRST, missing)]
@@ -246,10 +227,9 @@ def test_an_unfinished_workflow_without_its_issue_is_named(look, copies, world):
 
 
 def test_a_finished_workflow_needs_no_lock(look, copies):
-    copies.submit(projected(3))
-    copies.flush()
+    copies.update(projected(3))
 
-    assert look({FIRST: PeekedState(data={"revision": 3, "issue_number": 12, "current_state": "completed"})}) == []
+    assert look({FIRST: loaded(3, issue_number=12, current_state="completed")}) == []
 
 
 def test_a_session_of_an_agent_whose_run_is_over_is_named(look, world, database):
@@ -268,7 +248,7 @@ def test_a_session_of_an_agent_whose_run_is_over_is_named(look, world, database)
 def test_a_database_that_has_moved_says_only_that(look, world, database):
     world.requests.ask(FIRST, "pause")
     with database.write() as session:
-        opening.write(session, opening.MOVED_TO, '{"target": "postgresql://there/adw"}', moment="")
+        migrate.write_fact(session, migrate.MOVED_TO, '{"target": "postgresql://there/adw"}', moment="")
 
     assert look() == [("moved", "", "all of it has moved to postgresql://there/adw")]
 

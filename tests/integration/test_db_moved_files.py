@@ -11,7 +11,7 @@ import pytest
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.db import sqlite
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.maintenance.rebuild import Reconstruction

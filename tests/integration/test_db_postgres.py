@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening
+from adws.adw_modules.db import migrate
 from adws.adw_modules.db.listing import Catalogue, to_cursor
 from adws.adw_modules.db.postgres import PostgresDatabase, to_pyformat, without_password
 from adws.adw_modules.errors import CommitUnknown, DatabaseError, DatabaseUnavailable, TransactionAborted
 from adws.adw_modules.interfaces import LeaseBusy, PageQuery
-from adws.adw_modules.resources import ports, quotas
+from adws.adw_modules.resources.quotas import QuotaStore
+from adws.adw_modules.store.serialization import summary_of
 from adws.testing import FakeClock
 from tests import forked
 from tests.contracts.projection_contract import projected
@@ -95,7 +96,7 @@ def test_a_server_that_is_away_is_named_without_the_password(clock):
         port = taken.getsockname()[1]
         url = f"postgresql+psycopg://ann:s3cret@127.0.0.1:{port}/adw?connect_timeout=2"
         with pytest.raises(DatabaseUnavailable, match=r"cannot reach.*127\.0\.0\.1.*database\.url") as refused:
-            opening.open_database(url, clock=clock)
+            migrate.open_database(url, clock=clock)
 
     assert "s3cret" not in str(refused.value)
 
@@ -327,17 +328,21 @@ def test_leases_are_measured_by_the_servers_clock(pg_url, open_db):
         first.leases.renew(taken.lease, ttl_seconds=30.0)
 
 
-def test_a_forked_child_has_connections_of_its_own(database):
+def test_a_forked_child_cannot_use_the_database_that_its_parent_has_open(database):
     lock_issue(database, 1)
     before = list(database._idle)
 
     def work() -> None:
-        assert database._idle == []
-        lock_issue(database, 2)
+        with pytest.raises(DatabaseUnavailable, match=r"opened by process \d+.*forked from it"):
+            lock_issue(database, 2)
+        database.close()
 
     assert forked.is_well(forked.start(work))
     assert database._idle == before
-    assert count_locks(database) == 2, "the parent's connection still works"
+    assert count_locks(database) == 1, "the parent's connection still works"
+    database.close()
+    assert forked.is_well(forked.start(lambda: lock_issue(database, 2)))
+    assert count_locks(database) == 2
 
 
 # --- lists -----------------------------------------------------------------------------------------------------
@@ -351,8 +356,8 @@ def test_a_forked_child_has_connections_of_its_own(database):
         PageQuery(workflow="sdlc"),
         PageQuery(repository="acme/widget"),
         PageQuery(issue_number=7),
-        PageQuery(repository="acme/widget", issue_number=7, cursor=to_cursor(projected(1).summary)),
-        PageQuery(cursor=to_cursor(projected(1).summary)),
+        PageQuery(repository="acme/widget", issue_number=7, cursor=to_cursor(summary_of(projected(1).document))),
+        PageQuery(cursor=to_cursor(summary_of(projected(1).document))),
     ],
     ids=["all", "state", "workflow", "repository", "issue", "both after a cursor", "after a cursor"],
 )
@@ -369,7 +374,7 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query):
 
 
 def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(database):
-    sql = quotas.render(database, ports.PHASES_SINCE)
+    sql = QuotaStore(database, clock=FakeClock()).spent_since_sql
     with database.read() as session:
         session.run("SET LOCAL enable_seqscan = off")
         session.run("SET LOCAL enable_bitmapscan = off")
@@ -379,6 +384,6 @@ def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(data
 
 
 def test_the_system_clock_will_do(pg_url):
-    database = opening.open_database(pg_url.replace("postgresql://", "postgresql+psycopg://"), clock=SystemClock())
+    database = migrate.open_database(pg_url.replace("postgresql://", "postgresql+psycopg://"), clock=SystemClock())
     assert database.integrity_problems() == []
     database.close()

@@ -1,8 +1,8 @@
-"""The schema: what migrations make is what the models say, and every database is brought to it, or refused."""
+"""The schema: new and upgraded databases are what the models say; others are refused."""
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
 import re
 import sqlite3
@@ -12,14 +12,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import connection, migrate, opening, schema
+from adws.adw_modules.db import migrate, schema
 from adws.adw_modules.db.connection import EVENT_COLUMNS, STATE_COLUMNS
 from adws.adw_modules.db.listing import Catalogue
 from adws.adw_modules.errors import DatabaseError, SchemaMismatch, UsageError
@@ -29,7 +28,7 @@ from tests import forked
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 
 #: The revision of this adw, and that of the step which tests put after it.
-NOW = connection.HEAD
+NOW = migrate.HEAD
 LATER = f"{int(NOW) + 1:04}"
 
 
@@ -41,107 +40,98 @@ def is_ours(name: str | None, kind: str, parents: object) -> bool:
 OURS = {"include_name": is_ours}
 
 # --- drift -----------------------------------------------------------------------------------------------------
+#
+# New databases are made from `db/schema.py`. What the first revision was is frozen in these files: whoever changes the
+# schema adds a migration that brings a database of then to it.
+
+BASELINES = Path(__file__).parents[1] / "migration" / "baseline"
 
 
-def test_what_the_migrations_make_is_what_the_models_say(empty_database_url, open_db):
-    database = open_db(empty_database_url)
+@pytest.fixture
+def upgraded(empty_database_url, clock):
+    """A database that was made by the first revision, after all the steps since."""
+    database = migrate.connect(empty_database_url, clock=clock)
+    statements = (BASELINES / f"{database.dialect}.sql").read_text()
+    if database.dialect == "sqlite":
+        with contextlib.closing(sqlite3.connect(database.path)) as plain:
+            plain.executescript(statements)
+    else:
+        with database.connect() as plain:
+            plain.execute(statements)
+    assert database.schema_version() == "0001"
+    migrate.upgrade(database)
+    yield database
+    database.close()
+
+
+def differences(database) -> list:
     with migrate.engine(database).connect() as connection:
         # SQLite has no identity columns: its INTEGER keys number themselves, which Alembic takes for a difference.
         options = {"compare_type": True, "compare_server_default": database.dialect != "sqlite", **OURS}
-        result = compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
-
-    assert result == []
+        return compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
 
 
-def test_a_drift_would_be_found(empty_database_url, open_db):
-    database = open_db(empty_database_url)
-    with database.write() as session:
+def test_a_new_database_is_what_the_models_say(empty_database_url, open_db):
+    assert differences(open_db(empty_database_url)) == []
+
+
+def test_a_database_of_the_first_revision_is_brought_to_what_the_models_say(upgraded):
+    assert differences(upgraded) == []
+
+
+def test_a_drift_would_be_found(upgraded):
+    with upgraded.write() as session:
         session.run("DROP INDEX ix_workflow_states_state")
         session.run("ALTER TABLE requests ADD COLUMN forgotten text")
-    with migrate.engine(database).connect() as connection:
-        result = compare_metadata(MigrationContext.configure(connection, opts=OURS), schema.metadata)
 
-    assert sorted(step[0] for step in result) == ["add_index", "remove_column"]
+    assert sorted(step[0] for step in differences(upgraded)) == ["add_index", "remove_column"]
 
 
-def test_names_and_checks_are_the_same_either_way(tmp_path, open_db):
+def test_names_checks_and_conditions_are_the_same_either_way(upgraded, new_url, open_db):
     """
-    Alembic compares neither names of constraints nor checks: so the SQL of both is compared.
+    Alembic compares neither names of constraints, nor checks, nor conditions of indexes: so their SQL is compared.
     """
-    migrated = open_db(f"sqlite:///{tmp_path}/adw.db")
-    fresh = sa.create_engine("sqlite://")
-    schema.metadata.create_all(fresh)
-    with fresh.begin() as connection:
-        for view in schema.VIEWS:
-            connection.exec_driver_sql(view.create("sqlite"))
-    query = "SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"
-    with migrated.read() as session, fresh.connect() as connection:
-        made = {name: sorted(sql.replace("\n", " ").split(", ")) for name, sql in session.all(query)}
-        wanted = {name: sorted(sql.replace("\n", " ").split(", ")) for name, sql in connection.exec_driver_sql(query)}
-    fresh.dispose()
-
-    assert {name: _words(sql) for name, sql in made.items()} == {name: _words(sql) for name, sql in wanted.items()}
+    assert definitions(upgraded) == definitions(open_db(new_url))
 
 
-def test_the_views_that_the_migrations_make_are_those_of_today(empty_database_url, open_db):
-    database = open_db(empty_database_url)
+@pytest.fixture
+def new_url(upgraded, tmp_path, request):
+    """The address of one more database of the same kind, with the schema of today."""
+    if upgraded.dialect == "sqlite":
+        return f"sqlite:///{tmp_path}/new/adw.db"
 
-    assert _made_views(database) == _views_of_today(database)
+    return request.getfixturevalue("new_pg_url")()
 
 
-def test_a_view_that_drifted_would_be_found(empty_database_url, open_db):
-    database = open_db(empty_database_url)
-    with database.write() as session:
+def definitions(database) -> dict[str, list[str]]:
+    """Every table, index, constraint and view by its name, as the words of its definition."""
+    with database.read() as session:
+        if database.dialect == "sqlite":
+            rows = session.all(
+                "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
+                " AND name <> 'alembic_version'"
+            )
+        else:
+            rows = session.all(
+                """
+                SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+                WHERE connamespace = current_schema()::regnamespace
+                  AND conrelid::regclass::text NOT LIKE 'procrastinate%'
+                UNION ALL SELECT indexname, indexdef FROM pg_indexes
+                WHERE schemaname = current_schema() AND tablename NOT LIKE 'procrastinate%'
+                UNION ALL SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()
+                """
+            )
+
+    return {name: sorted(re.split(r"[\s,()]+", sql)) for name, sql in rows}
+
+
+def test_a_view_that_drifted_would_be_found(upgraded, new_url, open_db):
+    with upgraded.write() as session:
         session.run("DROP VIEW run_status")
         session.run("CREATE VIEW run_status AS SELECT run_id, adw_id FROM runs")
 
-    assert _made_views(database) != _views_of_today(database)
-
-
-def _made_views(database) -> dict[str, str]:
-    """The views of a database as it tells of them itself; those of other tools, such as a queue's, are not ours."""
-    names = {view.name for view in schema.VIEWS}
-    with database.read() as session:
-        if database.dialect == "sqlite":
-            rows = session.all("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
-        else:
-            rows = session.all("SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()")
-
-    return {name: sql for name, sql in rows if database.dialect == "sqlite" or name in names}
-
-
-def _views_of_today(database) -> dict[str, str]:
-    """The same, made anew from the texts of today; nothing of that stays."""
-    try:
-        with database.write() as session:
-            for view in reversed(schema.VIEWS):
-                session.run(f"DROP VIEW {view.name}")
-            for view in schema.VIEWS:
-                session.run(view.create(database.dialect))
-            result = {}
-            for view in schema.VIEWS:
-                if database.dialect == "sqlite":
-                    row = session.one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": view.name})
-                else:
-                    row = session.one(f"SELECT pg_get_viewdef('{view.name}'::regclass)")
-                result[view.name] = row[0]
-            _undo(result)
-    except _Undone as undone:
-        shown: dict[str, str] = undone.args[0]
-
-    return shown
-
-
-class _Undone(Exception):
-    """Ends a transaction without a trace."""
-
-
-def _undo(found: dict[str, str]) -> None:
-    raise _Undone(found)
-
-
-def _words(parts: list[str]) -> list[str]:
-    return sorted(" ".join(parts).replace(",", " ").replace("(", " ").replace(")", " ").split())
+    assert definitions(upgraded) != definitions(open_db(new_url))
 
 
 def test_the_version_constant_names_the_migrations_there_are():
@@ -149,8 +139,8 @@ def test_the_version_constant_names_the_migrations_there_are():
     config.set_main_option("script_location", "adws.adw_modules.db:migrations")
     scripts = ScriptDirectory.from_config(config)
 
-    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == connection.KNOWN
-    assert scripts.get_heads() == [connection.HEAD]
+    assert tuple(script.revision for script in scripts.walk_revisions())[::-1] == migrate.KNOWN
+    assert scripts.get_heads() == [migrate.HEAD]
 
 
 def test_queries_name_every_column_of_their_tables():
@@ -170,47 +160,48 @@ def test_the_body_is_the_last_column():
 
 
 def test_a_new_database_gets_the_schema_and_no_backup(empty_database_url, clock):
-    database = opening.connect(empty_database_url, clock=clock)
+    database = migrate.connect(empty_database_url, clock=clock)
     assert database.schema_version() is None
 
-    done = opening.upgrade(database)
+    done = migrate.upgrade(database)
 
-    assert (done.found, done.now, done.backup) == (None, connection.HEAD, None)
-    assert opening.upgrade(database) == opening.Upgrade(found=connection.HEAD, now=connection.HEAD)
+    assert (done.found, done.now, done.backup) == (None, migrate.HEAD, None)
+    assert migrate.upgrade(database) == migrate.Upgrade(found=migrate.HEAD, now=migrate.HEAD)
     database.close()
 
 
-def test_an_open_database_needs_neither_sqlalchemy_nor_alembic_nor_pydantic(sqlite_url):
+def test_an_open_database_needs_neither_sqlalchemy_nor_alembic(sqlite_url):
     """
     Commands that only look must start fast: a schema that is current loads nothing more.
     """
     script = f"""
 import sys
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import listing as catalogue, opening
+from adws.adw_modules.db import listing as catalogue, migrate
 from adws.adw_modules.ownership import issue_locks, leases
 from adws.adw_modules.store import projection
 from adws.adw_modules.store import database as state_store
 from adws.adw_modules.interfaces import PageQuery
-database = opening.open_database({sqlite_url!r}, clock=SystemClock())
+database = migrate.open_database({sqlite_url!r}, clock=SystemClock())
 catalogue.Catalogue(database).page(PageQuery())
 database.close()
-print(sorted({{"sqlalchemy", "alembic", "pydantic", "psycopg"}} & set(sys.modules)))
+print(sorted({{"sqlalchemy", "alembic", "psycopg"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
 
 
-def test_a_newer_schema_is_refused_and_left_alone(empty_database_url, open_db, clock):
+@pytest.mark.parametrize("revision", ["9999", "0000"], ids=["newer", "older"])
+def test_an_unknown_schema_is_refused_and_left_alone(empty_database_url, open_db, clock, revision):
     database = open_db(empty_database_url)
     with database.write() as session:
-        session.run("UPDATE alembic_version SET version_num = '9999'")
+        session.run("UPDATE alembic_version SET version_num = :revision", {"revision": revision})
 
-    with pytest.raises(SchemaMismatch, match=r"has schema 9999.*upgrade adw"):
-        opening.open_database(empty_database_url, clock=clock)
+    with pytest.raises(SchemaMismatch, match=rf"has schema {revision}.*upgrade adw.*adw db rebuild"):
+        migrate.open_database(empty_database_url, clock=clock)
 
-    assert database.schema_version() == "9999"
+    assert database.schema_version() == revision
 
 
 def test_a_database_of_somebody_else_is_refused(tmp_path, clock):
@@ -219,7 +210,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path, clock):
     other.close()
 
     with pytest.raises(SchemaMismatch, match="did not make"):
-        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +219,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path, clock):
 )
 def test_a_url_that_names_no_database_is_refused(url, clock):
     with pytest.raises(UsageError):
-        opening.connect(url, clock=clock)
+        migrate.connect(url, clock=clock)
 
 
 def test_a_relative_url_is_a_path_from_here(tmp_path, monkeypatch, open_db):
@@ -264,8 +255,8 @@ def step_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     config = Config()
     config.set_main_option("script_location", str(folder.parent))
     monkeypatch.setattr(ScriptDirectory, "from_config", staticmethod(lambda _: original(config)))
-    monkeypatch.setattr(connection, "KNOWN", (*connection.KNOWN, LATER))
-    monkeypatch.setattr(connection, "HEAD", LATER)
+    monkeypatch.setattr(migrate, "KNOWN", (*migrate.KNOWN, LATER))
+    monkeypatch.setattr(migrate, "HEAD", LATER)
 
     return folder / f"{LATER}_colour.py"
 
@@ -291,8 +282,8 @@ def test_a_sqlite_upgrade_keeps_the_database_it_found(sqlite_url, open_db, clock
         plain.execute("INSERT INTO adw_locks VALUES ('', 42, 'before', '')")
     plain.close()
 
-    database = opening.connect(sqlite_url, clock=clock)
-    done = opening.upgrade(database)
+    database = migrate.connect(sqlite_url, clock=clock)
+    done = migrate.upgrade(database)
     database.close()
 
     assert (done.found, done.now) == (NOW, LATER)
@@ -318,7 +309,7 @@ def test_a_postgresql_upgrade_keeps_the_tables_it_found(empty_pg_url, open_db, c
     there = {name: rows_of(before, name) for name in tables}
     request.getfixturevalue("a_step_ahead")
 
-    done = opening.upgrade(before)
+    done = migrate.upgrade(before)
 
     assert done.backup == f"the tables adw_before_{NOW}_*"
     assert {name: rows_of(before, f"adw_before_{NOW}_{name}") for name in tables} == there
@@ -333,7 +324,7 @@ def test_a_copy_of_tables_that_is_there_is_not_written_over(empty_pg_url, open_d
         session.run(f"CREATE TABLE adw_before_{NOW}_runs AS SELECT 1 AS one")
     request.getfixturevalue("a_step_ahead")
 
-    assert opening.upgrade(database).backup == f"the tables adw_before_{NOW}x2_*"
+    assert migrate.upgrade(database).backup == f"the tables adw_before_{NOW}x2_*"
     assert rows_of(database, f"adw_before_{NOW}_runs") == [(1,)]
     assert rows_of(database, f"adw_before_{NOW}x2_runs") == []
 
@@ -348,14 +339,14 @@ def test_the_page_says_how_to_go_back_to_the_tables_that_were_kept(empty_pg_url,
     there = rows_of(before, "requests")
     with pytest.MonkeyPatch.context() as newer:
         step_ahead(newer, tmp_path)
-        assert opening.upgrade(before).now == LATER
+        assert migrate.upgrade(before).now == LATER
     before.close()
 
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(empty_pg_url, autocommit=True) as person:
         person.execute(aside)
         open_db(empty_pg_url)
-        person.execute(fill.replace("0011", NOW))
+        person.execute(fill.replace("0001", NOW))
 
     after = open_db(empty_pg_url)
     assert (after.schema_version(), rows_of(after, "requests")) == (NOW, there)
@@ -370,7 +361,7 @@ def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_dat
     step.write_text(step.read_text() + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n')
 
     with pytest.raises(DatabaseError, match="as it was before"):
-        opening.upgrade(database)
+        migrate.upgrade(database)
 
     assert database.schema_version() == NOW
     with database.read() as session:
@@ -386,20 +377,20 @@ def test_an_upgrade_that_is_killed_midway_is_made_again(empty_database_url, open
     step.write_text(whole + "    import os\n    import signal\n    os.kill(os.getpid(), signal.SIGKILL)\n")
     database.close()
 
-    assert not forked.is_well(forked.start(lambda: opening.upgrade(database)))
+    assert not forked.is_well(forked.start(lambda: migrate.upgrade(database)))
     assert database.schema_version() == NOW
     step.write_text(whole)
-    assert opening.upgrade(database).now == LATER
+    assert migrate.upgrade(database).now == LATER
     with database.read() as session:
         assert session.all("SELECT request_id, colour FROM requests") == [(asked.request_id, "red")]
 
 
 def test_a_second_failed_upgrade_does_not_write_over_the_first_backup(sqlite_url, clock, tmp_path, a_step_ahead):
     a_step_ahead.write_text(a_step_ahead.read_text() + '    op.execute("INSERT INTO no_such_table VALUES (1)")\n')
-    database = opening.connect(sqlite_url, clock=clock)
+    database = migrate.connect(sqlite_url, clock=clock)
     for _ in range(2):
         with pytest.raises(DatabaseError):
-            opening.upgrade(database)
+            migrate.upgrade(database)
     database.close()
 
     assert sorted(path.name for path in tmp_path.glob("*.bak")) == [
@@ -410,11 +401,11 @@ def test_a_second_failed_upgrade_does_not_write_over_the_first_backup(sqlite_url
 
 def test_eight_processes_that_open_a_new_database_at_once_all_succeed(empty_database_url, open_db):
     def open_and_use(number: int) -> None:
-        database = opening.open_database(empty_database_url, clock=SystemClock(), boot_id="boot")
+        database = migrate.open_database(empty_database_url, clock=SystemClock(), boot_id="boot")
         world = database_world(database, SystemClock())
         document = make_document(f"{number:08x}", issue_number=number)
         world.registry.register(document, make_owner(str(number)), ttl_seconds=30.0)
-        assert database.schema_version() == connection.HEAD
+        assert database.schema_version() == migrate.HEAD
         database.close()
 
     children = [forked.start(lambda number=number: open_and_use(number)) for number in range(1, 9)]
@@ -432,10 +423,10 @@ def test_without_the_driver_postgresql_says_how_to_get_it(tmp_path):
     (tmp_path / "psycopg.py").write_text("raise ImportError('No module named psycopg')\n")
     script = """
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening
+from adws.adw_modules.db import migrate
 from adws.adw_modules.errors import DatabaseUnavailable
 try:
-    opening.open_database("postgresql://localhost/adw", clock=SystemClock())
+    migrate.open_database("postgresql://localhost/adw", clock=SystemClock())
 except DatabaseUnavailable as exc:
     print(exc)
 """
@@ -443,7 +434,3 @@ except DatabaseUnavailable as exc:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
 
     assert "pip install 'adw[postgres]'" in done.stdout
-
-
-def test_the_room_of_migrations_is_a_package():
-    assert importlib.import_module("adws.adw_modules.db.migrations").__doc__

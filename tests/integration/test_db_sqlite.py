@@ -1,9 +1,10 @@
-"""SQLite as it is used: durable, one writer at a time, safe across threads, forks and damage."""
+"""SQLite as it is used: durable, one writer at a time, safe across threads, processes and damage."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import sqlite3
@@ -11,12 +12,13 @@ import stat
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import connection, opening, sqlite
+from adws.adw_modules.db import connection, migrate, sqlite
 from adws.adw_modules.db.listing import Catalogue
 from adws.adw_modules.errors import (
     DatabaseCorrupt,
@@ -28,7 +30,9 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
-from adws.adw_modules.resources import ports, quotas
+from adws.adw_modules.resources.quotas import QuotaStore
+from adws.adw_modules.store.database import _write_row
+from adws.adw_modules.store.serialization import summary_of
 from tests import forked
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document, make_owner
 
@@ -79,7 +83,7 @@ def test_only_its_owner_may_read_the_database(tmp_path, open_db):
 def test_the_lock_file_is_never_unlinked_and_closed_on_exec(database, path):
     lock_issue(database, 1)
     before = path.with_name("adw.db.write-lock").stat().st_ino
-    assert not os.get_inheritable(database.turn._fd)
+    assert not os.get_inheritable(database.writer_lock._fd)
     database.close()
     lock_issue(database, 2)
 
@@ -129,6 +133,7 @@ def test_a_read_sees_one_moment(database):
 
 def test_what_was_committed_is_there_for_another_process(database):
     lock_issue(database, 1)
+    database.close()
 
     assert forked.is_well(forked.start(lambda: _assert_equal(count_locks(database), 1)))
 
@@ -145,15 +150,16 @@ def test_a_bad_statement_is_our_error_and_leaves_the_database_usable(database):
     lock_issue(database, 1)
 
 
-# --- writers in turn -------------------------------------------------------------------------------------------
+# --- one writer at a time -------------------------------------------------------------------------------------------
 
 
 def test_writers_of_many_processes_and_threads_lose_nothing(database):
     """
-    The turn makes them queue: none is refused, none writes over another.
+    The lock makes them wait: none is refused, none writes over another.
     """
     with database.write() as session:
         session.run("INSERT INTO adw_locks VALUES ('', 1, 'x', '0')")
+    database.close()
 
     def count() -> None:
         for _ in range(25):
@@ -182,41 +188,26 @@ def test_a_writer_that_is_stuck_is_named_after_a_while(path, sqlite_url, open_db
     with pytest.raises(DatabaseUnavailable, match=r"another process.*write-lock.*fuser"):
         lock_issue(database, 1)
     os.close(holder)
-    wait_for_those_in_the_queue()
 
     lock_issue(database, 1)
-    assert count_locks(database) == 1
+    lock_issue(open_db(sqlite_url, patience_seconds=0.05), 2)
+    assert count_locks(database) == 2
 
 
-def wait_for_those_in_the_queue() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "adw-write-turn":
-            thread.join()
-
-
-def test_a_turn_that_comes_late_is_given_back(path, sqlite_url, open_db):
-    """
-    Who gave up must not hold the turn when it comes at last.
-    """
-    database = open_db(sqlite_url, patience_seconds=0.05)
+def test_a_writer_waits_for_another_process_and_a_reader_does_not(database, path, monkeypatch):
     holder = os.open(path.with_name("adw.db.write-lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(holder, fcntl.LOCK_EX)
-    with pytest.raises(DatabaseUnavailable):
-        lock_issue(database, 1)
-    os.close(holder)
-    wait_for_those_in_the_queue()
+    waits = threading.Event()
 
-    lock_issue(open_db(sqlite_url, patience_seconds=0.05), 1)
+    def wait(seconds: float) -> None:
+        waits.set()
+        threading.Event().wait(seconds)
 
-
-def test_a_writer_waits_for_its_turn(database, path):
-    holder = os.open(path.with_name("adw.db.write-lock"), os.O_RDWR | os.O_CREAT)
-    fcntl.flock(holder, fcntl.LOCK_EX)
+    monkeypatch.setattr(database.writer_lock._clock, "sleep", wait)
     writer = threading.Thread(target=lock_issue, args=(database, 1))
     writer.start()
-    while not any(thread.name == "adw-write-turn" for thread in threading.enumerate()):
-        assert writer.is_alive()
-    assert count_locks(database) == 0, "a reader does not wait"
+    assert waits.wait(20.0)
+    assert count_locks(database) == 0
     os.close(holder)
     writer.join()
 
@@ -246,56 +237,32 @@ def test_another_program_that_holds_the_database_is_named(path, sqlite_url, open
 # --- forks -----------------------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_has_connections_and_a_turn_of_its_own(database):
+@pytest.mark.parametrize("use", [count_locks, lambda database: lock_issue(database, 2)], ids=["read", "write"])
+def test_a_forked_child_cannot_use_the_database_that_its_parent_has_open(database, use):
     """
     SQLite's own locks do not survive a fork: a child that used its parent's connections would break the database.
     """
     lock_issue(database, 1)
-    assert database._writer is not None
+    parent = os.getpid()
 
     def work() -> None:
-        assert database._writer is None
-        assert database._readers == []
-        assert database.turn._fd is None
-        lock_issue(database, 2)
+        with pytest.raises(
+            DatabaseUnavailable, match=rf"opened by process {parent}.*process {os.getpid()}.*each process"
+        ):
+            use(database)
+        database.close()
+        assert database._writer is not None, "its parent's connections are not closed"
 
     assert forked.is_well(forked.start(work))
-    assert database._writer is None, "nothing was open while the fork was made"
-    assert count_locks(database) == 2
     lock_issue(database, 3)
+    assert count_locks(database) == 2, "the parent goes on"
     assert database.integrity_problems() == []
 
 
-def test_a_fork_waits_for_the_transactions_of_other_threads(database):
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow_write() -> None:
-        with database.write() as session:
-            inside.set()
-            go_on.wait()
-            session.run("INSERT INTO adw_locks VALUES ('', 1, 'x', '')")
-
-    writer = threading.Thread(target=slow_write)
-    writer.start()
-    inside.wait()
-    helper = threading.Thread(target=lambda: (_until(lambda: database._gate._forking), go_on.set()))
-    helper.start()
-    child = forked.start(lambda: _assert_equal(count_locks(database), 1))
-    writer.join()
-    helper.join()
-
-    assert forked.is_well(child)
-
-
-def _until(condition) -> None:
-    while not condition():
-        threading.Event().wait(0.001)
-
-
 @pytest.mark.parametrize("block", ["read", "write"])
-def test_a_child_forked_inside_a_transaction_is_not_let_in(database, block):
+def test_a_child_forked_inside_a_transaction_is_refused_too(database, block):
     def work() -> None:
-        with pytest.raises(DatabaseUnavailable, match="forked inside"):
+        with pytest.raises(DatabaseUnavailable, match="forked"):
             count_locks(database)
 
     with getattr(database, block)() as session:
@@ -306,6 +273,35 @@ def test_a_child_forked_inside_a_transaction_is_not_let_in(database, block):
     assert count_locks(database) == 1, "the parent goes on"
 
 
+def test_a_forked_child_cannot_open_a_file_that_its_parent_has_open(database, sqlite_url, clock):
+    """
+    SQLite would take the locks of the parent for those of the child, and the parent could take the log away from it.
+    """
+    lock_issue(database, 1)
+
+    def work() -> None:
+        with pytest.raises(DatabaseUnavailable, match="close it before the fork"):
+            migrate.open_database(sqlite_url, clock=clock)
+
+    assert forked.is_well(forked.start(work))
+
+
+def test_a_database_that_was_closed_before_a_fork_can_be_used_in_both_processes(database):
+    lock_issue(database, 1)
+    database.close()
+
+    assert forked.is_well(forked.start(lambda: lock_issue(database, 2)))
+    lock_issue(database, 3)
+    assert count_locks(database) == 3
+
+
+def test_a_read_that_ends_after_the_database_was_closed_leaves_nothing_open(database):
+    with database.read():
+        database.close()
+
+    assert database._readers == []
+
+
 # --- damage ----------------------------------------------------------------------------------------------------
 
 
@@ -314,7 +310,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, clock):
     path.write_bytes(b"this is not a database, it is a text" * 100)
 
     with pytest.raises(DatabaseCorrupt, match=r"adw restore.*adw db rebuild"):
-        opening.open_database(f"sqlite:///{path}", clock=clock)
+        migrate.open_database(f"sqlite:///{path}", clock=clock)
 
     assert path.read_bytes().startswith(b"this is not")
 
@@ -370,14 +366,14 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path, clock):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(DatabaseUnavailable, match="choose a place"):
-        opening.open_database(f"sqlite:///{tmp_path}/file/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{tmp_path}/file/adw.db", clock=clock)
 
 
 def test_a_path_that_is_a_directory_is_named(tmp_path, clock):
     (tmp_path / "adw.db").mkdir()
 
     with pytest.raises(DatabaseUnavailable, match="look whether it exists"):
-        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
 
 def test_a_lock_file_that_is_a_link_is_refused(database, path, tmp_path):
@@ -402,7 +398,7 @@ def test_a_disk_without_flock_is_named(database, monkeypatch):
         lock_issue(database, 1)
 
 
-def test_a_turn_that_cannot_be_unlocked_is_given_back_all_the_same(database, open_db, sqlite_url, monkeypatch):
+def test_a_lock_that_cannot_be_unlocked_is_released_all_the_same(database, open_db, sqlite_url, monkeypatch):
     """
     The commit is made: an error now would say that it was not, and a lock that stays would shut everybody out.
     """
@@ -422,26 +418,6 @@ def test_a_turn_that_cannot_be_unlocked_is_given_back_all_the_same(database, ope
     lock_file = f"{sqlite_url.removeprefix('sqlite:///')}.write-lock"
     still_open = [fd for fd in Path("/proc/self/fd").iterdir() if os.path.realpath(fd) == os.path.realpath(lock_file)]
     assert still_open == []
-
-
-def test_a_queue_that_breaks_is_told_at_once(database, monkeypatch):
-    """
-    The thread that waits for the turn cannot raise for the one that asked; and nobody waits for what never comes.
-    """
-
-    def broken_queue(fd, how) -> None:
-        if how == fcntl.LOCK_EX | fcntl.LOCK_NB:
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        if how == fcntl.LOCK_EX:
-            raise OSError(errno.ENOLCK, "No locks available")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sqlite.fcntl, "flock", broken_queue)
-        with pytest.raises(LockUnavailable, match="No locks available"):
-            lock_issue(database, 1)
-
-    lock_issue(database, 2)
-    assert count_locks(database) == 1
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES], ids=["io", "space", "access"])
@@ -507,7 +483,7 @@ class FailingCommit:
 )
 def test_a_commit_that_fails_is_never_taken_for_done(database, code, wanted):
     lock_issue(database, 1)
-    database._writer = FailingCommit(database._writer, code)
+    database._writer.connection = FailingCommit(database._writer.connection, code)
     with pytest.raises(wanted):
         lock_issue(database, 2)
 
@@ -547,7 +523,7 @@ def test_a_network_file_system_is_refused(tmp_path, monkeypatch, clock):
     monkeypatch.setattr(sqlite.refuse_network, "__defaults__", (table,))
 
     with pytest.raises(DatabaseUnavailable, match=r"network file system \(nfs4\).*PostgreSQL"):
-        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
 
 def test_where_there_is_no_mount_table_nothing_is_refused(tmp_path):
@@ -558,7 +534,7 @@ def test_a_sqlite_that_is_too_old_is_named(tmp_path, monkeypatch, clock):
     monkeypatch.setattr(sqlite.sqlite3, "sqlite_version_info", (3, 34, 1))
 
     with pytest.raises(DatabaseUnavailable, match="too old"):
-        opening.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{tmp_path}/adw.db", clock=clock)
 
 
 # --- leases on this machine ------------------------------------------------------------------------------------
@@ -582,6 +558,7 @@ def test_of_many_processes_one_takes_the_lease_and_one_the_issue(database_url, o
     database = open_db(database_url)
     world = database_world(database, SystemClock())
     world.add_row(FIRST)
+    database.close()
 
     def compete(number: int) -> None:
         answer = world.leases.take(FIRST, make_owner(f"owner {number}"), ttl_seconds=3600.0)
@@ -659,7 +636,7 @@ def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(data
     It is asked for inside the transaction of every start, however many workflows there are.
     """
     with database.read() as session:
-        sql = quotas.render(database, ports.PHASES_SINCE)
+        sql = QuotaStore(database, clock=SystemClock()).spent_since_sql
         plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", {"since": ""}))
 
     assert plan == "SEARCH workflow_states USING INDEX ix_workflow_states_costing (updated_at>?)"
@@ -669,7 +646,9 @@ def test_a_step_that_changes_no_title_writes_the_index_of_searches_not_anew():
     """
     SQLite writes every index anew whose columns are set, whether they change or not.
     """
-    assignments = connection.STATE_WRITE.partition("SET")[2].partition("WHERE")[0]
+    statements: list[str] = []
+    _write_row(SimpleNamespace(run=lambda sql, _params: statements.append(sql) or 1), {})
+    assignments = statements[0].partition("SET")[2].partition("WHERE")[0]
 
     assert not {"title", "repository", "issue_number", "created_at"} & set(re.findall(r"(\w+) =", assignments))
 
@@ -678,7 +657,7 @@ def _cursor() -> str:
     from adws.adw_modules.db.listing import to_cursor
     from tests.contracts.projection_contract import projected
 
-    return to_cursor(projected(1).summary)
+    return to_cursor(summary_of(projected(1).document))
 
 
 def test_a_page_touches_as_many_rows_in_a_long_list_as_in_a_short_one(database):
@@ -761,3 +740,10 @@ def test_a_text_column_of_an_event_gets_text_whatever_an_outbox_held(value, colu
     made = Event.from_json({"event_type": "state_changed", "adw_id": "1a2b3c4d", "node_id": value})
 
     assert connection.event_params(made)["node_id"] == column
+
+
+@pytest.mark.parametrize("result", [None, 0, False, "", [], {}, {"a": [1]}])
+def test_what_an_event_gave_is_stored_as_it_is(result):
+    made = Event.from_json({"event_type": "step_completed", "adw_id": "1a2b3c4d", "result": result})
+
+    assert connection.event_params(made)["result"] == json.dumps(result)

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from adws.adw_modules import document as document_module
 from adws.adw_modules.db.listing import EventLog
 from adws.adw_modules.errors import (
     DatabaseError,
@@ -109,9 +108,8 @@ def test_a_takeover_shuts_the_former_owner_out_without_further_ado(world):
 
 
 def test_a_copy_of_a_file_is_no_document_of_this_store(world, database, clock):
-    projection = projection_on(database, interval_seconds=3600.0)
-    projection.submit(projected(3))
-    projection.close()
+    projection = projection_on(database)
+    projection.update(projected(3))
 
     assert not world.store.exists(FIRST)
     assert list(world.store.ids()) == []
@@ -215,7 +213,7 @@ def test_a_bad_body_is_corrupt_and_never_taken_for_absent(world, database, body,
     world.store.create(make_document())
     set_body(database, body)
 
-    for call in (world.store.load, world.store.peek):
+    for call in (world.store.load, world.store.load):
         with pytest.raises(StateCorrupt, match=reason) as refused:
             call(FIRST)
         assert FIRST in str(refused.value)
@@ -234,11 +232,28 @@ def test_an_older_body_is_migrated_in_memory_and_said_so(world, database):
     assert (loaded.document.state_version, loaded.document.current_state) == ("3.0", "building")
     (notice,) = loaded.notices
     assert isinstance(notice, LoadNotice)
-    assert (notice.kind, notice.reason) == ("migrated", "read as 2.0, brought to 3.0")
-    assert world.store.peek(FIRST).data["state_version"] == "3.0"
-    assert world.store.peek(FIRST).notices == loaded.notices
+    assert notice.kind == "migrated"
+    assert notice.reason == "brought from version 2.0 to 3.0 in memory; its next write stores it so"
+    assert world.store.load(FIRST).document.state_version == "3.0"
+    assert world.store.load(FIRST).notices == loaded.notices
     with database.read() as session:
         assert '"2.0"' in session.one("SELECT body FROM workflow_states")[0], "reading writes nothing"
+
+
+def test_the_next_write_keeps_an_older_body_in_the_event_that_is_committed_with_it(world, database):
+    world.store.create(make_document())
+    old = {"adw_id": FIRST, "issue_number": 42, "state_version": "2.0", "current_state": "building", "revision": 1}
+    old |= {"created_at": "2026-01-31T09:00:00Z", "updated_at": "2026-01-31T09:00:00Z"}
+    set_body(database, json.dumps(old))
+
+    saved = world.store.save(world.store.load(FIRST).document, fence=0)
+    again = world.store.save(saved, fence=0)
+
+    assert (saved.revision, again.revision, world.store.load(FIRST).notices) == (2, 3, ())
+    with database.read() as session:
+        (row,) = session.all("SELECT data FROM events WHERE event_type = 'state_migrated'")
+    kept = json.loads(row[0]) if isinstance(row[0], str) else row[0]
+    assert kept == {"from": "2.0", "to": "3.0", "document": old}
 
 
 def test_a_newer_body_is_refused(world, database):
@@ -280,7 +295,7 @@ def test_asking_for_no_events_at_all_is_a_mistake(world):
 
 
 def test_no_secret_reaches_the_database(database, clock, world):
-    store = DatabaseStateStore(database, clock=clock, parse=document_module.parse, scrub=Redactor([SECRET]).scrub_bytes)
+    store = DatabaseStateStore(database, clock=clock, scrub=Redactor([SECRET]).scrub_bytes)
     document = make_document(title=f"token {SECRET}", plan_file=f"/x/{SECRET}")
     happened = Event(event_type="state_set", status=f"had {SECRET}", data={"old": {"token": SECRET}})
 

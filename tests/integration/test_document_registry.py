@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules import document
 from adws.adw_modules.errors import IssueLocked, StateExists, UsageError
 from adws.adw_modules.ownership.issue_locks import DocumentRegistry
-from adws.adw_modules.ownership.ownership import LocalLock, WorkflowOwnership
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import WorkflowOwnership
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.testing import FakeProcesses
@@ -30,7 +30,7 @@ def world(database, clock):
 
 @pytest.fixture
 def ownership(database, clock, world, tmp_path):
-    store = DatabaseStateStore(database, clock=clock, parse=document.parse)
+    store = DatabaseStateStore(database, clock=clock)
     return WorkflowOwnership(
         store=store,
         leases=world.leases,

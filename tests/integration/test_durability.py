@@ -12,9 +12,6 @@ import pytest
 from adws.adw_modules.checkpoint import CheckpointManager, CheckpointStore
 from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import connection as db_connection
-from adws.adw_modules.db import migrate, opening, sqlite
-from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.document import PhaseRecord
 from adws.adw_modules.errors import RetriesExhausted
 from adws.adw_modules.redaction.patterns import MASK
@@ -169,28 +166,15 @@ def test_secrets_are_taken_out_of_what_is_stored(database):
     assert manager.load_checkpoint("task") == {"said": f"the key is {MASK}"}
 
 
-def test_a_workflow_from_before_checkpoints_keeps_its_attempts_and_may_have_checkpoints(empty_database_url, clock):
-    """
-    The new table changes nothing about what is there: a phase that was to be tried once is tried once.
-    """
-    database = opening.connect(empty_database_url, clock=clock)
-    try:
-        if isinstance(database, SqliteDatabase):
-            sqlite.make_file(database.path)
-        with migrate.engine(database).connect() as connection, connection.begin():
-            migrate.run_steps(connection, database.name, target="0003")
-        world = database_world(database, clock)
-        world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
-        world.store.create(make_document(phases=[PhaseRecord(name="build", state="building", max_attempts=1)], fence=1))
+def test_a_workflow_that_was_started_with_one_attempt_keeps_it_and_may_have_checkpoints(database, clock):
+    world = database_world(database, clock)
+    world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
+    world.store.create(make_document(phases=[PhaseRecord(name="build", state="building", max_attempts=1)], fence=1))
 
-        done = opening.upgrade(database)
+    (build,) = world.store.load(FIRST).document.phases
 
-        assert (done.found, done.now) == ("0003", db_connection.HEAD)
-        (build,) = world.store.load(FIRST).document.phases
-        assert (build.max_attempts, build.attempts_used) == (1, 0)
-        manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)
-        assert manager.load_checkpoint(f"{FIRST}/build") is None
-        manager.save_checkpoint(f"{FIRST}/build", {"step": 1}, fence=1)
-        assert manager.load_checkpoint(f"{FIRST}/build") == {"step": 1}
-    finally:
-        database.close()
+    assert (build.max_attempts, build.attempts_used) == (1, 0)
+    manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)
+    assert manager.load_checkpoint(f"{FIRST}/build") is None
+    manager.save_checkpoint(f"{FIRST}/build", {"step": 1}, fence=1)
+    assert manager.load_checkpoint(f"{FIRST}/build") == {"step": 1}

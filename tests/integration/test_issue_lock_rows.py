@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.db import connection
 from adws.adw_modules.errors import IssueLocked
-from adws.adw_modules.interfaces import PeekedState
+from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.maintenance import check
+from adws.adw_modules.ownership.issue_locks import insert_lock
 from adws.testing import FakeProcesses
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, database_world, make_document, make_owner
 
@@ -19,9 +19,9 @@ def old_row(database):
     """Put a lock row into the table as an older adw did: with whatever the document said."""
 
     def put(repository: str, adw_id: str = FIRST, acquired_at: str = MOMENT) -> None:
-        row = {"repository": repository, "issue_number": 42, "adw_id": adw_id, "acquired_at": acquired_at}
+        lock = IssueLock(repository=repository, issue_number=42, adw_id=adw_id, acquired_at=acquired_at)
         with database.write() as session:
-            session.run(connection.LOCK_ACQUIRE, row)
+            insert_lock(session, lock)
 
     return put
 
@@ -98,7 +98,7 @@ def test_a_check_knows_every_name_of_the_homes_repository(database, clock, old_r
     problems = check.find_problems(
         database,
         home="database",
-        documents=lambda: {adw_id: PeekedState(data=world.store.peek(adw_id).data) for adw_id in (FIRST, SECOND)},
+        documents=lambda: {adw_id: world.store.load(adw_id) for adw_id in (FIRST, SECOND)},
         processes=FakeProcesses(clock.token),
         repository="acme/widget",
     )

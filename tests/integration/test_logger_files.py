@@ -14,15 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.structured_logger import (
     JsonLineFormatter,
     LogFile,
     QuietHandler,
     StructuredLogger,
+    WorkflowLogs,
     configure,
     open_log,
     shutdown,
+    write_entries,
 )
+from adws.testing import home
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +61,16 @@ def test_a_workflow_has_its_own_file_that_only_its_user_can_read(path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+def test_a_file_of_a_workflow_takes_the_lines_of_its_events_alone(path, propagates):
+    propagates()
+    with open_log(path, adw_id="1a2b3c4d"), open_log(path.with_name("all.log")):
+        for adw_id in ("1a2b3c4d", "ffffffff"):
+            write_entries(adw_id, [entry(adw_id, f"event of {adw_id}")], Redactor())
+
+    assert [line["message"] for line in lines_in(path)] == ["event of 1a2b3c4d"]
+    assert [line["adw_id"] for line in lines_in(path.with_name("all.log"))] == ["1a2b3c4d", "ffffffff"]
+
+
 def test_a_file_without_a_workflow_takes_every_record(path):
     with open_log(path):
         StructuredLogger("1a2b3c4d", "plan").info("one")
@@ -84,6 +98,88 @@ def test_files_that_stay_open_after_the_console_was_shut_down_go_on(path):
 
     assert logger.level == logging.NOTSET
     assert [line["message"] for line in lines_in(path)] == ["still here"]
+
+
+# --- the logs of a home ----------------------------------------------------------------------------------------
+
+
+def entry(adw_id, message):
+    head = {"timestamp": "2026-01-31T09:00:00.000000Z", "adw_id": adw_id, "phase": "plan", "level": "INFO"}
+    return {**head, "message": message}
+
+
+@pytest.fixture
+def logs(tmp_path):
+    made = WorkflowLogs(tmp_path, "adw.log", max_bytes=1024, backups=1)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[False, True], ids=["no_records", "records"])
+def propagates(request, monkeypatch):
+    """Say whether handlers of pytest get records, too; without them none is made for the line of an event."""
+
+    def choose():
+        monkeypatch.setattr(logging.getLogger("adw"), "propagate", request.param)
+
+    return choose
+
+
+def test_each_workflow_of_a_home_has_its_own_file_while_it_is_open(logs, tmp_path, propagates):
+    propagates()
+    with logs.open("1a2b3c4d"), logs.open("5e6f7a8b"):
+        for adw_id in ("1a2b3c4d", "5e6f7a8b", "ffffffff"):
+            StructuredLogger(adw_id, "plan").info(f"record of {adw_id}")
+            write_entries(adw_id, [entry(adw_id, f"event of {adw_id}")], Redactor())
+    StructuredLogger("1a2b3c4d", "plan").info("after the block")
+    write_entries("1a2b3c4d", [entry("1a2b3c4d", "after the block")], Redactor())
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1a2b3c4d", "5e6f7a8b"]
+    for adw_id in ("1a2b3c4d", "5e6f7a8b"):
+        path = tmp_path / adw_id / "adw.log"
+        assert [line["message"] for line in lines_in(path)] == [f"record of {adw_id}", f"event of {adw_id}"]
+        assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+def test_a_log_that_is_open_already_is_shared_and_closed_by_who_opened_it_first(logs, tmp_path):
+    with logs.open("1a2b3c4d"):
+        with logs.open("1a2b3c4d"):
+            StructuredLogger("1a2b3c4d", "plan").info("inner")
+        StructuredLogger("1a2b3c4d", "plan").info("outer")
+
+    assert [line["message"] for line in lines_in(tmp_path / "1a2b3c4d" / "adw.log")] == ["inner", "outer"]
+
+
+def test_the_logger_is_left_as_it_was_when_the_logs_of_a_home_are_closed(logs):
+    logger = logging.getLogger("adw")
+    with logs.open("1a2b3c4d"):
+        assert (logger.level, logger.handlers) == (logging.INFO, [logs])
+    logs.close()
+
+    assert (logger.level, logger.handlers) == (logging.NOTSET, [])
+
+
+def test_lines_of_events_are_rotated_like_all_others(logs, tmp_path, propagates):
+    propagates()
+    with logs.open("1a2b3c4d"):
+        for number in range(20):
+            write_entries("1a2b3c4d", [entry("1a2b3c4d", f"{number} a"), entry("1a2b3c4d", f"{number} b")], Redactor())
+
+    files = files_of(tmp_path / "1a2b3c4d" / "adw.log")
+    assert [each.name for each in files] == ["adw.log", "adw.log.1"]
+    assert all(each.stat().st_size <= 1024 for each in files)
+    messages = [line["message"] for line in lines_in(*reversed(files))]
+    assert messages == [f"{number} {half}" for number in range(20) for half in "ab"][-len(messages) :]
+
+
+def test_a_home_that_works_takes_its_log_handler_away_when_it_is_closed():
+    logger = logging.getLogger("adw")
+    with home() as opened:
+        with opened.log_of("1a2b3c4d"):
+            StructuredLogger("1a2b3c4d", "plan").info("at work")
+        assert [line["message"] for line in lines_in(opened.folder_of("1a2b3c4d") / "adw.log")] == ["at work"]
+
+    assert (logger.level, logger.handlers) == (logging.NOTSET, [])
 
 
 def test_a_full_file_is_moved_aside_and_the_oldest_is_dropped(path):

@@ -58,13 +58,7 @@ def plan(app, path):
 
 
 def apply(app, planned):
-    migration = TreeMigration(
-        store=app.store,
-        ownership=app.ownership,
-        registry=app.registry,
-        leases=app.leases,
-        processes=app.processes,
-    )
+    migration = TreeMigration(store=app.store, ownership=app.ownership)
     return {applied.file.adw_id: applied for applied in migration.apply_migration(planned)}
 
 

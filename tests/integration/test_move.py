@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from adws import app as app_module
-from adws.adw_modules.db import opening, schema
+from adws.adw_modules.db import migrate, schema
 from adws.adw_modules.errors import DatabaseError, DatabaseMoved, OwnershipError, StateInvalid, UsageError
 from adws.adw_modules.maintenance import move
 from adws.adw_modules.maintenance.move import NOT_COPIED, TABLES
@@ -110,7 +110,7 @@ def rows_of(app, table: str) -> list[tuple]:
 def test_everything_is_there_afterwards_with_its_ids_tokens_and_fences(home, empty_pg_url):
     with home.open() as app:
         before = {table.name: rows_of(app, table.name) for table in TABLES}
-        documents = {adw_id: app.store.peek(adw_id).data for adw_id in app.store.ids()}
+        documents = {adw_id: app.store.load(adw_id).data for adw_id in app.store.ids()}
         histories = {adw_id: app.events.of_workflow(adw_id) for adw_id in documents}
 
     report = home.move(empty_pg_url)
@@ -121,7 +121,7 @@ def test_everything_is_there_afterwards_with_its_ids_tokens_and_fences(home, emp
             assert rows_of(app, name) == before[name], name
         for name in ("runs", "schedule", "notifications"):
             assert len(rows_of(app, name)) == len(before[name])
-        assert {adw_id: app.store.peek(adw_id).data for adw_id in app.store.ids()} == {
+        assert {adw_id: app.store.load(adw_id).data for adw_id in app.store.ids()} == {
             adw_id: {**data, "outbox": []} for adw_id, data in documents.items()
         }
         assert {adw_id: app.events.of_workflow(adw_id) for adw_id in documents} == histories
@@ -204,10 +204,10 @@ def test_the_old_database_says_where_it_went_and_refuses_who_has_it_open(home, e
 
 def test_a_moved_database_of_an_older_schema_is_not_upgraded_any_more(home, empty_pg_url, clock, monkeypatch):
     home.move(empty_pg_url)
-    monkeypatch.setattr("adws.adw_modules.db.connection.HEAD", "9999")
+    monkeypatch.setattr("adws.adw_modules.db.migrate.HEAD", "9999")
 
     with pytest.raises(DatabaseMoved):
-        opening.open_database(f"sqlite:///{home.path}/state/adw.db", clock=clock)
+        migrate.open_database(f"sqlite:///{home.path}/state/adw.db", clock=clock)
 
 
 # --- again -----------------------------------------------------------------------------------------------------
@@ -261,11 +261,11 @@ def test_a_move_that_is_killed_anywhere_is_made_again_and_ends_the_same(home, em
             home.move(empty_pg_url)
 
         assert not forked.is_well(forked.start(child))
-        assert opening.MOVED_TO not in home.facts()
+        assert migrate.MOVED_TO not in home.facts()
 
     report = home.move(empty_pg_url)
 
-    assert opening.MOVED_TO in home.facts()
+    assert migrate.MOVED_TO in home.facts()
     with open_db(empty_pg_url).read() as session:
         assert {t.name: session.one(f"SELECT count(*) FROM {t.name}")[0] for t in TABLES} == report.counts
 
@@ -291,7 +291,7 @@ def test_when_both_went_on_a_person_decides(home, empty_pg_url, monkeypatch):
 
     with pytest.raises(DatabaseError, match=r"both .* have been worked on"):
         home.move(empty_pg_url)
-    assert opening.MOVED_TO not in home.facts()
+    assert migrate.MOVED_TO not in home.facts()
 
 
 def test_a_copy_that_is_not_the_same_keeps_the_old_one_in_use(home, empty_pg_url, monkeypatch):
@@ -376,7 +376,7 @@ def test_a_dry_run_counts_and_changes_nothing(home, empty_pg_url, clock):
     assert report.is_dry_run
     assert report.counts["workflow_states"] == 2
     assert home.facts() == before
-    database = opening.connect(empty_pg_url, clock=clock)
+    database = migrate.connect(empty_pg_url, clock=clock)
     assert database.schema_version() is None
     database.close()
 
@@ -390,7 +390,7 @@ def test_a_document_that_the_database_does_not_know_is_named_and_nothing_moves(t
 
     with pytest.raises(StateInvalid, match=rf"as they are on the disk: {adw_id}; adw db rebuild"):
         home.move(empty_pg_url)
-    assert opening.MOVED_TO not in home.facts()
+    assert migrate.MOVED_TO not in home.facts()
 
 
 def test_a_broken_file_moves_as_the_copy_that_stands_in_for_it(tmp_path, empty_pg_url):

@@ -160,7 +160,7 @@ def test_an_address_that_is_none_is_a_failure():
 
 
 def comment(forge: MemoryForge, issue: int | None) -> CommentChannel:
-    store = SimpleNamespace(peek=lambda _adw_id: SimpleNamespace(data={"issue_number": issue}))
+    store = SimpleNamespace(load=lambda _adw_id: SimpleNamespace(document=SimpleNamespace(issue_number=issue)))
     home = SimpleNamespace(forge=forge, forge_key=b"k" * 32, store=store, redactor=Redactor([SECRET]))
     return CommentChannel(home=home)
 

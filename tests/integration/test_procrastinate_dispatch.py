@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.db.postgres import PostgresDatabase
 from adws.adw_modules.errors import SchemaMismatch
 from adws.adw_modules.queue import store as queue_store

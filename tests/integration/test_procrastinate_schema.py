@@ -9,7 +9,7 @@ import sys
 import psycopg
 import pytest
 
-from adws.adw_modules.db import migrate, opening, procrastinate_schema
+from adws.adw_modules.db import migrate
 from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.queue.store import RunStore
@@ -18,7 +18,7 @@ from tests.contracts.worlds import FIRST
 
 pytestmark = pytest.mark.postgres
 
-LAST = max(path.stem for path in (procrastinate_schema.sql_files() / "migrations").glob("*.sql"))
+LAST = max(path.stem for path in (migrate.procrastinate_files() / "migrations").glob("*.sql"))
 
 #: What there is, as text: columns, functions with their bodies, triggers and indexes.
 EVERYTHING = """
@@ -53,27 +53,15 @@ def test_they_are_made_with_our_own(empty_pg_url, open_db, clock):
     RunStore(database, clock=clock).enqueue(NewRun(adw_id=FIRST))
 
     with psycopg.connect(empty_pg_url) as connection:
-        assert procrastinate_schema.found_step(connection, "x") == LAST
+        assert migrate.procrastinate_step(connection, "x") == LAST
         assert connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchone() == (1,)
 
 
-def test_a_database_of_an_older_adw_gets_them_with_its_upgrade(empty_pg_url, open_db, clock):
-    older = opening.connect(empty_pg_url, clock=clock)
-    with migrate.engine(older).connect() as connection, connection.begin():
-        migrate.run_steps(connection, older.name, target="0007")
-    older.close()
-
-    open_db(empty_pg_url)
-
-    with psycopg.connect(empty_pg_url) as connection:
-        assert procrastinate_schema.found_step(connection, "x") == LAST
-
-
 def test_to_bring_up_what_is_up_changes_nothing(connection):
-    procrastinate_schema.catch_up(connection, "x")
+    migrate.upgrade_procrastinate(connection, "x")
     before = everything(connection)
 
-    procrastinate_schema.catch_up(connection, "x")
+    migrate.upgrade_procrastinate(connection, "x")
 
     assert everything(connection) == before
 
@@ -81,38 +69,38 @@ def test_to_bring_up_what_is_up_changes_nothing(connection):
 @pytest.mark.parametrize("last", ["03.01.00_50_post_add_heartbeat", "03.03.00_01_pre_priority_lock_fetch_job"])
 def test_what_an_older_procrastinate_made_is_upgraded_to_the_same(connection, new_pg_url, tmp_path, last):
     older = tmp_path / "sql"
-    shutil.copytree(procrastinate_schema.sql_files(), older)
+    shutil.copytree(migrate.procrastinate_files(), older)
     steps = sorted((older / "migrations").glob("*.sql"))
     with connection.transaction():
         for step in steps:
             if step.stem <= last:
                 connection.execute(step.read_bytes())
-        procrastinate_schema.mark(connection, last)
+        migrate.mark_procrastinate(connection, last)
         connection.execute("INSERT INTO procrastinate_jobs (queue_name, task_name) VALUES ('q', 'kept')")
 
     with connection.transaction():
-        procrastinate_schema.catch_up(connection, "x")
+        migrate.upgrade_procrastinate(connection, "x")
 
     with psycopg.connect(new_pg_url()) as fresh:
         assert names(connection) == names(fresh)
-    assert procrastinate_schema.found_step(connection, "x") == LAST
+    assert migrate.procrastinate_step(connection, "x") == LAST
     assert connection.execute("SELECT task_name FROM procrastinate_jobs").fetchall() == [("kept",)]
 
 
 def test_tables_of_somebody_else_are_left_alone(connection):
     with connection.transaction():
-        connection.execute((procrastinate_schema.sql_files() / "schema.sql").read_bytes())
+        connection.execute((migrate.procrastinate_files() / "schema.sql").read_bytes())
 
     with pytest.raises(SchemaMismatch, match="adw did not make: use another database"):
-        procrastinate_schema.catch_up(connection, "x")
+        migrate.upgrade_procrastinate(connection, "x")
 
 
 def test_those_of_a_newer_one_are_refused(connection):
-    procrastinate_schema.catch_up(connection, "x")
-    procrastinate_schema.mark(connection, "99.00.00_01_later")
+    migrate.upgrade_procrastinate(connection, "x")
+    migrate.mark_procrastinate(connection, "99.00.00_01_later")
 
     with pytest.raises(SchemaMismatch, match=r"newer Procrastinate \(99.00.00_01_later, installed is 0"):
-        procrastinate_schema.catch_up(connection, "x")
+        migrate.upgrade_procrastinate(connection, "x")
 
 
 def test_two_that_begin_at_once_make_them_once(empty_pg_url, open_db):
@@ -125,20 +113,20 @@ def test_two_that_begin_at_once_make_them_once(empty_pg_url, open_db):
 
 
 def test_a_missing_procrastinate_is_named(monkeypatch):
-    monkeypatch.setattr(procrastinate_schema.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(migrate.importlib.util, "find_spec", lambda _name: None)
 
     with pytest.raises(DatabaseUnavailable, match=r"pip install 'adw\[postgres\]'"):
-        procrastinate_schema.sql_files()
+        migrate.procrastinate_files()
 
 
 def test_storing_a_run_does_not_import_procrastinate(pg_url):
     script = f"""
 import sys
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.db import opening; from adws.adw_modules.queue import store as run_queue
+from adws.adw_modules.db import migrate; from adws.adw_modules.queue import store as run_queue
 from adws.adw_modules.queue.model import NewRun
 clock = SystemClock()
-database = opening.open_database({pg_url!r}, clock=clock)
+database = migrate.open_database({pg_url!r}, clock=clock)
 run_queue.RunStore(database, clock=clock).enqueue(NewRun(adw_id="{FIRST}"))
 sys.exit(any(name.split(".")[0] in {{"procrastinate", "psycopg_pool", "sqlalchemy"}} for name in sys.modules))
 """

@@ -15,10 +15,10 @@ from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.resources.model import Reservation
-from adws.adw_modules.resources.quotas import GB, EmptyBook, Limits, Meters, Quotas, QuotaStore
+from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas, QuotaStore
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
-from tests.contracts.worlds import FIRST, SECOND, THIRD, make_document, make_owner
+from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document, make_owner
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,7 @@ def put_document(database: Database, adw_id: str, *, state="building", spent=(),
     params = connection.summary_params(summary_of(made))
     extra = {"fence": 1, "home": "database", "schema_version": "3.0", "body": made.to_bytes(indent=None).decode()}
     with database.write() as session:
-        session.run(connection.STATE_INSERT, {**params, **extra})
+        session.run(INSERT_WORKFLOW, {**params, **extra})
         session.run(
             "UPDATE workflow_states SET owner = :owner, lease_boot = :boot, lease_until = :until WHERE adw_id = :id",
             {"owner": owner, "boot": database.lease_clock()["boot"], "until": 1e12 if owner else 0.0, "id": adw_id},
@@ -145,17 +145,62 @@ def test_worktrees_are_counted_by_machine_and_runs_by_all(make):
     assert refusal(make(host="one", max_worktrees=9, max_runs=2).admit, THIRD).name == "runs"
 
 
-def test_a_worktree_that_grew_too_large_stops_its_own_workflow_only(make, trees):
-    put_tree(trees, FIRST, size=300_000)
+def test_a_worktree_that_is_too_large_is_named_and_takes_no_place_from_anybody(make, trees):
+    put_tree(trees, FIRST, size=3 * 2**20)
     put_tree(trees, SECOND)
-    quotas = make(max_worktree_size=200_000)
+    quotas = make(max_worktree_size=2 * 2**20)
 
-    refused = refusal(quotas.admit, FIRST)
     quotas.admit(SECOND)
+    quotas.check_start("sdlc")
 
-    assert refused.name == "worktree_size"
-    assert f"{trees / FIRST}" in str(refused)
+    assert quotas.too_large(quotas.sizes()) == {
+        FIRST: f"the worktree {trees / FIRST} has 3 MB of 2 MB: remove what was built in it, or raise "
+        f"quota.max_worktree_size, then: adw resume {FIRST}"
+    }
     assert status(quotas, "worktree_size").is_exceeded is True
+
+
+def test_worktrees_are_measured_only_where_there_is_a_limit(make, trees):
+    put_tree(trees, FIRST, size=300_000)
+    quotas = make(max_worktree_size=0)
+
+    shown = status(quotas, "worktree_size")
+    gauges = quotas.gauges(spent_today=0.0, sizes=quotas.sizes())
+
+    assert (quotas.sizes(), quotas.too_large({FIRST: 10 * GB})) == ({}, {})
+    assert (shown.is_known, shown.is_exceeded) == (False, False)
+    assert "worktree_size" not in {gauge.name for gauge in gauges}
+
+
+def test_every_limit_is_reached_when_as_much_as_it_says_is_used(make, database, trees):
+    """
+    `adw quota`, new work and a start that is only asked about go by the same rule, at the limit and just before it.
+    """
+    spent = [("2026-01-31T08:00:00.000000Z", 5.0)]
+    put_tree(trees, FIRST, size=300_000)
+    put_document(database, FIRST, spent=spent, owner=make_owner().to_text())
+    size = make().sizes()[FIRST]
+    cases = {
+        "worktrees": (make(max_worktrees=1), make(max_worktrees=2)),
+        "worktree_size": (make(max_worktree_size=size), make(max_worktree_size=size + 1)),
+        "cost_per_day": (make(max_cost_per_day=5.0), make(max_cost_per_day=5.01)),
+        "disk": (make(FixedMeters(disk=10 * GB - 1)), make(FixedMeters(disk=10 * GB))),
+        "memory": (make(FixedMeters(memory=GB - 1)), make(FixedMeters(memory=GB))),
+    }
+
+    for name, (at_limit, before) in cases.items():
+        assert (status(at_limit, name).is_exceeded, status(before, name).is_exceeded) == (True, False), name
+        before.check_start("another")
+        before.admit(SECOND)
+        before.release(SECOND)
+        if name != "worktree_size":  # stops the workflow that has it, and no other
+            assert refusal(at_limit.admit, SECOND).name == name
+        if name in {"worktrees", "cost_per_day", "disk"}:  # memory becomes free by itself
+            assert refusal(at_limit.check_start, "another").name == name
+    make(max_runs=1).admit(FIRST)
+    assert refusal(make(max_runs=1).admit, SECOND).name == "runs"
+    assert refusal(make(max_cost=5.0).admit, FIRST).name == "cost"
+    make(max_cost=5.01).admit(FIRST)
 
 
 # --- this machine ----------------------------------------------------------------------------------------------
@@ -321,7 +366,7 @@ def test_a_place_is_kept_while_somebody_works_or_is_about_to(make, database, clo
 
 
 def test_a_home_without_a_database_has_limits_and_no_places(trees):
-    quotas = Quotas(EmptyBook(), trees=trees, host="one", meters=FixedMeters())
+    quotas = Quotas(None, trees=trees, host="one", meters=FixedMeters())
 
     assert [one.name for one in quotas.status()] == [
         "disk",

@@ -9,12 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules import document
 from adws.adw_modules.checkpoint import CheckpointStore
 from adws.adw_modules.circuit_breaker import DatabaseBreakers
 from adws.adw_modules.db import schema
 from adws.adw_modules.db.listing import Catalogue, EventLog
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery
@@ -29,7 +28,8 @@ from adws.adw_modules.maintenance.rebuild import (
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
 from adws.adw_modules.ownership.leases import Leases, Requests
-from adws.adw_modules.ownership.ownership import LocalLock, WorkflowOwnership
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import WorkflowOwnership
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.reports.metrics import EventTally
 from adws.adw_modules.schedule.store import Notice, NotificationStore, ScheduleStore
@@ -78,9 +78,7 @@ class Home:
     def open(self) -> Opened:
         database = open_database(self.url, clock=self.clock, boot_id="boot")
         projection = projection_on(database)
-        store = FileStateStore(
-            self.root, clock=self.clock, parse=document.parse, dump=document.to_bytes, projection=projection
-        )
+        store = FileStateStore(self.root, clock=self.clock, projection=projection)
         leases, locks = Leases(database, clock=self.clock), IssueLocks(database, clock=self.clock)
         ownership = WorkflowOwnership(
             store=store,
@@ -113,7 +111,7 @@ class Home:
 
     def rebuilt(self, *, force: bool = False) -> RebuildReport:
         reconstruction = Reconstruction(self.url, clock=self.clock, boot_id="boot")
-        store = FileStateStore(self.root, clock=self.clock, parse=document.parse)
+        store = FileStateStore(self.root, clock=self.clock)
         try:
             parts = SimpleNamespace(
                 store=store,
@@ -253,7 +251,7 @@ def test_a_document_that_cannot_be_read_is_named_and_keeps_its_issue(home, opene
 
 def test_documents_that_live_in_the_database_are_not_replaced_by_files(home, opened):
     made = opened()
-    store = DatabaseStateStore(made.database, clock=home.clock, parse=document.parse)
+    store = DatabaseStateStore(made.database, clock=home.clock)
     store.create(new_document(A))
     made.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adws import app as app_module
-from adws.adw_modules.interfaces import PeekedState
+from adws.adw_modules.interfaces import LoadedState
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.maintenance.rebuild import (
     NewContents,
@@ -178,7 +178,7 @@ def found(database, clock):
         problems = check.find_problems(
             database,
             home="database",
-            documents=lambda: {FIRST: PeekedState(data={"revision": 0})},
+            documents=lambda: {FIRST: LoadedState(document=make_document(FIRST))},
             processes=processes,
         )
         assert all(problem.hint for problem in problems)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from hypothesis import settings
@@ -27,14 +28,16 @@ from hypothesis.stateful import (
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db import schema
 from adws.adw_modules.db.connection import Database
-from adws.adw_modules.db.opening import open_database
+from adws.adw_modules.db.migrate import open_database
+from adws.adw_modules.db.sqlite import SqliteSession
 from adws.adw_modules.errors import RunLost
 from adws.adw_modules.interfaces import LeaseBusy, OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.queue import store as queue_store
-from adws.adw_modules.queue.model import LIVE_RUNS, NewRun, Run, RunState
+from adws.adw_modules.queue.model import LIVE_RUNS, NO_DEMANDS, ClaimPolicy, NewRun, Run, RunLimits, RunState
 from adws.adw_modules.queue.store import RunStore
+from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from adws.testing import FakeClock
 from tests import forked
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
@@ -329,64 +332,84 @@ def test_a_run_of_a_workflow_that_is_being_created_waits_for_its_creator(databas
 # --- indexes ---------------------------------------------------------------------------------------------------
 
 
-def test_queries_name_every_column_of_the_table():
+def test_queries_name_every_column_of_the_table(sqlite_url, open_db):
+    shown = queue_store.render(open_db(sqlite_url), "{shown}")
+
     assert tuple(column.name for column in schema.runs.columns) == (*queue_store.RUN_COLUMNS, "woken")
     for name in queue_store.RUN_COLUMNS:
-        assert name in queue_store.SHOWN
+        assert name in shown
 
 
+#: What is asked -> the index that the query walks.
 WALKS = {
-    "next_due": "ix_runs_waiting",
-    "live": "ix_runs_state",
-    "page": "PRIMARY KEY",
-    "page_of_pending": "ix_runs_waiting",
-    "of_workflow": "ix_runs_workflow",
-    "unfinished": "uq_runs_unfinished",
+    "next due": (lambda queue: queue.seconds_to_next(), "ix_runs_waiting"),
+    "live": (lambda queue: queue.live(), "ix_runs_state"),
+    "page": (lambda queue: queue.page(), "PRIMARY KEY"),
+    "page of waiting": (lambda queue: queue.page(states=[RunState.PENDING]), "ix_runs_waiting"),
+    "page of failed": (lambda queue: queue.page(states=[RunState.FAILED]), "ix_runs_state (state=? AND run_id<?)"),
+    "page of completed": (lambda queue: queue.page(states=[RunState.COMPLETED]), "PRIMARY KEY (rowid<?)"),
+    "of a workflow": (lambda queue: queue.of_workflow(FIRST), "ix_runs_workflow"),
+    "unfinished": (lambda queue: [queue.enqueue(NewRun(adw_id=FIRST)) for _ in range(2)], "uq_runs_unfinished"),
+    "demanding": (lambda queue: queue.demanding(), "ix_runs_demanding"),
 }
 
 
 @pytest.mark.parametrize("name", WALKS)
 def test_a_query_walks_its_index(sqlite_url, open_db, clock, name):
     database = open_db(sqlite_url)
-    sql = getattr(queue_on(database, clock)._sql, name)
+    ask, index = WALKS[name]
 
-    assert WALKS[name] in plan(database, sql)
-
-
-def test_a_page_of_one_state_walks_its_index(sqlite_url, open_db):
-    database = open_db(sqlite_url)
-
-    assert "ix_runs_state (state=? AND run_id<?)" in plan(database, queue_store.PAGE_OF_STATE.format(state="state"))
-    assert "PRIMARY KEY (rowid<?)" in plan(database, queue_store.PAGE_OF_COMPLETED)
+    assert index in plan(database, queries_of(database, lambda: ask(queue_on(database, clock)))[-1])
 
 
-#: What claims, and what looks before it does: for nobody's demands, for two that are met, and under a limit reached.
+TAGGED = Requirements(tags=frozenset({"gpu"}))
+LIMITED = ClaimPolicy(limits=RunLimits(scopes={"workflow": {"*": 0, "x": 0}}))
+#: What a worker claims by, while only deliveries are wanted, something demands something, or something is limited.
 CLAIMS = {
-    "usual": queue_store.claim_undemanding(queue_store.IS_DUE),
-    "look": queue_store.is_any_due(queue_store.IS_DUE),
-    "usual delivery": queue_store.claim_undemanding(queue_store.IS_DUE_DELIVERY),
-    "look for a delivery": queue_store.is_any_due(queue_store.IS_DUE_DELIVERY),
-    "demands": queue_store.claim_first(queue_store.IS_DUE, 2, 0),
-    "limits": queue_store.claim_first(queue_store.IS_DUE, 0, 2),
-    "demands and limits": queue_store.claim_first(queue_store.IS_DUE, 2, 2),
-    "look by demands and limits": queue_store.is_due(queue_store.IS_DUE, 2, 2),
+    "usual": ({}, NO_DEMANDS),
+    "delivery": ({"only_deliveries": True}, NO_DEMANDS),
+    "demands": ({"terms": ClaimPolicy(offer=Capabilities(host="h", tags=TAGGED.tags))}, TAGGED),
+    "limits": ({"terms": LIMITED}, NO_DEMANDS),
+    "demands and limits": ({"terms": LIMITED}, TAGGED),
 }
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_walks_the_queue_in_its_order_and_sorts_nothing(sqlite_url, open_db, name):
+def test_a_claim_walks_the_queue_in_its_order_and_sorts_nothing(sqlite_url, open_db, clock, name):
+    """Also what looks before a claim; and demands that wait are found by an index of their own."""
     database = open_db(sqlite_url)
+    how, demands = CLAIMS[name]
+    queue = queue_on(database, clock)
+    queue.enqueue(NewRun(adw_id=FIRST, demands=demands))
 
-    walked = plan(database, queue_store.spelled(database, CLAIMS[name]))
+    def claim() -> None:
+        for _ in range(3):  # the second one knows what waits, the third what the second did not find
+            queue.claim(make_owner(), ttl_seconds=TTL, **how)
 
-    assert "ix_runs_waiting" in walked
-    assert "TEMP B-TREE" not in walked
+    queries = set(queries_of(database, claim))
+    walked = {sql: plan(database, sql) for sql in queries}
+
+    assert any("ix_runs_waiting" in steps for steps in walked.values())
+    for sql, steps in walked.items():
+        assert "TEMP B-TREE" not in steps or "DISTINCT" in sql
+        assert "ix_runs_demanding" in steps or "demands <> ''" not in sql
 
 
-def test_what_waits_and_demands_something_is_found_by_its_own_index(sqlite_url, open_db):
-    database = open_db(sqlite_url)
+def queries_of(database, action) -> list[str]:
+    """Return the queries that *action* makes."""
+    queries: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("one", "all", "run"):
+            done = getattr(SqliteSession, name)
 
-    assert "ix_runs_demanding" in plan(database, queue_store.spelled(database, queue_store.DEMANDS_WAITING))
+            def noted(self, sql, params=MappingProxyType({}), *, done=done):
+                queries.append(sql)
+                return done(self, sql, dict(params))
+
+            patch.setattr(SqliteSession, name, noted)
+        action()
+
+    return queries
 
 
 def plan(database, sql: str) -> str:

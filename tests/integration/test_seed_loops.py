@@ -88,6 +88,18 @@ class Lab:
 
         return Done(document=document, executions={one.step: one for one in told})
 
+    def adw(self, *words: str) -> dict[str, Any]:
+        """Return what a command prints as JSON."""
+        done = warm.run([warm.ADW, "--home", str(self.home), *words], cwd=self.home, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        result: dict[str, Any] = json.loads(done.stdout)
+
+        return result
+
+    def events(self, event_type: str) -> list[dict[str, Any]]:
+        """Return the stored events of one type, of all workflows."""
+        return loop_lab.select(self.url, f"SELECT * FROM events WHERE event_type = '{event_type}' ORDER BY seq")
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return what was saved to *table*."""
         return loop_lab.select(self.sink_url, f"SELECT * FROM {table}")
@@ -371,14 +383,147 @@ def test_a_cursor_that_comes_again_ends_the_sequence_as_failed(lab, api):
     assert "no progress" in end.data["reason"]
 
 
-def test_more_pages_than_are_allowed_end_the_sequence_as_exhausted(lab, api):
+def test_pages_up_to_max_attempts_are_handed_on_with_a_warning_and_the_field_is_cut(lab, api):
     api.sizes["cursor"] = 100
 
     done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=3)))
 
+    told = done.one
+    assert done.state == "completed"
+    assert api.count("/cursor") == 3
+    assert told.results == [[0, 1, 2, 3, 4, 5]]
+    (warning,) = told.of_type("retry_limit_reached")
+    assert (warning.status, warning.data["is_cut"], warning.data["pages"]) == ("warning", True, 3)
+    assert "3 of 3 calls are made" in warning.data["reason"]
+    (sequence,) = told.of_type("retry_sequence_completed")
+    assert (sequence.parent_event_id, sequence.data["is_cut"]) == (warning.event_id, True)
+    (iteration,) = told.of_type("iteration_completed")
+    (end,) = told.of_type("iterator_completed")
+    assert (iteration.data["is_cut"], end.data["cut"]) == (True, 1)
+    assert "cut at max_attempts" in told.row["reason"]
+    (phase,) = done.document["phases"]
+    assert phase["result"]["steps"]["s"]["is_cut"] is True
+    assert phase["result"]["result"] == [0, 1, 2, 3, 4, 5]
+    shown = lab.adw("executions", told.row["execution_id"], "--json")
+    assert [one["is_cut"] for one in shown["iterations"]] == [True]
+
+
+def test_pages_that_end_before_max_attempts_are_not_cut(lab, api):
+    api.sizes["cursor"] = 6
+
+    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=3)))
+
+    assert done.one.count()["retry_limit_reached"] == 0
+    assert "is_cut" not in done.document["phases"][0]["result"]["steps"]["s"]
+    shown = lab.adw("executions", done.one.row["execution_id"], "--json")
+    assert [one["is_cut"] for one in shown["iterations"]] == [False]
+
+
+def test_with_on_limit_fail_more_pages_than_are_allowed_end_the_sequence_as_exhausted(lab, api):
+    api.sizes["cursor"] = 100
+
+    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=3) + 'on_limit = "fail"\n'))
+
     assert done.state == "failed"
     assert api.count("/cursor") == 3
     assert done.one.count()["retry_sequence_exhausted"] == 1
+    assert done.one.count()["retry_limit_reached"] == 0
+
+
+def test_a_loop_counts_what_was_cut_and_the_next_step_can_ask_for_it(lab, api):
+    api.sizes.update({"/a": 15, "/b": 45})
+    text = f"""
+[workflows.w]
+[[workflows.w.phases]]
+name = "build"
+max_attempts = 1
+[[workflows.w.phases.steps]]
+name = "fetch"
+tool = "http"
+url = "{{{{ at }}}}/data"
+params = {{page = 1}}
+vars = {{cut = "{{{{ result.cut }}}}", whole = "{{{{ not is_cut }}}}"}}
+next = [{{step = "", when = "not is_cut"}}, {{step = "warn"}}]
+loop = {{collection = ["{api.url}/a", "{api.url}/b"], element = "at"}}
+[workflows.w.phases.steps.retry.on_success]
+while = "response.paging.hasMore"
+max_attempts = 3
+collect = "append"
+merge_path = "data"
+next_call = {{params = {{page = "{{{{ response.paging.page + 1 }}}}"}}}}
+[[workflows.w.phases.steps]]
+name = "warn"
+tool = "python"
+code = "def main(cut): return cut"
+args = {{cut = "{{{{ steps.fetch.cut }}}}"}}
+"""
+
+    done = lab.run("w", text)
+
+    (phase,) = done.document["phases"]
+    assert done.state == "completed"
+    assert (phase["result"]["result"], phase["result"]["vars"]) == (1, {"cut": 1, "whole": False})
+    assert [len(result) for result in done.one.results] == [15, 30]
+    assert done.one.row["reason"] == "1 of 2 iterations were cut at max_attempts: there are more pages"
+
+
+def test_polling_that_reaches_max_attempts_hands_on_the_last_answer(lab, api):
+    api.polls[""] = 9
+
+    done = lab.run(
+        "w",
+        one_step(
+            f'tool = "http"\nurl = "{api.url}/data"\n'
+            f'retry = {{on_success = {{while = "response.hasMore", max_attempts = 2, {SOON}}}}}'
+        ),
+    )
+
+    assert done.state == "completed"
+    assert api.count("/data") == 2
+    assert done.one.count()["retry_limit_reached"] == 1
+    assert done.one.results[0]["hasMore"] is True
+
+
+# --- sinks that fail, and runs of calls ------------------------------------------------------------------------
+
+#: A sink whose file is a directory.
+REFUSING = 'sink = {tool = "jsonl", path = "taken"}'
+
+
+@pytest.mark.parametrize("loop", ["", 'loop = {collection = [1], element = "n"}'])
+def test_a_sink_that_fails_is_named_in_action_failed(lab, api, loop):
+    (lab.home / "taken").mkdir()
+
+    done = lab.run("w", one_step(f'tool = "http"\nurl = "{api.url}/echo"\n{REFUSING}\n{loop}'))
+
+    (failed,) = lab.events("action_failed")
+    assert done.state == "failed"
+    assert api.count("/echo") == 1
+    assert json.loads(failed["data"])["error"]["message"].startswith("Sink failed: ")
+    assert json.loads(failed["meta"])["error"]["message"].startswith("Sink failed: ")
+    assert "taken" in failed["data"]
+    assert "Sink failed: " in done.document["phases"][0]["last_failure_reason"]
+
+
+def test_a_call_that_fails_before_its_sink_is_not_called_a_failed_sink(lab, api):
+    done = lab.run("w", one_step(f'tool = "http"\nurl = "{api.url}/nowhere"\n{REFUSING}'))
+
+    (failed,) = lab.events("action_failed")
+    assert done.state == "failed"
+    assert "Sink failed" not in failed["data"]
+
+
+def test_the_runs_of_a_loop_have_the_run_of_their_workflow_as_their_parent(lab, api):
+    done = lab.run("w", looped(api, 3, mode="async", concurrency=2))
+
+    runs = loop_lab.select(lab.url, "SELECT run_id, kind, parent_run_id FROM runs ORDER BY run_id")
+    (main,) = (run for run in runs if run["kind"] == "start")
+    lanes = [run for run in runs if run["kind"] == "iteration"]
+    assert main["parent_run_id"] is None
+    assert {run["parent_run_id"] for run in lanes} == {main["run_id"]}
+    assert done.one.row["parent_run_id"] == main["run_id"]
+    shown = lab.adw("runs", "--json")["runs"]
+    assert {one["parent_run_id"] for one in shown if one["kind"] == "iteration"} == {main["run_id"]}
 
 
 def test_the_address_of_the_next_page_may_come_with_the_answer(lab, api):

@@ -291,9 +291,10 @@ def test_what_a_function_raises_or_gives_back_wrongly_is_a_failed_call(world, bo
         ("no_such_module:f", "cannot import no_such_module"),
         ("json:no_such_function", "json has no function no_such_function"),
         ("json", "write it as package.module:function"),
+        ("asyncio:sleep", "asyncio:sleep is async, and adw calls it as a plain function"),
     ],
 )
-def test_a_function_that_is_not_there_is_told(world, call, message):
+def test_a_function_that_is_not_there_or_async_is_told(world, call, message):
     report = world.make("python", call=call)
 
     assert report.error["category"] == "configuration"

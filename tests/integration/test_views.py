@@ -104,9 +104,10 @@ def open_home(tmp_path, database_url):
     env = {"ADW_HOME": str(home), "ADW_DATABASE_URL": database_url, "ADW_STORE": "database"}
     opened = []
 
-    def open_it(*, earlier: bool = False):
+    def open_it(*, earlier: bool = False, **more: str):
         wrap = _EarlierClock if earlier else None
-        opened.append(app_module.open_home(config_load.load(env=env, cwd=home), role="worker", wrap_clock=wrap))
+        settings = config_load.load(env={**env, **more}, cwd=home)
+        opened.append(app_module.open_home(settings, role="worker", wrap_clock=wrap))
         return opened[-1]
 
     yield open_it
@@ -217,6 +218,20 @@ def test_phases_have_the_states_and_the_counts_of_their_documents(open_home):
     with app.database.read() as session:
         words = session.all("SELECT status FROM phases ORDER BY tier_id, phase_index")
     assert words == [("complete",), ("retry_wait",), ("queued",)]
+
+
+def test_a_phase_that_an_open_breaker_holds_before_its_first_attempt_is_queued(open_home):
+    app = open_home(ADW_FORGE="github", ADW_REPOSITORY="acme/web", GITHUB_TOKEN="ghp_" + "a" * 36)
+    app.breakers.get("github").open_until(app.clock.now() + timedelta(hours=1), "network: no route")
+    ship = PhaseSpec(name="ship", state="shipping", runner="ship", retry=NEVER)
+    adw_id = carry_out(app, step("plan", "true", "planning"), ship)
+
+    rows = ask(app, "", "SELECT phase_id, state, attempts_used, max_attempts, last_failure_reason\n", adw_id)
+
+    assert [row[:3] for row in rows] == [("plan", "COMPLETE", 1), ("ship", "QUEUED", 0)]
+    with app.database.read() as session:
+        assert session.all("SELECT status FROM phases WHERE phase_id = 'ship'") == [("retry_wait",)]
+    assert app.store.load(adw_id).document.phases[1].attempts == []
 
 
 def test_phases_come_in_the_order_of_their_tiers_and_not_of_their_names(open_home):
@@ -436,6 +451,23 @@ def test_runs_have_the_names_of_run_coordinators(open_home):
     assert [row[2] is None for row in rows] == [False, True, True]
     assert [row[4] is None for row in rows] == [True, False, True]
     assert _moment(rows[0][5]) == _moment(held.started_at)
+
+
+@pytest.mark.parametrize("record", ["{torn", "no JSON", "[]", "5", '{"token": 5}', '{"pid": 1, "token": "x"', ""])
+def test_an_owner_record_that_cannot_be_read_breaks_no_row(open_home, record):
+    app, owner = open_home(), make_owner("a")
+    for adw_id in ("aaaaaaaa", "bbbbbbbb"):
+        app.runs.enqueue(NewRun(adw_id=adw_id))
+    first, second = (app.runs.begin(app.runs.claim(owner, ttl_seconds=60.0)) for _ in range(2))
+    with app.database.write() as session:
+        session.run("UPDATE runs SET owner = :owner WHERE run_id = :run_id", {"owner": record, "run_id": first.run_id})
+
+    with app.database.read() as session:
+        rows = session.all("SELECT run_id, status, runner_id FROM run_status ORDER BY run_id")
+
+    assert [row[:2] for row in rows] == [(first.run_id, "running"), (second.run_id, "running")]
+    assert rows[1][2] == owner.token
+    assert rows[0][2] in {None, 5}
 
 
 def test_a_dead_letter_counts_as_failed_and_keeps_its_own_word(open_home):

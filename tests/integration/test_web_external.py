@@ -48,9 +48,23 @@ class Outside(WebLab):
         body = {"event_id": "one", "event_type": "step_completed", "claim": 1, **fields}
         return self.say("", body, path="/api/v1/event/emit")
 
+    def pass_deadline(self) -> None:
+        past = timestamps.to_text(self.app.clock.now() - timedelta(seconds=1))
+        with self.app.database.write() as session:
+            session.run("UPDATE external_tasks SET deadline = :past", {"past": past})
+            session.run("UPDATE runs SET not_before = :past", {"past": past})
+
+    def events(self, *kinds: str) -> list[dict]:
+        result, cursor = [], ""
+        while cursor is not None:
+            asked = {"cursor": cursor} if cursor else {}
+            page = self.get("/api/v1/events", adw_id=self.adw_id, limit=1000, **asked)
+            result += page["events"]
+            cursor = page["next_cursor"] if page["events"] else None
+        return [event for event in result if not kinds or event["event_type"] in kinds]
+
     def kinds(self) -> list[str]:
-        events = self.get("/api/v1/events", adw_id=self.adw_id, limit=1000)["events"]
-        return [event["event_type"] for event in events]
+        return [event["event_type"] for event in self.events()]
 
 
 @pytest.fixture
@@ -107,7 +121,8 @@ def test_the_events_of_the_seed_end_a_task_too(lab):
     assert lab.state(lab.adw_id) == "completed"
     events = lab.get("/api/v1/events", adw_id=lab.adw_id, limit=1000)["events"]
     (step,) = [event for event in events if event["event_type"] == "step_started"]
-    assert (step["node_id"], step["meta"]["queue"]["worker_id"]) == ("build", "ci-7")
+    assert (step["node_id"], step["node_name"], step["node_type"]) == ("fetch_data", "fetch_data", "http")
+    assert (step["catalog_id"], step["meta"]["queue"]["worker_id"]) == ("789", "ci-7")
     assert "_secret" not in step["context"]
 
 
@@ -159,10 +174,7 @@ def test_only_one_of_many_claims_at_once_is_given(lab):
 
 def test_after_the_deadline_the_attempt_is_interrupted_and_the_report_gets_409(lab):
     lab.say("claim")
-    past = timestamps.to_text(lab.app.clock.now() - timedelta(seconds=1))
-    with lab.app.database.write() as session:
-        session.run("UPDATE external_tasks SET deadline = :past", {"past": past})
-        session.run("UPDATE runs SET not_before = :past", {"past": past})
+    lab.pass_deadline()
 
     assert code(lab.say("report", {"claim": 1, "ok": True})) == (409, "claim_lost")
     lab.work()

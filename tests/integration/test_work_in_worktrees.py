@@ -45,7 +45,7 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
         assert "**completed**" in comment.body
         assert f"#{pull.number}" in comment.body
         assert app.ports.all() == ()
-        assert app.quotas._book.spending().places == ()
+        assert app.quotas.workflows() == ()
     assert document.pr_number == pull.number
     assert len(lab.worktrees()) == 1
     assert lab.main_checkout() == before

@@ -129,3 +129,14 @@ def test_a_size_is_what_the_disk_gives_for_it(tmp_path):
 
     assert 100_000 <= size_of(tmp_path / "a") < 120_000
     assert size_of(tmp_path / "nothing") == 0
+
+
+def test_measuring_ends_with_what_was_seen_when_it_may_not_go_on(tmp_path):
+    for name in ("a", "a/b", "a/b/c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_bytes(b"x" * 100_000)
+    answers = iter([True, True, False])
+
+    size = size_of(tmp_path, may_go_on=lambda: next(answers))
+
+    assert 100_000 <= size < 120_000

@@ -19,6 +19,7 @@ from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, Run, RunFactory, RunResult
 from adws.adw_modules.recovery.recovery import Recovery
+from adws.adw_modules.worker.claim import RunClaimer
 from adws.adw_modules.worker.control import Control
 from adws.adw_modules.worker.create_workflow import WorkflowCreator
 from adws.adw_modules.worker.run_executor import RunExecutor
@@ -65,7 +66,9 @@ class Home:
         self.job_handlers: dict[str, object] = {}  #: kind of run -> what executes it
         self.settings = IN_FILES
         self.run_factory = RunFactory()
-        self.workspace = SimpleNamespace(admit=lambda _session: None)
+        self.workspace = SimpleNamespace(admit=lambda _session, **_how: None)
+        self.quotas = SimpleNamespace(is_machine_full=lambda: False, reserve_in=lambda *_what: (0.0, None))
+        self.has_forge = False
         self.executions = SimpleNamespace(wake=lambda _adw_id: 0)
         self.counters = SimpleNamespace(add=lambda _name, _labels, _amount: None)
         self.lease_renewer = LeaseRenewer(
@@ -85,7 +88,17 @@ class Home:
 
     def __getattr__(self, name: str) -> object:
         """Return a part of the real home, or of the engine that plays its script."""
-        if name in {"ownership", "catalogue", "locks", "leases", "processes", "local_lock", "workers", "preflight"}:
+        if name in {
+            "database",
+            "ownership",
+            "catalogue",
+            "locks",
+            "leases",
+            "processes",
+            "local_lock",
+            "workers",
+            "preflight",
+        }:
             return getattr(self.parts, name)
         if name in {"status_comment", "service_guard", "agent_runner", "log_of"}:
             return getattr(self.engine, name)
@@ -113,6 +126,10 @@ class Home:
     @property
     def run_executor(self) -> RunExecutor:
         return RunExecutor(self)
+
+    @property
+    def run_claimer(self) -> RunClaimer:
+        return RunClaimer(self)
 
     def worker(
         self, *, recover=lambda: None, dispatcher=None, on_end=lambda _end: None, parts=None, **options

@@ -64,7 +64,9 @@ class DeliveryLab:
             lease_renewer=home.lease_renewer,
             host="testhost",
             has_worktrees=False,
-            rollback_runs=RollbackRuns(None, runs=home.runs, requests=home.requests, clock=home.clock),
+            rollback_runs=RollbackRuns(
+                None, ownership=home.ownership, runs=home.runs, requests=home.requests, clock=home.clock
+            ),
             workflows=SimpleNamespace(get=self.workflow, check_ready=lambda _spec: None),
             has_forge=True,
             forge=self.forge,

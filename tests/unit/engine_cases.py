@@ -121,6 +121,7 @@ def engine_home(
         redactor=Redactor(),
         settings=SimpleNamespace(quota_max_cost=None, max_outage_hours=24),
         folder_of=Path,
+        host="here",
         log_of=nullcontext,
         end_process=end_process,
         say=nothing,

@@ -376,8 +376,8 @@ class _WatchedOwnership:
     def __init__(self, inner, killer: Killer) -> None:
         self._inner, self._killer = inner, killer
 
-    def own(self, adw_id: str):
-        return _WatchedBlock(self._inner.own(adw_id), self._killer)
+    def own(self, adw_id: str, *, needs_issue: bool = True):
+        return _WatchedBlock(self._inner.own(adw_id, needs_issue=needs_issue), self._killer)
 
 
 class _WatchedBlock:

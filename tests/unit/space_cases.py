@@ -263,7 +263,7 @@ class SpaceWorld(World):
     @contextmanager
     def ledger(self):
         with self.session() as session:
-            yield self.space.ledger(session)
+            yield session.ledger
 
 
 def writing(world, **files: str):

@@ -28,7 +28,6 @@ LIBRARIES = {
     "cronsim": ["adw_triggers/trigger_cron.py"],
     "difflib": ["adw_modules/identifiers.py"],
     "fastapi": ["web/", "adw_triggers/"],
-    "filelock": ["adw_modules/ownership/ownership.py"],
     "git": ["adw_modules/git/git.py"],
     "github": ["adw_modules/forge/github.py"],
     "httpx": ["adw_modules/steps/http_client.py", "adw_modules/schedule/notify.py"],
@@ -303,7 +302,7 @@ def test_what_only_looks_loads_no_slow_library():
 import importlib, sys
 for name in {modules!r}:
     importlib.import_module("adws.adw_modules." + name)
-print(*sorted({{"pydantic", "sqlalchemy", "alembic", "filelock", "psycopg", "rich"}} & set(sys.modules)))
+print(*sorted({{"sqlalchemy", "alembic", "filelock", "psycopg", "rich"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -24,7 +24,7 @@ SEED_NAMES = {
     "adw_modules.state_schema": ["StateSchema", "StateMigration"],
     "adw_modules.atomic_state": ["AtomicStateWriter"],
     "adw_modules.error_handler": ["ErrorClassifier", "ErrorCategory", "WorkflowError"],
-    "adw_modules.rollback": ["WorkflowRollback"],
+    "adw_modules.rollback": ["WorkflowRollback", "mark_workflow_rolled_back"],
     "adw_modules.retry_handler": ["RetryStrategy"],
     "adw_modules.resource_manager": ["ResourceQuota"],
     "adw_modules.structured_logger": ["StructuredLogger"],
@@ -61,6 +61,8 @@ def _described(module: str, name: str) -> Iterator[str]:
         value = importlib.import_module(f"{module}.{name}")
     where = f"{module}.{name}"
     if inspect.isclass(value):
+        if hasattr(value, "model_rebuild"):
+            value.model_rebuild()  # a model that is built when it is first used has no signature before
         yield f"{where}{_signature(value)}"
         for member, what in sorted(vars(value).items()):
             if not member.startswith("_"):

@@ -19,7 +19,6 @@ from adws.adw_modules.db.connection import Database, Row
 from adws.adw_modules.errors import AdwError, FailedRun, UsageError
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import LIVE_SESSIONS, AgentSession, Clock, SessionStatus
-from adws.adw_modules.queue import store as queue_store
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
@@ -207,7 +206,17 @@ class AgentSessions:
             "reason": connection.plain(session.reason),
             "started_at": session.started_at or self._moment(),
         }
-        self._database.transact(lambda work: work.run(queue_store.SESSION_OPEN, params))
+        # Without a run of its own it belongs to the one that the workflow has now.
+        sql = """
+            INSERT INTO sessions (session_id, adw_id, run_id, phase, attempt_number, agent, host, status,
+                executor_session_id, reason, started_at, ended_at)
+            VALUES (:session_id, :adw_id,
+                coalesce(CAST(:run_id AS BIGINT),
+                    (SELECT run_id FROM runs WHERE runs.adw_id = :adw_id AND slot = '' AND finished_at IS NULL)),
+                :phase, :attempt_number, :agent, :host, :status, :executor_session_id, :reason, :started_at, NULL)
+            ON CONFLICT (session_id) DO UPDATE SET executor_session_id = excluded.executor_session_id
+        """
+        self._database.transact(lambda work: work.run(sql, params))
 
     def close(self, session_id: str, status: SessionStatus, *, reason: str = "") -> bool:
         """End it; False when it had ended already. Raises UsageError for a status that is no end."""
@@ -220,17 +229,27 @@ class AgentSessions:
             "moment": self._moment(),
         }
 
-        return self._database.transact(lambda work: work.run(queue_store.SESSION_CLOSE, params)) == 1
+        sql = """
+            UPDATE sessions SET status = :status, reason = :reason, ended_at = :moment
+            WHERE session_id = :session_id AND ended_at IS NULL
+        """
+
+        return self._database.transact(lambda work: work.run(sql, params)) == 1
 
     def of_workflow(self, adw_id: str) -> tuple[AgentSession, ...]:
         """Return those of a workflow, the oldest first."""
-        return self._all(queue_store.SESSIONS_OF_WORKFLOW, adw_id=check_adw_id(adw_id))
+        return self._all("adw_id = :adw_id", adw_id=check_adw_id(adw_id))
 
     def live(self) -> tuple[AgentSession, ...]:
         """Return every one that has not ended, the oldest first."""
-        return self._all(queue_store.SESSIONS_LIVE)
+        return self._all("ended_at IS NULL")
 
-    def _all(self, sql: str, **params: object) -> tuple[AgentSession, ...]:
+    def _all(self, condition: str, **params: object) -> tuple[AgentSession, ...]:
+        sql = f"""
+            SELECT session_id, adw_id, run_id, phase, attempt_number, agent, host, status, executor_session_id, reason,
+                started_at, ended_at
+            FROM sessions WHERE {condition} ORDER BY started_at, session_id
+        """
         with self._database.read() as work:
             return tuple(map(_to_session, work.all(sql, params)))
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from adws.adw_modules.db import connection
-from adws.adw_modules.db.connection import TITLE_LENGTH, Database, Row, Session
+from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.db.sqlite import CommitWatcher, SqliteDatabase
 from adws.adw_modules.errors import DatabaseUnavailable, UsageError
 from adws.adw_modules.events import Event
@@ -54,34 +54,17 @@ def spellings(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((word, word.lower(), word.upper(), word.capitalize())))
 
 
-def fits(words: tuple[str, ...], row: WorkflowSummary) -> bool:
-    """Say whether every one of *words* is found in a line of a list."""
-    return all(_has(row, word.casefold(), issue_in(word)) for word in words)
-
-
-def _has(row: WorkflowSummary, word: str, issue: int | None) -> bool:
-    if issue is not None and row.issue_number == issue:
-        return True
-
-    return (
-        word in row.title[:TITLE_LENGTH].casefold()
-        or word in row.repository.casefold()
-        or row.adw_id.casefold().startswith(word)
-    )
-
-
 #: Rows a page may have.
 MAX_LIMIT = 1000
 
 
 class Catalogue:
-    """A `Catalogue` in the database."""
+    """The workflows of a home, in lists."""
 
     def __init__(self, database: Database, *, repository: str = "") -> None:
         """Look into *database*; *repository* is the one that "" stands for in this home."""
         self._database = database
         self._repository = repository
-        self._summary = database.render(connection.SUMMARY)
 
     def page(self, query: PageQuery) -> Page:
         """Return one page; its cost does not grow with the number of workflows."""
@@ -98,7 +81,7 @@ class Catalogue:
         """Return the workflows of an issue, newest first."""
         sql, params = self._select(PageQuery(issue_number=issue_number, repository=repository))
         with self._database.read() as session:
-            rows: list[Row] = session.all(f"{sql} {connection.NEWEST_FIRST}", params)
+            rows: list[Row] = session.all(sql, params)
 
         return tuple(connection.to_summary(row) for row in rows)
 
@@ -106,7 +89,7 @@ class Catalogue:
         """Return the SQL of a page and its parameters; one row more than asked for tells whether there is another."""
         sql, params = self._select(query)
 
-        return f"{sql} {connection.NEWEST_FIRST} LIMIT :limit", {**params, "limit": query.limit + 1}
+        return f"{sql} LIMIT :limit", {**params, "limit": query.limit + 1}
 
     def _select(self, query: PageQuery) -> tuple[str, dict[str, object]]:
         params: dict[str, object] = dict(self._database.lease_clock())
@@ -115,7 +98,11 @@ class Catalogue:
         # With words, an index of these would lead away from the one that finds words: so they are hidden from it.
         hidden = " || ''" if words else ""
         if query.repository is not None:
-            conditions.append(f"repository{hidden} {self._of_repository(query.repository, params)}")
+            # Rows that name no repository are of the home's own.
+            key, own = in_home(query.repository, self._repository), in_home("", self._repository)
+            is_in = "IN (:repository, '')" if key and key == own else "= :repository"
+            conditions.append(f"repository{hidden} {is_in}")
+            params["repository"] = connection.plain(key)
         for name in ("state", "workflow"):
             wanted = getattr(query, name)
             if wanted is not None:
@@ -124,37 +111,40 @@ class Catalogue:
         if query.issue_number is not None:
             conditions.append("issue_number = :issue_number")
             params["issue_number"] = query.issue_number
-        conditions += [self._has_word(word, number, params) for number, word in enumerate(words)]
+        conditions += [_has_word(connection.plain(word), number, params) for number, word in enumerate(words)]
         if query.cursor is not None:
-            conditions.append(connection.AFTER_CURSOR)
+            conditions.append("(created_at, adw_id) < (:cursor_created_at, :cursor_adw_id)")
             params["cursor_created_at"], params["cursor_adw_id"] = from_cursor(query.cursor)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        # The owner of a lease that is over does not work on it any more.
+        sql = f"""
+            SELECT adw_id, repository, issue_number, title, workflow, state, revision, created_at, updated_at,
+                   CASE WHEN lease_boot = :boot AND lease_until > {{now}} THEN owner ELSE '' END
+            FROM workflow_states {where} ORDER BY created_at DESC, adw_id DESC
+        """
 
-        return f"{self._summary} {where}", params
+        return self._database.render(sql), params
 
-    def _has_word(self, word: str, number: int, params: dict[str, object]) -> str:
-        """Return the condition that *word* is found."""
-        result = []
-        for place, spelling in enumerate(spellings(connection.plain(word))):
-            name = f"word_{number}_{place}"
-            params[name] = f"%{_escaped(spelling)}%"
-            result.append(connection.HAS_TEXT.replace("{name}", name))
-        params[f"id_{number}"] = f"{_escaped(connection.plain(word))}%"
-        result.append(connection.HAS_ID.replace("{name}", f"id_{number}"))
-        issue = issue_in(word)
-        if issue is not None:
-            params[f"issue_{number}"] = issue
-            result.append(connection.HAS_ISSUE.replace("{name}", f"issue_{number}"))
 
-        return self._database.render(f"({' OR '.join(result)})")
+def _has_word(word: str, number: int, params: dict[str, object]) -> str:
+    """
+    Return the condition that a word of a search is found, and add its parameters to *params*.
 
-    def _of_repository(self, repository: str, params: dict[str, object]) -> str:
-        """Return what a repository has to be; rows that name none are of the home's own."""
-        key = in_home(repository, self._repository)
-        params["repository"] = connection.plain(key)
-        is_own = key == in_home("", self._repository)
+    All of it is answered by the index of the newest alone, which has these columns for that: no document is touched
+    for a workflow that is not found.
+    """
+    found = [f"adw_id {{like}} :id_{number} ESCAPE '!'"]
+    params[f"id_{number}"] = f"{_escaped(word)}%"
+    for place, spelling in enumerate(spellings(word)):
+        name = f"word_{number}_{place}"
+        found.append(f"title {{like}} :{name} ESCAPE '!' OR repository {{like}} :{name} ESCAPE '!'")
+        params[name] = f"%{_escaped(spelling)}%"
+    issue = issue_in(word)
+    if issue is not None:
+        found.append(f"issue_number = :issue_{number}")
+        params[f"issue_{number}"] = issue
 
-        return "IN (:repository, '')" if is_own and key else "= :repository"
+    return f"({' OR '.join(found)})"
 
 
 def _escaped(text: str) -> str:
@@ -192,30 +182,6 @@ HOME = "home"
 #: What the topic of a workflow begins with; its id follows.
 WORKFLOW = "workflow:"
 
-_WRITERS = "SELECT CAST(pg_current_snapshot() AS text)"
-# Each part is a walk to the end of an index, or over rows of which there are as many as workers.
-_HOME_MARK = """
-SELECT (SELECT MAX(seq) FROM events),
-       (SELECT MAX(run_id) FROM runs),
-       (SELECT COUNT(*) FROM runs WHERE state NOT IN ('pending', 'completed')
-                                    AND state IN ('claimed', 'running', 'stopping')),
-       (SELECT MAX(updated_at) FROM runs WHERE state NOT IN ('pending', 'completed')
-                                           AND state IN ('claimed', 'running', 'stopping')),
-       (SELECT COUNT(*) FROM runners),
-       (SELECT MAX(heartbeat_at) FROM runners),
-       (SELECT COUNT(*) FROM adw_locks),
-       (SELECT MAX(changed_at) FROM breakers),
-       (SELECT MAX(seq) FROM deliveries)
-"""
-_WORKFLOW_MARK = """
-SELECT (SELECT revision FROM workflow_states WHERE adw_id = :adw_id),
-       (SELECT MAX(seq) FROM events WHERE adw_id = :adw_id),
-       (SELECT MAX(run_id) FROM runs WHERE adw_id = :adw_id),
-       (SELECT MAX(updated_at) FROM runs WHERE adw_id = :adw_id),
-       (SELECT COUNT(*) FROM requests WHERE adw_id = :adw_id AND handled_at IS NULL),
-       (SELECT owner FROM workflow_states WHERE adw_id = :adw_id)
-"""
-
 
 class ChangeFeed:
     """Marks of topics, read from the database. One thread uses it."""
@@ -230,7 +196,7 @@ class ChangeFeed:
         if self._watch is not None:
             return self._watch.has_changed()
         with self._database.read() as session:
-            row = session.one(_WRITERS)
+            row = session.one("SELECT CAST(pg_current_snapshot() AS text)")
         before, self._writers = self._writers, str(row[0]) if row else ""
 
         return self._writers != before
@@ -248,14 +214,39 @@ class ChangeFeed:
 
 def _mark(session: Session, topic: str) -> str:
     if topic == HOME:
-        row: Row | None = session.one(_HOME_MARK)
+        # Each part is a walk to the end of an index, or over rows of which there are as many as workers.
+        row: Row | None = session.one(
+            """
+            SELECT (SELECT MAX(seq) FROM events),
+                   (SELECT MAX(run_id) FROM runs),
+                   (SELECT COUNT(*) FROM runs WHERE state NOT IN ('pending', 'completed')
+                                                AND state IN ('claimed', 'running', 'stopping')),
+                   (SELECT MAX(updated_at) FROM runs WHERE state NOT IN ('pending', 'completed')
+                                                       AND state IN ('claimed', 'running', 'stopping')),
+                   (SELECT COUNT(*) FROM runners),
+                   (SELECT MAX(heartbeat_at) FROM runners),
+                   (SELECT COUNT(*) FROM adw_locks),
+                   (SELECT MAX(changed_at) FROM breakers),
+                   (SELECT MAX(seq) FROM deliveries)
+            """
+        )
     else:
-        row = session.one(_WORKFLOW_MARK, {"adw_id": topic.removeprefix(WORKFLOW)})
+        row = session.one(
+            """
+            SELECT (SELECT revision FROM workflow_states WHERE adw_id = :adw_id),
+                   (SELECT MAX(seq) FROM events WHERE adw_id = :adw_id),
+                   (SELECT MAX(run_id) FROM runs WHERE adw_id = :adw_id),
+                   (SELECT MAX(updated_at) FROM runs WHERE adw_id = :adw_id),
+                   (SELECT COUNT(*) FROM requests WHERE adw_id = :adw_id AND handled_at IS NULL),
+                   (SELECT owner FROM workflow_states WHERE adw_id = :adw_id)
+            """,
+            {"adw_id": topic.removeprefix(WORKFLOW)},
+        )
 
     return hashlib.sha256(repr(row).encode()).hexdigest()[:16]
 
 
-# Reading what happened to a workflow.
+# Reading the events of a workflow.
 #
 # Events of one workflow are numbered under its row lock, so their numbers grow in the order they happened.
 
@@ -265,7 +256,7 @@ _BEHIND_ALL = 2**62
 
 
 class EventLog:
-    """An `EventLog` in the database."""
+    """The events of workflows."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -273,28 +264,39 @@ class EventLog:
     def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
         """Return the events of a workflow in the order they happened, those after event *after*."""
         with self._database.read() as session:
-            place = _place_events(session, adw_id, after, limit=limit, otherwise=0)
-            rows = session.all(connection.EVENTS_OF_WORKFLOW, {"adw_id": adw_id, "after": place, "limit": limit})
+            place = _number_of_event(session, adw_id, after, limit=limit, otherwise=0)
+            rows = session.all(
+                f"SELECT {', '.join(connection.EVENT_COLUMNS)} FROM events"
+                " WHERE adw_id = :adw_id AND seq > :after ORDER BY seq LIMIT :limit",
+                {"adw_id": adw_id, "after": place, "limit": limit},
+            )
 
         return tuple(connection.to_event(row) for row in rows)
 
     def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
         """Return the events of a workflow, the newest first, those before event *before*."""
         with self._database.read() as session:
-            place = _place_events(session, adw_id, before, limit=limit, otherwise=_BEHIND_ALL)
-            rows = session.all(connection.EVENTS_NEWEST, {"adw_id": adw_id, "before": place, "limit": limit})
+            place = _number_of_event(session, adw_id, before, limit=limit, otherwise=_BEHIND_ALL)
+            rows = session.all(
+                f"SELECT {', '.join(connection.EVENT_COLUMNS)} FROM events"
+                " WHERE adw_id = :adw_id AND seq < :before ORDER BY seq DESC LIMIT :limit",
+                {"adw_id": adw_id, "before": place, "limit": limit},
+            )
 
         return tuple(connection.to_event(row) for row in rows)
 
 
-def _place_events(session: Session, adw_id: str, event_id: str | None, *, limit: int, otherwise: int) -> int:
+def _number_of_event(session: Session, adw_id: str, event_id: str | None, *, limit: int, otherwise: int) -> int:
     """Return the number of an event of a workflow; raise UsageError when it has none of that id."""
     check_adw_id(adw_id)
     if limit < 1:
         raise UsageError(f"a limit of {limit} events shows nothing: use at least 1")
     if event_id is None:
         return otherwise
-    row = session.one(connection.EVENT_PLACE, {"event_id": connection.plain(event_id), "adw_id": adw_id})
+    row = session.one(
+        "SELECT seq FROM events WHERE event_id = :event_id AND adw_id = :adw_id",
+        {"event_id": connection.plain(event_id), "adw_id": adw_id},
+    )
     if row is None:
         raise UsageError(f"workflow {adw_id} has no event {event_id}")
 
@@ -309,21 +311,6 @@ def _place_events(session: Session, adw_id: str, event_id: str | None, *, limit:
 # that has it: after events were rebuilt from documents the numbers differ, and the id shows that.
 
 
-CURSOR_BEGIN = """
-INSERT INTO notification_cursor (name, seq, event_id) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING
-"""
-CURSOR_READ = "SELECT seq, event_id FROM notification_cursor WHERE name = :name"
-CURSOR_TAKE = f"{CURSOR_READ} {{row_lock}}"
-CURSOR_MOVE = "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = :name"
-
-
-EVENTS_LAST = "SELECT coalesce(max(seq), 0) FROM events"
-EVENT_AT = "SELECT event_id FROM events WHERE seq = :seq"
-#: The holder of this lock has waited for all writers of events; it gives up soon, because later writers wait behind it.
-EVENTS_SETTLED = "LOCK TABLE events IN SHARE MODE"
-EVENTS_PATIENCE = "SET LOCAL lock_timeout = '2s'"
-
-
 class PagePosition(NamedTuple):
     """The last event that a reader has processed."""
 
@@ -336,8 +323,10 @@ def last(database: Database) -> int | None:
 
     def work(session: Session) -> int:
         if database.dialect == "postgresql":
-            session.run(EVENTS_PATIENCE)
-            session.run(EVENTS_SETTLED)
+            # The holder of this lock has waited for all writers of events; it gives up soon, because later writers
+            # wait behind it.
+            session.run("SET LOCAL lock_timeout = '2s'")
+            session.run("LOCK TABLE events IN SHARE MODE")
 
         return last_in(session)
 
@@ -351,39 +340,38 @@ def last(database: Database) -> int | None:
 
 def last_in(session: Session) -> int:
     """Return the number of the last event, 0 when there is none."""
-    row = session.one(EVENTS_LAST)
+    row = session.one("SELECT coalesce(max(seq), 0) FROM events")
 
     return int(row[0]) if row else 0
 
 
 def event_at(session: Session, seq: int) -> str:
     """Return the id of the event with that number, "" when there is none."""
-    row = session.one(EVENT_AT, {"seq": seq})
+    row = session.one("SELECT event_id FROM events WHERE seq = :seq", {"seq": seq})
 
     return str(row[0]) if row else ""
 
 
-# --- how far was looked ----------------------------------------------------------------------------------------
+def place_of(session: Session, name: str, *, row_lock: str = "") -> PagePosition | None:
+    """Return how far *name* has read, None when it never did."""
+    row = session.one(f"SELECT seq, event_id FROM notification_cursor WHERE name = :name {row_lock}", {"name": name})
 
-
-def place_of(session: Session, name: str) -> PagePosition | None:
-    """Return how far *name* has looked, None when it never did."""
-    return _place(session, CURSOR_READ, name)
+    return PagePosition(int(row[0]), str(row[1])) if row and row[0] >= 0 else None
 
 
 def take_place(database: Database, session: Session, name: str) -> PagePosition | None:
     """Return the same; nobody else reads under this name until the end of the transaction."""
-    session.run(CURSOR_BEGIN, {"name": name})
+    session.run(
+        "INSERT INTO notification_cursor (name, seq, event_id) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING",
+        {"name": name},
+    )
 
-    return _place(session, database.render(CURSOR_TAKE), name)
+    return place_of(session, name, row_lock=database.row_lock_sql)
 
 
 def move(session: Session, name: str, seq: int) -> None:
-    """Write down that *name* has looked at everything up to number *seq*."""
-    session.run(CURSOR_MOVE, {"name": name, "seq": seq, "event_id": event_at(session, seq)})
-
-
-def _place(session: Session, text: str, name: str) -> PagePosition | None:
-    row = session.one(text, {"name": name})
-
-    return PagePosition(int(row[0]), str(row[1])) if row and row[0] >= 0 else None
+    """Store that *name* has read everything up to number *seq*."""
+    session.run(
+        "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = :name",
+        {"name": name, "seq": seq, "event_id": event_at(session, seq)},
+    )

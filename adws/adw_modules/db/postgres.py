@@ -8,6 +8,7 @@ a pooler in transaction mode may stand between.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import _NOTHING, PATIENCE_SECONDS, Database, Params, Row, Session
 from adws.adw_modules.errors import (
     CommitUnknown,
@@ -40,9 +40,6 @@ _BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
 _BEGIN_WRITE = (
     f"BEGIN; {_LIMITS}; SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL synchronous_commit = on"
 )
-
-#: Connections of the parent process: never used, never closed, never collected.
-_PARENTS: list[psycopg.Connection[Row]] = []
 
 _TOKENS = re.compile(
     r"""
@@ -154,7 +151,7 @@ class PostgresDatabase(Database):
         with self.read() as session:
             if session.one("SELECT to_regclass('alembic_version')") == (None,):
                 return None
-            row = session.one(connection.READ_VERSION)
+            row = session.one("SELECT version_num FROM alembic_version")
 
         return None if row is None else str(row[0])
 
@@ -176,12 +173,12 @@ class PostgresDatabase(Database):
         return self._url, self._options()
 
     def close(self) -> None:
+        if self.opened_by not in {0, os.getpid()}:
+            return  # these are its parent's
         while self._idle:
-            self._idle.pop().close()
-
-    def after_fork_in_child(self) -> None:
-        _PARENTS.extend(self._idle)
-        self._idle = []
+            with suppress(IndexError):  # another thread may be faster
+                self._idle.pop().close()
+        self.opened_by = 0
 
     def _options(self) -> dict[str, Any]:
         """Return the connection settings that the URL leaves open, and those that are always the same."""
@@ -196,6 +193,7 @@ class PostgresDatabase(Database):
 
     def _begin(self, begin: str) -> psycopg.Connection[Row]:
         """Return a connection inside a new transaction; one that broke while it was idle is replaced."""
+        self.check_process()
         while True:
             try:
                 connection = self._idle.pop()
@@ -234,7 +232,8 @@ class PostgresDatabase(Database):
 
     def _give_back(self, connection: psycopg.Connection[Row]) -> None:
         idle = psycopg.pq.TransactionStatus.IDLE
-        if connection.info.transaction_status == idle and len(self._idle) < IDLE_CONNECTIONS:
+        is_idle = connection.info.transaction_status == idle
+        if is_idle and self.opened_by and len(self._idle) < IDLE_CONNECTIONS:  # not closed meanwhile
             self._idle.append(connection)
         else:
             connection.close()

@@ -1,8 +1,9 @@
 """
 The schema, described once.
 
-Migrations make it step by step, and the drift test compares both. Queries do not use these objects: they are SQL texts
-in `db.connection` and in the stores. Moments are the fixed-width UTC text of `timestamps.to_text`, which sorts.
+New databases are made from it; older ones are brought to it by migrations, and the drift tests compare both. Queries do
+not use these objects: they are SQL texts in the functions that run them. Moments are the fixed-width UTC text of
+`timestamps.to_text`, which sorts.
 """
 
 from __future__ import annotations
@@ -26,18 +27,6 @@ from sqlalchemy import (
 
 from adws.adw_modules.db.connection import Database, Session
 
-__all__ = [
-    "executions",
-    "external_tasks",
-    "iteration_pages",
-    "iterations",
-    "metadata",
-    "report_progress",
-    "report_sums",
-    "report_workflows",
-]
-
-
 # What every part of the schema is described with.
 
 
@@ -52,6 +41,11 @@ metadata = MetaData(
 
 #: A number the database gives; SQLite only does that for its own INTEGER.
 Number = BigInteger().with_variant(Integer, "sqlite")
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows for which *where* holds."""
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
 workflow_states = Table(
@@ -182,41 +176,16 @@ runs = Table(
         name="state",
     ),
     # A claim takes the first entry that is due; it touches the table only for that one.
-    Index(
-        "ix_runs_waiting",
-        "rank",
-        "run_id",
-        "not_before",
-        sqlite_where=text("state = 'pending'"),
-        postgresql_where=text("state = 'pending'"),
-    ),
+    partial_index("ix_runs_waiting", "rank", "run_id", "not_before", where="state = 'pending'"),
     # By its end, not by its states: SQLite writes a partial index anew when a column of its condition changes, and a
     # claim changes the state.
-    Index(
-        "uq_runs_unfinished",
-        "adw_id",
-        "slot",
-        unique=True,
-        sqlite_where=text("finished_at IS NULL"),
-        postgresql_where=text("finished_at IS NULL"),
-    ),
+    partial_index("uq_runs_unfinished", "adw_id", "slot", where="finished_at IS NULL", unique=True),
     # Without those that wait, which have an index of their own, and those that went well, which are nearly all there
     # are: so going the usual way writes few pages.
-    Index(
-        "ix_runs_state",
-        "state",
-        "run_id",
-        sqlite_where=text("state NOT IN ('pending', 'completed')"),
-        postgresql_where=text("state NOT IN ('pending', 'completed')"),
-    ),
+    partial_index("ix_runs_state", "state", "run_id", where="state NOT IN ('pending', 'completed')"),
     Index("ix_runs_workflow", "adw_id", "run_id"),
     # What demands something is rare: each demand that waits is found without a walk over the queue.
-    Index(
-        "ix_runs_demanding",
-        "demands",
-        sqlite_where=text("demands <> '' AND state = 'pending'"),
-        postgresql_where=text("demands <> '' AND state = 'pending'"),
-    ),
+    partial_index("ix_runs_demanding", "demands", where="demands <> '' AND state = 'pending'"),
 )
 
 runners = Table(
@@ -254,9 +223,7 @@ sessions = Table(
     Column("ended_at", Text),
     CheckConstraint("status IN ('running', 'stopping', 'stopped', 'finished', 'failed')", name="status"),
     Index("ix_sessions_workflow", "adw_id", "started_at"),
-    Index(
-        "ix_sessions_open", "run_id", sqlite_where=text("ended_at IS NULL"), postgresql_where=text("ended_at IS NULL")
-    ),
+    partial_index("ix_sessions_open", "run_id", where="ended_at IS NULL"),
 )
 
 counters = Table(
@@ -348,29 +315,10 @@ deliveries = Table(
     Column("body", LargeBinary),  # last, so that a list never walks over it
     CheckConstraint("verdict IN ('run', 'command', 'ignored')", name="verdict"),
     CheckConstraint("status IN ('received', 'done', 'refused', 'failed')", name="status"),
-    Index(
-        "uq_deliveries_intent",
-        "intent",
-        unique=True,
-        sqlite_where=text("intent <> ''"),
-        postgresql_where=text("intent <> ''"),
-    ),
+    partial_index("uq_deliveries_intent", "intent", where="intent <> ''", unique=True),
     # Limits count those that ask for work.
-    Index(
-        "ix_deliveries_sender",
-        "sender",
-        "received_at",
-        sqlite_where=text("verdict <> 'ignored'"),
-        postgresql_where=text("verdict <> 'ignored'"),
-    ),
-    Index(
-        "ix_deliveries_issue",
-        "repository",
-        "number",
-        "received_at",
-        sqlite_where=text("verdict <> 'ignored'"),
-        postgresql_where=text("verdict <> 'ignored'"),
-    ),
+    partial_index("ix_deliveries_sender", "sender", "received_at", where="verdict <> 'ignored'"),
+    partial_index("ix_deliveries_issue", "repository", "number", "received_at", where="verdict <> 'ignored'"),
 )
 
 schedule = Table(
@@ -411,13 +359,7 @@ notifications = Table(
     Column("claim_boot", Text, nullable=False),
     CheckConstraint("status IN ('pending', 'sent', 'given_up')", name="status"),
     Index("uq_notifications_key", "notice_key", "channel", unique=True),
-    Index(
-        "ix_notifications_waiting",
-        "notice_id",
-        "not_before",
-        sqlite_where=text("status = 'pending'"),
-        postgresql_where=text("status = 'pending'"),
-    ),
+    partial_index("ix_notifications_waiting", "notice_id", "not_before", where="status = 'pending'"),
 )
 
 notification_cursor = Table(
@@ -472,12 +414,7 @@ executions = Table(
     Column("context", Text, nullable=False),  # what templates know, as JSON; last, so that lists never walk over it
     CheckConstraint("state IN ('running', 'completed', 'failed', 'cancelled')", name="state"),
     Index("ix_executions_workflow", "adw_id", "created_at"),
-    Index(
-        "ix_executions_open",
-        "adw_id",
-        sqlite_where=text("taken_at IS NULL"),
-        postgresql_where=text("taken_at IS NULL"),
-    ),
+    partial_index("ix_executions_open", "adw_id", where="taken_at IS NULL"),
 )
 
 iterations = Table(
@@ -507,21 +444,8 @@ iterations = Table(
     Column("element", Text, nullable=False),
     Column("result", Text, nullable=False),
     CheckConstraint("state IN ('pending', 'running', 'retry_wait', 'completed', 'failed', 'cancelled')", name="state"),
-    Index(
-        "ix_iterations_running",
-        "execution_id",
-        "run_id",
-        sqlite_where=text("state = 'running'"),
-        postgresql_where=text("state = 'running'"),
-    ),
-    Index(
-        "ix_iterations_waiting",
-        "execution_id",
-        "next_at",
-        "idx",
-        sqlite_where=text("state = 'retry_wait'"),
-        postgresql_where=text("state = 'retry_wait'"),
-    ),
+    partial_index("ix_iterations_running", "execution_id", "run_id", where="state = 'running'"),
+    partial_index("ix_iterations_waiting", "execution_id", "next_at", "idx", where="state = 'retry_wait'"),
 )
 
 iteration_pages = Table(
@@ -564,12 +488,7 @@ external_tasks = Table(
     CheckConstraint("state IN ('open', 'reported', 'expired')", name="state"),
     CheckConstraint("is_ok IN (0, 1)", name="is_ok"),
     Index("ix_external_tasks_workflow", "adw_id", "phase", "created_at"),
-    Index(
-        "ix_external_tasks_open",
-        "deadline",
-        sqlite_where=text("state = 'open'"),
-        postgresql_where=text("state = 'open'"),
-    ),
+    partial_index("ix_external_tasks_open", "deadline", where="state = 'open'"),
 )
 
 
@@ -619,10 +538,9 @@ report_progress = Table(
 
 # The views that people and their tools read: phases, tasks and runs, each with one row where others keep one.
 #
-# The texts are those of today; each migration has its own, and the drift test holds both against each other. A view
-# only shows: nothing of adw reads one. Moments are `timestamptz` on PostgreSQL, so that they can be reckoned with, and
-# the text of `timestamps.to_text` on SQLite, which sorts and which its functions of date and time read. A step that
-# makes a table anew drops its views first: SQLite would have them follow the old table.
+# A view only shows: nothing of adw reads one. Moments are `timestamptz` on PostgreSQL, so that they can be reckoned
+# with, and the text of `timestamps.to_text` on SQLite, which sorts and which its functions of date and time read. A
+# migration that makes a table anew drops its views first: SQLite would have them follow the old table.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -667,6 +585,8 @@ SELECT
     WHEN 'complete' THEN 'COMPLETE'
     WHEN 'failed' THEN 'FAILED'
     WHEN 'skipped' THEN 'SKIPPED'
+    WHEN 'retry_wait' THEN
+      CASE WHEN coalesce(json_extract(phase.value, '$.attempts_used'), 0) = 0 THEN 'QUEUED' ELSE 'EXECUTING' END
     ELSE 'EXECUTING'
   END AS state,
   json_extract(phase.value, '$.status') AS status,
@@ -715,6 +635,8 @@ SELECT
     WHEN 'complete' THEN 'COMPLETE'
     WHEN 'failed' THEN 'FAILED'
     WHEN 'skipped' THEN 'SKIPPED'
+    WHEN 'retry_wait' THEN
+      CASE WHEN coalesce((phase.body ->> 'attempts_used')::integer, 0) = 0 THEN 'QUEUED' ELSE 'EXECUTING' END
     ELSE 'EXECUTING'
   END AS state,
   phase.body ->> 'status' AS status,
@@ -804,6 +726,9 @@ LEFT JOIN LATERAL (
 
 #: While a worker has a run, its row changed last when it was claimed and begun, or when somebody asked it to stop.
 _CLAIMED_AT = "CASE run.state WHEN 'stopping' THEN coalesce(run.started_at, run.updated_at) ELSE run.updated_at END"
+#: The token in the record of a worker; of a record that cannot be read, none: one row must not break the others.
+_WORKER_SQLITE = "CASE WHEN json_valid(run.owner) THEN json_extract(run.owner, '$.token') END"
+_WORKER_POSTGRESQL = r"""substring(run.owner from '^\{.*"token"\s*:\s*"([^"]*)".*\}$')"""
 #: `{worker}` is the token of its worker, `{as_moment}` what makes a moment of a text.
 _RUN_STATUS = f"""
 SELECT
@@ -832,16 +757,10 @@ VIEWS = (
     View(name="tasks", sqlite=_TASKS_SQLITE, postgresql=_TASKS_POSTGRESQL),
     View(
         name="run_status",
-        sqlite=_RUN_STATUS.format(worker="json_extract(run.owner, '$.token')", as_moment=""),
-        postgresql=_RUN_STATUS.format(worker="run.owner::json ->> 'token'", as_moment="::timestamptz"),
+        sqlite=_RUN_STATUS.format(worker=_WORKER_SQLITE, as_moment=""),
+        postgresql=_RUN_STATUS.format(worker=_WORKER_POSTGRESQL, as_moment="::timestamptz"),
     ),
 )
-
-#: Every view of ours and of others, by dialect.
-_THERE = {
-    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
-    "postgresql": "SELECT viewname FROM pg_views WHERE schemaname = current_schema()",
-}
 
 
 def missing(database: Database) -> tuple[str, ...]:
@@ -864,6 +783,10 @@ def make_missing(database: Database) -> tuple[str, ...]:
 
 
 def _missing(database: Database, session: Session) -> tuple[View, ...]:
-    there = {row[0] for row in session.all(_THERE[database.dialect])}
+    if database.dialect == "sqlite":
+        rows = session.all("SELECT name FROM sqlite_master WHERE type = 'view'")
+    else:
+        rows = session.all("SELECT viewname FROM pg_views WHERE schemaname = current_schema()")
+    there = {row[0] for row in rows}
 
     return tuple(view for view in VIEWS if view.name not in there)

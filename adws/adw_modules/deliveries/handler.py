@@ -72,6 +72,7 @@ from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.queue.model import Run, RunResult, RunState
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import PARKED_STATES, WorkflowState
+from adws.adw_modules.worker import control
 from adws.adw_modules.worker.control import Applied, Asked
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest
@@ -405,6 +406,44 @@ class Commands:
 
         return self._done(action, command, row, document, mark)
 
+    def carry_on(self, request: RunRequest, mark: Mark) -> DeliveryResult | None:
+        """
+        Carry a workflow of the issue on with the phases that *request* names, or say why not.
+
+        None when a new one is to be started: no id is named, and the phases do not go on with earlier work.
+        """
+        home, number = self._home, request.issue.number
+        try:
+            spec = home.workflows.get(request.workflow) if request.workflow else None
+            if spec is None or not (request.adw_id or home.workflows.is_dependent(spec)):
+                return None
+            if request.is_again:
+                raise UsageError(
+                    f"--again starts a new workflow, and {spec.name} carries an earlier one on: leave it out"
+                )
+            adw_id = request.adw_id or control.last_workflow(home, number, request.repository, spec).adw_id
+            document = home.load(adw_id)
+            if document_module.is_marked(document, mark):
+                state = document.current_state.replace("_", " ")
+                return DeliveryResult(status=DONE, text=f"it is done: workflow {adw_id} is {state}", adw_id=adw_id)
+            applied = home.control.asked_by(mark).continue_with(
+                adw_id,
+                spec,
+                by=request.actor.login,
+                issue_number=number,
+                repository=request.repository,
+                hint=request.hint,
+                model_set=request.model_set,
+            )
+        except (StateNotFound, InvalidAdwId):
+            return DeliveryResult(status=REFUSED, text=f"there is no workflow {request.adw_id} of #{number}")
+        except GitUnreachable:
+            raise
+        except (*_CANNOT, *_NO_START, WorkflowInvalid) as exc:
+            return DeliveryResult(status=REFUSED, text=str(exc), adw_id=request.adw_id)
+
+        return DeliveryResult(status=DONE, text=applied.message, adw_id=adw_id)
+
     def _done(
         self, action: CommandAction, command: Command, row: DeliveryRow, document: WorkflowDocument, mark: Mark
     ) -> DeliveryResult:
@@ -662,8 +701,11 @@ class DeliveryHandler:
             text=request.hint,
             cause=request.cause,
         )
-        if request.adw_id:
+        if request.adw_id and not request.workflow:
             return self._commands.obey(going_on, row, made)
+        continued = self._commands.carry_on(request, made)
+        if continued is not None:
+            return continued
         try:
             return self._starts.start(request, row)
         except PullRequestOpen as exc:

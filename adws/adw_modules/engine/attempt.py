@@ -8,15 +8,19 @@ is to be done, and the caller does it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import Draft
-from adws.adw_modules.effects import secured_head
+from adws.adw_modules.effects import Ledger, secured_head
 from adws.adw_modules.engine import advisor, base_check, transitions
 from adws.adw_modules.engine.advisor import Advice, Case, may_ask, no_answer
 from adws.adw_modules.engine.gates import GateVerdict
@@ -70,7 +74,7 @@ from adws.adw_modules.phase import (
 from adws.adw_modules.plugins import RUNNERS, KnownNames
 from adws.adw_modules.retry_handler import DAY, AskPerson, Parking, Retry, RetryDecision, decide, policies_of
 from adws.adw_modules.state_machine import PHASE_STATES, TERMINAL_STATES, WorkflowState, WorkflowStateMachine
-from adws.adw_modules.structured_logger import StructuredLogger
+from adws.adw_modules.structured_logger import write_entries
 from adws.adw_modules.workflow.model import NO_MODEL, STEPS, PhaseSpec
 
 if TYPE_CHECKING:
@@ -79,148 +83,220 @@ if TYPE_CHECKING:
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.events import Event
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.adw_modules.queue.model import RunEnd
     from adws.adw_modules.redaction.redactor import Redactor
     from adws.adw_modules.workflow.model import WorkflowSpec
     from adws.app import Home
-
-
-# Running an attempt that is recorded: its place, its runner, what secures its work, its gates.
-#
-# Whatever any of these raises is a failed attempt, but for what says that the workflow is not ours any more. A person's
-# interrupt closes the attempt and goes on to end the program.
 
 
 #: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
 NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
 
 _Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
-class PhaseExecutor:
-    """Runs the attempts of one session; the attempts are recorded and closed by the session."""
+class WorkSession:
+    """The work on one workflow while it is owned."""
 
-    def __init__(self, home: Home, session: WorkSession, orders: Orders) -> None:
+    def __init__(self, home: Home, owned: OwnedWorkflow, orders: Orders, *, has_log: bool = True) -> None:
+        """*has_log* says whether what is stored is written to the log of the workflow, which is open then."""
         self._home = home
-        self._session = session
+        self._has_log = has_log
+        self.owned = owned  #: the workflow as we own it
         self._orders = orders
-        self._chosen: Chosen | None = None  #: whose attempt was run last
-        self._context_made: tuple[Chosen, PhaseContext] | None = None  #: of the attempt that runs
+        self._worker = owned.lease.owner.describe()
+        self.ledger = Ledger(self, host=home.host)  #: makes effects on the outside world, each recorded first
+        self._folder = home.folder_of(owned.lease.adw_id)
+        self._thawed: WorkflowSpec | None = None
+        self._machine: WorkflowStateMachine | None = None
+        self._ready: Chosen | None = None  #: begun by our last write and not run yet
+        self._end_of: Callable[[Outcome, WorkflowDocument], RunEnd | None] = lambda _outcome, _document: None
+        self._current: Chosen | None = None  #: whose attempt was run last
+        self._context: PhaseContext | None = None  #: of that attempt, once its place is made
 
-    def run(self, chosen: Chosen) -> RunReport | Suspended | WaitingForChildren:
-        """Run the attempt once, and secure what it did."""
-        order = self._orders.current()
-        if order is not None:
-            return Suspended(reason=order.reason)
-        report = self.guard(chosen, lambda: self._work(chosen), lambda exc: RunReport(ok=False, error=exc))
-        if isinstance(report, Suspended | WaitingForChildren) or (
-            isinstance(report, RunReport) and not is_well(report)
-        ):
-            return report
-        if isinstance(report, RunReport):
-            return self._conclude(chosen, report)
-        runner = chosen.spec.runner
-        wrong = (
-            f"the runner {runner!r} answered with {type(report).__name__}, not with a RunReport, Suspended or Forked"
-        )
+    @property
+    def document(self) -> WorkflowDocument:
+        """The last stored revision."""
+        return self.owned.document
 
-        return RunReport(ok=False, error=TypeError(wrong))
+    @property
+    def queue(self) -> JsonObject:
+        """Who works on it, and on which run: what events have as `meta.queue`."""
+        run = self.owned.run
 
-    def verdict(self, chosen: Chosen, report: RunReport | Suspended) -> GateVerdict | None:
-        """Return what the gates say, None when there is nothing to ask them about."""
-        if isinstance(report, Suspended) or not is_well(report) or report.wants_rework or not chosen.spec.gates:
-            return None
+        return {"worker_id": self._worker} if run is None else {"queue_id": run.run_id, "worker_id": self._worker}
 
-        def ask() -> GateVerdict:
-            with self._home.workspace.around(self._session.document):
-                return self._home.gates.check(chosen.spec, self.context(chosen), report)
+    @property
+    def spec(self) -> WorkflowSpec:
+        """The definition frozen in the document; raises StateInvalid when there is none."""
+        if self._thawed is None:
+            self._thawed = definition_of(self.document)
 
-        return self.guard(
-            chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
-        )
+        return self._thawed
 
-    def discard(self, chosen: Chosen) -> JsonObject | BaseException | None:
-        """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
-        return self.guard(chosen, lambda: self._home.workspace.discard(self._session, chosen.index), lambda exc: exc)
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last write ended the run, and the workflow is not ours any more."""
+        return self.owned.ended is not None
 
-    def synced(self, chosen: Chosen, report: RunReport | Suspended) -> RunReport | Suspended:
-        """Return *report* when what the phase wrote survives a power cut: a sync that fails is a failed attempt."""
-        if isinstance(report, Suspended) or not is_well(report):
-            return report
+    @property
+    def has_begun(self) -> bool:
+        """Whether an attempt is recorded that has not run yet: it has to be run, or suspended, before anything else."""
+        return self._ready is not None
 
-        def sync() -> RunReport:
-            self._home.workspace.sync(self._session.document)
-            return report
+    # --- one attempt -------------------------------------------------------------------------------------------
 
-        return self.guard(chosen, sync, lambda exc: replace(report, ok=False, error=exc, was_done=True))
+    def attempt(
+        self,
+        *,
+        may_go_on: Callable[[], bool] = lambda: False,
+        end_of: Callable[[Outcome, WorkflowDocument], RunEnd | None] = lambda _outcome, _document: None,
+    ) -> Outcome:
+        """
+        Run the next phase once and return the outcome; *may_go_on* is asked before the finishing write.
 
-    def running(self) -> tuple[PhaseSpec, PhaseContext]:
-        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
-        if self._chosen is None:
-            raise UsageError(f"workflow {self._session.document.adw_id} has no attempt that runs")
+        *end_of* says how the run ends with that write, None when more has to be done before it can end (`has_ended`).
+        """
+        self._end_of = end_of
+        chosen, self._ready = self._ready, None
+        if chosen is None:
+            opened = self._open()
+            if not isinstance(opened, Chosen):
+                return opened
+            chosen = opened
 
-        return self._chosen.spec, self._new_context(self._chosen)
+        report = self._execute(chosen)
+        if isinstance(report, WaitingForChildren):
+            self._home.service_guard.let_go(self.owned.document)
+            return self._fork(chosen, report)
+        if isinstance(report, RunReport) and isinstance(report.error, Overdue):
+            # Nobody reported on it in time: it counts, as one that a crash cut off.
+            self._home.service_guard.let_go(self.owned.document)
+            return self._interrupt(chosen, str(report.error)) or Next(phase=chosen.spec.name)
 
-    def guard(
-        self, chosen: Chosen, action: Callable[[], _Answer], failed: Callable[[BaseException], _Answer]
-    ) -> _Answer:
-        """Return what *action* answers, or what *failed* makes of what it raises."""
+        verdict: GateVerdict | None = None
+        success = report if isinstance(report, RunReport) and is_well(report) else None
+        if success is not None and chosen.spec.gates and not success.wants_rework:
+            verdict = self._ask_gates(chosen, success)
+            if verdict.is_suspended:
+                report, success = Suspended(reason=verdict.reason), None
+        discarded: JsonObject | BaseException | None = None
+        if self.owned.document.worktree_path:
+            discarded = self._discard(chosen, report)
+            if success is not None and isinstance(discarded, BaseException):
+                # The next phase would commit what is left: the attempt has failed, and the next one discards it.
+                report, verdict = replace(success, ok=False, error=discarded, was_done=True), None
+            elif success is not None:
+                report = self._sync(chosen, success)
         try:
-            return action()
-        except NOT_OURS:
-            raise
-        except KeyboardInterrupt as stop:
-            self._session.close_stopped(chosen, stop)
-            raise
-        except BaseException as exc:  # noqa: BLE001 - whatever a runner or a gate raises is a failed attempt
-            return failed(exc)
+            return self._record(chosen, report, verdict, discarded, may_go_on)
+        except StateUnserialisable as exc:
+            # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
+            return self._record(chosen, RunReport(ok=False, error=exc, was_done=True), None, discarded, may_go_on)
 
-    def context(self, chosen: Chosen) -> PhaseContext:
-        """Return what runner, gates and advisor may know: one context for the whole attempt."""
-        made = self._context_made
-        if made is None or made[0] is not chosen:
-            made = self._context_made = (chosen, self._new_context(chosen))
+    def _open(self) -> Chosen | Outcome:
+        """Return the phase whose attempt is recorded and may run now, or what is to be done instead."""
+        over = self.settle() or self._resting()
+        if over is not None:
+            return over
+        self.end_left()
+        draft = self._draft()
+        result = self._begin(draft)
+        if draft.events:
+            self._save(draft)
 
-        return made[1]
+        return self._as_stored(result) if isinstance(result, Chosen) else result
 
-    # --- one after the other -----------------------------------------------------------------------------------
-
-    def _work(self, chosen: Chosen) -> object:
-        phase, self._chosen = chosen.spec, chosen
-        self._home.workspace.prepare(self._session)
-        with self._home.workspace.around(self._session.document) as env:
-            context = self._new_context(chosen, env)
-            self._context_made = (chosen, context)
-            if _needs_cleanup(chosen.record):
-                self._home.commands.clean_up(phase, context)
-            if phase.is_paid:
-                order = self._check_base(context)
-                if order is not None:
-                    return Suspended(reason=order.kind)
-
-            return self._runner(phase).run(phase, context)
-
-    def _check_base(self, context: PhaseContext) -> Order | None:
-        """Raise BaseRed when a gate that has to be green is red where the work starts; asked before money is spent."""
-        document = context.document
-        if any(attempt.agent for record in document.phases for attempt in record.attempts):
-            return None
-        checked = self._home.base_check.before_agent(self._session.spec, context)
-        if checked is None or isinstance(checked, Order):
-            return checked
-        commit, results = checked
-        index = next(index for index, record in enumerate(document.phases) if record.name == context.phase)
-        data: JsonObject = {"commit": commit, "gates": [result.to_json() for result in results]}
-        self._session.change(lambda draft: draft.add_event("base_checked", index, data=data))
-        base_check.refuse(results, commit)
+    def _resting(self) -> Outcome | None:
+        """Return the outcome of a workflow that nobody may work on as it stands."""
+        document = self.owned.document
+        state = WorkflowState(document.current_state)
+        if document.rollback is not None or state in TERMINAL_STATES:
+            return Done(state=state.value, warnings=tuple(document.warnings))
+        if state is WorkflowState.PAUSED:
+            return Paused(reason=document.pause_reason or "paused")
+        if state is WorkflowState.FAILED:
+            result = choose(self.spec, document.phases)
+            failed = None if isinstance(result, AllPassed) else document.phases[result.index]
+            message = failed.last_failure_reason if failed else None
+            return Failed(
+                phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
+            )
 
         return None
 
-    def _conclude(self, chosen: Chosen, report: RunReport) -> RunReport:
-        return self.guard(
-            chosen,
-            lambda: self._home.workspace.conclude(self._session, chosen.spec, self.context(chosen), report),
-            lambda exc: replace(report, ok=False, error=exc, was_done=True),  # work not secured is no success
-        )
+    def _begin(self, draft: Draft) -> Chosen | Outcome:
+        """Put the next attempt into *draft* and return its phase, or what is to be done instead."""
+        guard = self._home.service_guard
+        for index, record in enumerate(draft.document.phases):
+            if record.retry_at and record.waits_for and guard.has_closed(record.waits_for):
+                transitions.end_wait(draft, index)  # before its time: the service is available again
+        result = transitions.before_attempt(draft, self.spec)
+        if not isinstance(result, Chosen):
+            return result
+        if draft.document.worktree_path and (why := self._why_too_large(draft.document.worktree_path, result)):
+            return transitions.pause(draft, why, result.spec.name)
+        wait = guard.may_begin(draft.document, result.spec)
+        if wait is not None:
+            return transitions.wait_for(draft, self.spec, result, wait)
+        fence = self.owned.lease.fence
+        if waiting_attempt(result.record) is not None:
+            transitions.go_on(draft, result, owner=self._worker, fence=fence)
+            return result
+        model = ""
+        if result.spec.runner not in NO_MODEL:
+            model = self._home.agent_runner.model_for(draft.document, result.spec, result.record)
+        transitions.begin(draft, result, owner=self._worker, fence=fence, model=model)
+
+        return result
+
+    def _why_too_large(self, worktree: str, chosen: Chosen) -> str:
+        """Return why the worktree is too large for the phase that comes next, "" when it is not or is not measured."""
+        # Cleaning removes it, and an attempt that waited is in the middle of its phase.
+        if chosen.spec.state == WorkflowState.CLEANING.value or waiting_attempt(chosen.record) is not None:
+            return ""
+
+        return self._home.workspace.why_too_large(self.owned.document.adw_id, Path(worktree))
+
+    # --- running it --------------------------------------------------------------------------------------------
+    #
+    # Whatever place, runner, gates and securing raise is a failed attempt, but for what says that the workflow is not
+    # ours any more. A person's interrupt closes the attempt and goes on to end the program.
+
+    def _execute(self, chosen: Chosen) -> RunReport | Suspended | WaitingForChildren:
+        """Run the attempt once: make its place, run its runner, secure what it did."""
+        self._current, self._context = chosen, None
+        order = self._orders.current()
+        if order is not None:
+            return Suspended(reason=order.reason)
+        home, phase = self._home, chosen.spec
+        done: RunReport | None = None
+        try:
+            home.workspace.prepare(self)
+            with home.workspace.around(self.owned.document) as env:
+                self._context = context = self._new_context(chosen, env)
+                if len(chosen.record.attempts) > 1 and _needs_cleanup(chosen.record):
+                    home.commands.clean_up(phase, context)
+                if phase.is_paid and (order := self._check_base(context)) is not None:
+                    return Suspended(reason=order.kind)
+                report: object = self._runner(phase).run(phase, context)
+            if isinstance(report, RunReport) and is_well(report):
+                done = report
+                return home.workspace.conclude(self, phase, context, report)
+        except NOT_OURS:
+            raise
+        except KeyboardInterrupt as stop:
+            self._close_stopped(chosen, stop)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
+            # Work that was done and not secured is no success.
+            return replace(done, ok=False, error=exc, was_done=True) if done else RunReport(ok=False, error=exc)
+        if isinstance(report, RunReport | Suspended | WaitingForChildren):
+            return report
+        wrong = f"answered with {type(report).__name__}, not with a RunReport, Suspended or WaitingForChildren"
+
+        return RunReport(ok=False, error=TypeError(f"the runner {phase.runner!r} {wrong}"))
 
     def _runner(self, phase: PhaseSpec) -> Runner:
         runner = self._home.phase_runners.get(phase.runner)
@@ -233,9 +309,83 @@ class PhaseExecutor:
 
         return GuardedRunner(self._home.plugins.runner(phase.runner), self._home.git_guard)
 
+    def _check_base(self, context: PhaseContext) -> Order | None:
+        """Raise BaseRed when a gate that has to be green is red where the work starts; asked before money is spent."""
+        document = context.document
+        if any(attempt.agent for record in document.phases for attempt in record.attempts):
+            return None
+        checked = self._home.base_check.before_agent(self.spec, context)
+        if checked is None or isinstance(checked, Order):
+            return checked
+        commit, results = checked
+        index = next(index for index, record in enumerate(document.phases) if record.name == context.phase)
+        data: JsonObject = {"commit": commit, "gates": [result.to_json() for result in results]}
+        self.change(lambda draft: draft.add_event("base_checked", index, data=data))
+        base_check.refuse(results, commit)
+
+        return None
+
+    def _ask_gates(self, chosen: Chosen, report: RunReport) -> GateVerdict:
+        """Return what the gates of a phase say that reports success."""
+
+        def ask() -> GateVerdict:
+            with self._home.workspace.around(self.owned.document):
+                return self._home.gates.check(chosen.spec, self._context_of(chosen), report)
+
+        return self._guarded(
+            chosen, ask, lambda exc: GateVerdict(passed=False, reason=f"the gate could not be decided: {exc}")
+        )
+
+    def _discard(self, chosen: Chosen, report: RunReport | Suspended) -> JsonObject | BaseException | None:
+        """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
+        if isinstance(report, RunReport) and isinstance(report.error, RepositoryTampered):
+            # With what was planted in the shared git directory no git is run here: a person looks at it first.
+            return report.error
+
+        return self._guarded(chosen, lambda: self._home.workspace.discard(self, chosen.index), lambda exc: exc)
+
+    def _sync(self, chosen: Chosen, report: RunReport) -> RunReport:
+        """Return *report* when what the phase wrote survives a power cut: a sync that fails is a failed attempt."""
+
+        def sync() -> RunReport:
+            self._home.workspace.sync(self.owned.document)
+            return report
+
+        return self._guarded(chosen, sync, lambda exc: replace(report, ok=False, error=exc, was_done=True))
+
+    def _guarded(
+        self, chosen: Chosen, action: Callable[[], _Answer], failed: Callable[[BaseException], _Answer]
+    ) -> _Answer:
+        """Return what *action* answers, or what *failed* makes of what it raises."""
+        try:
+            return action()
+        except NOT_OURS:
+            raise
+        except KeyboardInterrupt as stop:
+            self._close_stopped(chosen, stop)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - whatever a gate raises is a failed attempt
+            return failed(exc)
+
+    # --- what the runner may know ------------------------------------------------------------------------------
+
+    def running(self) -> tuple[PhaseSpec, PhaseContext]:
+        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
+        if self._current is None:
+            raise UsageError(f"workflow {self.owned.document.adw_id} has no attempt that runs")
+
+        return self._current.spec, self._new_context(self._current)
+
+    def _context_of(self, chosen: Chosen) -> PhaseContext:
+        """Return what gates and advisor may know: the context of the runner, if it came so far."""
+        if self._context is None:
+            self._context = self._new_context(chosen)
+
+        return self._context
+
     def _new_context(self, chosen: Chosen, env: Mapping[str, str] = MappingProxyType({})) -> PhaseContext:
-        home, document = self._home, self._session.document
-        record = document.phases[chosen.index]
+        home, document, index = self._home, self.owned.document, chosen.index
+        record = document.phases[index]
         attempt = record.attempts[-1]
 
         return PhaseContext(
@@ -244,42 +394,305 @@ class PhaseExecutor:
             attempt_number=attempt.number,
             round=record.round,
             cwd=home.workspace.workplace_of(document),
-            folder=home.folder_of(document.adw_id),
+            folder=self._folder,
             orders=self._orders,
-            record_process=lambda process: self._record_process(chosen.index, process),
-            say=lambda line: home.say(document.adw_id, line),
+            record_process=partial(self._record_process, index),
+            say=partial(home.say, document.adw_id),
             results={phase.name: phase.result for phase in document.phases if phase.result is not None},
             hints=hints_for(document, record.name),
             env=env,
-            effects=home.workspace.ledger(self._session),
+            effects=self.ledger,
             model=attempt.model or "",
-            record_agent=lambda facts: self._record_agent(chosen.index, facts),
-            record_shared=lambda facts: self._session.change(partial(_record_shared, chosen.index, facts)),
-            answered=lambda: self._answered(chosen),
-            base=secured_head(document),
-            queue=self._session.queue,
+            record_agent=partial(self._record_agent, index),
+            record_shared=partial(self._record_shared, index),
+            answered=partial(self._answered, chosen.spec),
+            base=secured_head(document) if document.branch_name else "",
+            queue=self.queue,
         )
 
-    def _answered(self, chosen: Chosen) -> None:
+    def _answered(self, phase: PhaseSpec) -> None:
         """Take note that the services of a phase answer; what waited for a breaker that this closes is due."""
-        if self._home.service_guard.answered(self._session.document, chosen.spec):
+        if self._home.service_guard.answered(self.owned.document, phase):
             self._home.service_waits.wake()
 
     def _record_process(self, index: int, process: ProcessRecord) -> None:
-        self._session.change(lambda draft: draft.mark_attempt(index, process=process.to_json()))
+        self.change(lambda draft: draft.mark_attempt(index, process=process.to_json()))
+
+    def _record_shared(self, index: int, facts: JsonObject) -> None:
+        self.change(partial(_mark_shared, index, facts))
 
     def _record_agent(self, index: int, facts: JsonObject) -> None:
         def merge(draft: Draft) -> None:
             known = draft.phase(index).attempts[-1].agent or {}
+            changed = changed_rules(draft.document, known, facts)
             draft.mark_attempt(index, agent={**known, **facts})
+            if changed is not None:
+                draft.add_event("rules_reloaded", index, data=changed)
 
-        self._session.change(merge)
-        document = self._session.document
-        record = document.phases[index]
-        self._home.agent_session_recorder.begin(document, record.name, record.attempts[-1])
+        self.change(merge)
+        record = self.owned.document.phases[index]
+        self._home.agent_session_recorder.begin(self.owned.document, record.name, record.attempts[-1])
+
+    # --- recording the end -------------------------------------------------------------------------------------
+
+    def _record(
+        self,
+        chosen: Chosen,
+        report: RunReport | Suspended,
+        verdict: GateVerdict | None,
+        discarded: JsonObject | BaseException | None,
+        may_go_on: Callable[[], bool],
+    ) -> Outcome:
+        """Record the end of an attempt, what follows from it and the beginning of the next one, in one write."""
+        home, phase, index = self._home, chosen.spec, chosen.index
+        trouble: Failure | None = None
+        if isinstance(report, RunReport) and (verdict is not None or report.wants_rework or not is_well(report)):
+            trouble = self._trouble(chosen, report, verdict)
+        # A gate that is red speaks against what was built: checking the same work again would not help.
+        is_sent_back = verdict is not None and verdict.is_red and bool(phase.on_rework)
+        advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
+        news: Sequence[BreakerEvent] = ()
+        if isinstance(report, Suspended):
+            home.service_guard.let_go(self.owned.document)
+        else:
+            news = home.service_guard.settle(self.owned.document, phase, trouble.facts if trouble else None)
+
+        draft = self._draft()
+        if discarded is not None or draft.document.phases[index].attempts[-1].leftovers:
+            _record_discarded(draft, index, discarded)
+        outcome: Outcome
+        if isinstance(report, Suspended):
+            outcome = self._suspend(draft, chosen, report)
+        elif trouble is None and report.wants_rework:
+            outcome = transitions.rework(draft, self.spec, chosen, report)
+        elif trouble is None and verdict is not None and verdict.needs_human:
+            outcome = transitions.await_approval(draft, chosen, report, verdict.reason)
+        elif trouble is None:
+            outcome = transitions.succeed(draft, self.spec, chosen, report)
+        elif is_sent_back:
+            outcome = transitions.rework(draft, self.spec, chosen, report, trouble)
+        else:
+            outcome = self._fail(draft, chosen, trouble, advice, report)
+        for item in news:
+            draft.add_event(item.event_type, index, data=item.data)
+
+        begun: Chosen | None = None
+        if isinstance(outcome, Next) and self._orders.current() is None and may_go_on():
+            result = self._begin(draft)
+            if isinstance(result, Chosen):
+                begun, outcome = result, Next(phase=result.spec.name, is_begun=True)
+            else:
+                outcome = result
+        self._save(draft, end=None if isinstance(outcome, Next) else self._end_of(outcome, draft.document))
+
+        self._ready = self._as_stored(begun) if begun else None
+        if news and any(item.event_type == "breaker_closed" for item in news):
+            home.service_waits.wake()
+        self.tell_agent_ended(index, chosen.record.attempts[-1].number)
+        if isinstance(report, RunReport) and trouble is None:
+            home.past_checkpoints.forget(self.owned.document, phase, chosen.record.round)
+
+        return outcome
+
+    def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Failure | None:
+        """Return what went wrong and what was judged about it, None when nothing did."""
+        error: BaseException | None
+        if not is_well(report):
+            error = report.error or RunFailed(FailedRun(text="it failed without a reason"))
+        elif report.wants_rework and chosen.spec.on_rework:
+            return None
+        else:
+            error = gate_error(chosen.spec, report, verdict)
+        if error is None:
+            return None
+
+        return judge(
+            error,
+            chosen.spec,
+            self.owned.document.phases[chosen.index],
+            clock=self._home.clock,
+            redact=self._home.redactor.redact,
+            max_outage_seconds=self._home.settings.max_outage_hours * 3600.0,
+            has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
+        )
+
+    def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
+        """Ask the advisor about a failed attempt, when there is one to ask; the call is durable before it is made."""
+        asked, record = self._home.advisor, self.owned.document.phases[chosen.index]
+        if asked is None or trouble.facts is None or not may_ask(self.owned.document, record, trouble):
+            return None
+        if not asked.is_free:
+            self.change(lambda draft: advisor.note_call(draft, chosen.index, asked.name))
+        case = Case(
+            facts=trouble.facts,
+            phase=chosen.spec,
+            record=self.owned.document.phases[chosen.index],
+            document=self.owned.document,
+            context=self._context_of(chosen),
+        )
+        advice = self._guarded(chosen, lambda: asked.ask(case), lambda exc: no_answer(asked.name, exc))
+
+        return advice if advice.is_news else None
+
+    def _suspend(self, draft: Draft, chosen: Chosen, report: Suspended) -> Outcome:
+        order = self._orders.current()
+        kind, reason = (order.kind, order.reason or report.reason) if order else ("stop", report.reason)
+        attempt = draft.phase(chosen.index).attempts[-1]
+        harvest: Harvest | None
+        if report.usage is not None:
+            harvest = Harvest(report=RunReport(ok=False, usage=report.usage))
+        else:
+            harvest = self._home.agent_runner.harvest(self.owned.document, chosen.spec, attempt)
+
+        return transitions.suspend(draft, chosen, kind=kind, reason=reason, harvest=harvest)
+
+    def _fail(
+        self, draft: Draft, chosen: Chosen, trouble: Failure, advice: Advice | None, report: RunReport
+    ) -> Outcome:
+        report = replace(report, was_done=report.was_done or is_well(report))
+        if trouble.is_parked and trouble.retry_at is not None:
+            facts = trouble.facts
+            waits_for = self._home.service_guard.services_of(chosen.spec, facts) if facts is not None else {}
+            return transitions.park(draft, chosen, trouble, trouble.retry_at, report, waits_for=waits_for)
+        if advice is not None:
+            return advisor.apply_decision(draft, self.spec, chosen, trouble, report=report, found=advice)
+
+        return transitions.fail(draft, self.spec, chosen, trouble, report)
+
+    def _fork(self, chosen: Chosen, report: WaitingForChildren) -> Outcome:
+        return self.change(lambda draft: transitions.fork(draft, chosen, report))
+
+    def _interrupt(self, chosen: Chosen, why: str) -> Outcome | None:
+        return self.change(lambda draft: transitions.interrupt(draft, self.spec, chosen.index, why))
+
+    def _close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
+        """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
+        try:
+            # What it left in the worktree beside its work is discarded before the next attempt.
+            self._record(chosen, Suspended(reason="interrupted from the keyboard"), None, stop, lambda: False)
+        except AdwError as exc:
+            stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
+
+    # --- between attempts --------------------------------------------------------------------------------------
+
+    def settle(self) -> Outcome | None:
+        """Close what a crash left open: end its processes, count the attempt. Returns the outcome if that ended it."""
+        phases = self.owned.document.phases
+        index = next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
+        if index is None:
+            return None
+        attempt = phases[index].attempts[-1]
+        ended = self._home.end_process(attempt.process) if attempt.process else None
+        why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended else "")
+        harvest = self._home.agent_runner.harvest(self.owned.document, self.spec.phases[index], attempt)
+        doubt = ended.describe() if ended and not ended.is_certain else ""
+        outcome = self.change(lambda draft: transitions.interrupt(draft, self.spec, index, why, harvest, doubt=doubt))
+        self.tell_agent_ended(index, attempt.number)
+
+        return outcome if isinstance(outcome, Done | Failed | Paused) else None
+
+    @property
+    def doubt(self) -> str:
+        """Why nobody knows whether what worked on it last has ended, "" when that is known."""
+        return transitions.doubt_of(self.owned.document.phases)
+
+    def end_left(self) -> None:
+        """End what attempts left here that were closed on another machine; raise WorkflowBusy when that cannot be."""
+        for index, attempt in transitions.in_doubt(self.owned.document.phases):
+            ending = self._home.end_process(attempt.process or {})
+            if ending.left:
+                what = f"processes of an earlier attempt that cannot be ended ({', '.join(ending.left)})"
+                raise WorkflowBusy(self.owned.document.adw_id, what)
+            if ending.is_certain:
+                clear = partial(transitions.clear_doubt, index=index, number=attempt.number, found=ending.describe())
+                self.change(clear)
+
+    def tell_agent_ended(self, index: int, number: int) -> None:
+        """Record that attempt *number* of a phase is over with the sessions of agents, if an agent worked on it."""
+        record = self.owned.document.phases[index]
+        for attempt in reversed(record.attempts):
+            if attempt.number == number and attempt.agent and attempt.ended_at is not None:
+                self._home.agent_session_recorder.end(self.owned.document, record.name, attempt)
+
+    def plan_resume(self, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
+        """Return how the workflow goes on; raise UsageError when it cannot."""
+        return plan_resume(
+            self.owned.document,
+            self.spec,
+            self._draft().machine,
+            from_phase=from_phase,
+            grant=grant,
+            budget=budget,
+            max_cost_usd=self._home.settings.quota_max_cost,
+        )
+
+    def forget_table(self) -> None:
+        """Read definition and table again from the document, which got another definition."""
+        self._thawed = None
+        self._machine = None
+
+    def rest(self) -> None:
+        """Release ports and the quota reservation, and update the status comment; may be repeated."""
+        self._home.workspace.release(self)
+        self._home.status_comment.update(self)
+
+    # --- the document ------------------------------------------------------------------------------------------
+
+    def change(self, rule: Callable[[Draft], _Result]) -> _Result:
+        """Store what *rule* does to the document, between two attempts, and return what it answers."""
+        draft = self._draft()
+        answer = rule(draft)
+        self._save(draft)
+
+        return answer
+
+    def _draft(self) -> Draft:
+        # The draft may move the machine: it comes back with the write that stores the move, and never without it.
+        machine, self._machine = self._machine, None
+        if machine is None:
+            machine = WorkflowStateMachine.of(self.owned.document, now=self._home.clock.now)
+
+        return Draft(
+            self.owned.document,
+            machine,
+            now=self._home.clock.now,
+            max_cost_usd=self._home.settings.quota_max_cost,
+            queue=self.queue,
+        )
+
+    def _save(self, draft: Draft, *, end: RunEnd | None = None) -> None:
+        self.owned.save(draft.finished(), events=draft.events, end=end)
+        self._machine = draft.machine
+        if self._has_log:
+            log_events(self.owned.document, draft.events, self._home.redactor)
+        self._home.tell(self.owned.document, draft.events)
+
+    def _as_stored(self, chosen: Chosen) -> Chosen:
+        return Chosen(spec=chosen.spec, record=self.owned.document.phases[chosen.index], index=chosen.index)
 
 
-def _record_shared(index: int, facts: JsonObject, draft: Draft) -> None:
+def changed_rules(document: WorkflowDocument, known: JsonObject, facts: JsonObject) -> JsonObject | None:
+    """
+    Return what is new in the rules of the project that an agent reads now; None when they are as they were.
+
+    Compared with those that the same agent read last in this workflow. *known* is what the attempt has already.
+    """
+    rules = facts.get("rules")
+    if not isinstance(rules, dict) or "rules" in known:
+        return None
+    name = facts.get("name")
+    attempts = [attempt for record in document.phases for attempt in record.attempts]
+    agents = [attempt.agent for attempt in sorted(attempts, key=attrgetter("started_at")) if attempt.agent]
+    before = next((agent.get("rules") for agent in reversed(agents) if agent.get("name") == name), rules)
+    if before == rules or not isinstance(before, dict):
+        return None
+    files = sorted(file for file in {*rules, *before} if rules.get(file) != before.get(file))
+    whole = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
+
+    return {"agent": name, "sha256": whole, "files": {file: rules.get(file) for file in files}}
+
+
+def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
     """Keep *facts* with the newest attempt of a phase; what earlier ones kept without a finding is over with it."""
     for number, record in enumerate(draft.document.phases):
         if any(attempt.shared and CHANGED not in attempt.shared for attempt in record.attempts):
@@ -316,8 +729,8 @@ def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None)
 
 def _needs_cleanup(record: PhaseRecord) -> bool:
     """Say whether the attempt before the one that begins failed for want of something that can be freed."""
-    before = record.attempts[-2] if len(record.attempts) > 1 else None
-    metadata = (before.error or {}).get("metadata") if before is not None else None
+    error = record.attempts[-2].error
+    metadata = error.get("metadata") if error else None
 
     return isinstance(metadata, dict) and metadata.get("requires_cleanup") is True
 
@@ -348,421 +761,34 @@ _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase
 
 
 def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
-    """Tell the log of what is now stored, with the counters that the document has."""
+    """Write the log lines of *events*, which are stored with *document*, with the counters that it has."""
+    phases = {phase.name: phase for phase in document.phases}
+    entries: list[JsonObject] = []
     for event in events:
-        if _is_said_already(event):
-            continue
-        record = next((phase for phase in document.phases if phase.name == event.node_name), None)
-        used, allowed = (record.attempts_used, limit(record)) if record else (None, None)
-        StructuredLogger(document.adw_id, event.node_name or "workflow", redactor=redactor).log(
-            _LEVELS.get(event.event_type, "INFO"),
-            _sentence(event, used, allowed),
-            event_type=event.event_type,
-            status=event.status,
-            attempt=event.attempt_number,
-            attempts_used=used,
-            max_attempts=allowed,
-            revision=document.revision,
-            details=event.data,
+        kind, status = event.event_type, event.status
+        if kind == "phase_completed" or (kind == "state_changed" and status in _UNLOGGED_STATES):
+            continue  # the line before or after says it
+        record = phases.get(event.node_name or "")
+        used, allowed = (record.attempts_used, record.max_attempts + record.granted) if record else (None, None)
+        sentence = f"Attempt {used}/{allowed}" if kind == "attempt_started" else kind.replace("_", " ").capitalize()
+        entries.append(
+            {
+                "timestamp": document.updated_at,
+                "adw_id": document.adw_id,
+                "phase": redactor.redact_text(event.node_name or "workflow"),
+                "level": _LEVELS.get(kind, "INFO"),
+                "message": sentence,
+                "event_type": kind,
+                "status": status,
+                "attempt": event.attempt_number,
+                "attempts_used": used,
+                "max_attempts": allowed,
+                "revision": document.revision,
+                "details": redactor.redact(event.data),
+            }
         )
-
-
-def _is_said_already(event: Event) -> bool:
-    is_entry = event.event_type == "state_changed" and event.status in _UNLOGGED_STATES
-    return is_entry or event.event_type == "phase_completed"
-
-
-def _sentence(event: Event, used: int | None, allowed: int | None) -> str:
-    words = event.event_type.replace("_", " ")
-    if event.event_type == "attempt_started":
-        return f"Attempt {used}/{allowed}"
-
-    return words[0].upper() + words[1:]
-
-
-_Result = TypeVar("_Result")
-
-
-class WorkSession:
-    """The work on one workflow while it is owned."""
-
-    def __init__(self, home: Home, owned: OwnedWorkflow, orders: Orders, *, has_log: bool = True) -> None:
-        """*has_log* says whether what is stored is written to the log of the workflow, which is open then."""
-        self._home = home
-        self._has_log = has_log
-        self._owned = owned
-        self._orders = orders
-        self._thawed: WorkflowSpec | None = None
-        self._machine: WorkflowStateMachine | None = None
-        self._ready: Chosen | None = None  #: begun by our last write and not run yet
-        self._runs = PhaseExecutor(home, self, orders)
-
-    @property
-    def document(self) -> WorkflowDocument:
-        """The last stored revision."""
-        return self._owned.document
-
-    @property
-    def queue(self) -> JsonObject:
-        """Who works on it, and on which run: what events have as `meta.queue`."""
-        run = self._owned.run
-        worker: JsonObject = {"worker_id": self._owned.lease.owner.describe()}
-
-        return {"queue_id": run.run_id, **worker} if run is not None else worker
-
-    # --- one attempt -------------------------------------------------------------------------------------------
-
-    def attempt(self, *, may_go_on: Callable[[], bool] = lambda: False) -> Outcome:
-        """Run the next phase once and return the outcome; *may_go_on* is asked before the finishing write."""
-        chosen, self._ready = self._ready, None
-        if chosen is None:
-            result = self._open()
-            if not isinstance(result, Chosen):
-                return result
-            chosen = result
-
-        return self._close(chosen, self._runs.run(chosen), may_go_on)
-
-    @property
-    def spec(self) -> WorkflowSpec:
-        """The definition frozen in the document; raises StateInvalid when there is none."""
-        if self._thawed is None:
-            self._thawed = definition_of(self.document)
-
-        return self._thawed
-
-    def plan_resume(self, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
-        """Return how the workflow goes on; raise UsageError when it cannot."""
-        machine = self._draft().machine
-
-        return plan_resume(
-            self.document,
-            self.spec,
-            machine,
-            from_phase=from_phase,
-            grant=grant,
-            budget=budget,
-            max_cost_usd=self._home.settings.quota_max_cost,
-        )
-
-    def forget_table(self) -> None:
-        """Read definition and table again from the document, which got another definition."""
-        self._thawed = None
-        self._machine = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether an attempt is recorded that has not run yet: it has to be run, or suspended, before anything else."""
-        return self._ready is not None
-
-    def rest(self) -> None:
-        """Release ports and the quota reservation, and update the status comment; may be repeated."""
-        self._home.workspace.release(self)
-        self._home.status_comment.update(self)
-
-    def change(self, rule: Callable[[Draft], _Result]) -> _Result:
-        """Store what *rule* does to the document, between two attempts, and return what it answers."""
-        draft = self._draft()
-        answer = rule(draft)
-        self._save(draft)
-
-        return answer
-
-    def settle(self) -> Outcome | None:
-        """Close what a crash left open: end its processes, count the attempt. Returns the outcome if that ended it."""
-        index = self._open_attempt()
-        if index is None:
-            return None
-        attempt = running_attempt(self.document.phases[index])
-        process = attempt.process if attempt else None
-        ended = self._home.end_process(process) if process else None
-        why = "the process that worked on it ended without a word" + (f"; {ended.describe()}" if ended else "")
-        harvest = self._home.agent_runner.harvest(self.document, self.spec.phases[index], attempt) if attempt else None
-        draft = self._draft()
-        doubt = ended.describe() if ended and not ended.is_certain else ""
-        outcome = transitions.interrupt(draft, self.spec, index, why, harvest, doubt=doubt)
-        self._save(draft)
-        if attempt is not None:
-            self.tell_agent_ended(index, attempt.number)
-
-        return outcome if isinstance(outcome, Done | Failed | Paused) else None
-
-    @property
-    def doubt(self) -> str:
-        """Why nobody knows whether what worked on it last has ended, "" when that is known."""
-        return transitions.doubt_of(self.document.phases)
-
-    def end_left(self) -> None:
-        """End what attempts left here that were closed on another machine; raise WorkflowBusy when that cannot be."""
-        for index, attempt in transitions.in_doubt(self.document.phases):
-            ending = self._home.end_process(attempt.process or {})
-            if ending.left:
-                what = f"processes of an earlier attempt that cannot be ended ({', '.join(ending.left)})"
-                raise WorkflowBusy(self.document.adw_id, what)
-            if ending.is_certain:
-                clear = partial(transitions.clear_doubt, index=index, number=attempt.number, found=ending.describe())
-                self.change(clear)
-
-    def tell_agent_ended(self, index: int, number: int) -> None:
-        """Tell that attempt *number* of a phase is over, if an agent worked on it."""
-        record = self.document.phases[index]
-        attempt = next((one for one in reversed(record.attempts) if one.number == number), None)
-        if attempt is not None and attempt.agent and attempt.ended_at is not None:
-            self._home.agent_session_recorder.end(self.document, record.name, attempt)
-
-    def _open_attempt(self) -> int | None:
-        phases = self.document.phases
-        return next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
-
-    def _open(self) -> Chosen | Outcome:
-        """Return the phase whose attempt is recorded and may run now, or what is to be done instead."""
-        over = self.settle() or self._resting()
-        if over is not None:
-            return over
-        self.end_left()
-        draft = self._draft()
-        result = self._begin(draft)
-        if draft.events:
-            self._save(draft)
-
-        return self._as_stored(result) if isinstance(result, Chosen) else result
-
-    def _resting(self) -> Outcome | None:
-        """Return the outcome of a workflow that nobody may work on as it stands."""
-        document = self.document
-        state = WorkflowState(document.current_state)
-        if document.rollback is not None or state in TERMINAL_STATES:
-            return Done(state=state.value, warnings=tuple(document.warnings))
-        if state is WorkflowState.PAUSED:
-            return Paused(reason=document.pause_reason or "paused")
-        if state is WorkflowState.FAILED:
-            result = choose(self.spec, document.phases)
-            failed = None if isinstance(result, AllPassed) else document.phases[result.index]
-            message = failed.last_failure_reason if failed else None
-            return Failed(
-                phase=failed.name if failed else "", reason=document.terminal_reason or "FAILED", message=message or ""
-            )
-
-        return None
-
-    def _begin(self, draft: Draft) -> Chosen | Outcome:
-        for index, record in enumerate(draft.document.phases):
-            if record.retry_at and record.waits_for and self._home.service_guard.has_closed(record.waits_for):
-                transitions.end_wait(draft, index)  # before its time: the service is available again
-        result = transitions.before_attempt(draft, self.spec)
-        if not isinstance(result, Chosen):
-            return result
-        wait = self._home.service_guard.may_begin(draft.document, result.spec)
-        if wait is not None:
-            return transitions.wait_for(draft, self.spec, result, wait)
-        lease = self._owned.lease
-        if waiting_attempt(result.record) is not None:
-            transitions.go_on(draft, result, owner=lease.owner.describe(), fence=lease.fence)
-            return result
-        model = ""
-        if result.spec.runner not in NO_MODEL:
-            model = self._home.agent_runner.model_for(draft.document, result.spec, result.record)
-        transitions.begin(draft, result, owner=lease.owner.describe(), fence=lease.fence, model=model)
-
-        return result
-
-    def running(self) -> tuple[PhaseSpec, PhaseContext]:
-        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
-        return self._runs.running()
-
-    # --- the end of an attempt ---------------------------------------------------------------------------------
-
-    def _close(
-        self, chosen: Chosen, report: RunReport | Suspended | WaitingForChildren, may_go_on: Callable[[], bool]
-    ) -> Outcome:
-        if isinstance(report, WaitingForChildren):
-            return self._wait(chosen, report)
-        if isinstance(report, RunReport) and isinstance(report.error, Overdue):
-            return self._cut_off(chosen, report.error)
-        verdict = self._runs.verdict(chosen, report)
-        if verdict is not None and verdict.is_suspended:
-            report = Suspended(reason=verdict.reason)
-        tampered = report.error if isinstance(report, RunReport) else None
-        # With what was planted in the shared git directory no git is run here: a person looks at it first.
-        is_tampered = isinstance(tampered, RepositoryTampered)
-        discarded = tampered if is_tampered else self._runs.discard(chosen)
-        if isinstance(discarded, BaseException) and isinstance(report, RunReport) and is_well(report):
-            # The next phase would commit what is left: the attempt has failed, and the next one discards it.
-            report, verdict = replace(report, ok=False, error=discarded, was_done=True), None
-        report = self._runs.synced(chosen, report)
-        try:
-            return self._finish(chosen, report, verdict, may_go_on, discarded)
-        except StateUnserialisable as exc:
-            # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
-            report = RunReport(ok=False, error=exc, was_done=True)
-            return self._finish(chosen, report, None, may_go_on, discarded)
-
-    def _wait(self, chosen: Chosen, report: WaitingForChildren) -> Outcome:
-        self._home.service_guard.let_go(self.document)
-
-        return self.change(lambda draft: transitions.fork(draft, chosen, report))
-
-    def _cut_off(self, chosen: Chosen, why: Overdue) -> Outcome:
-        """Close an attempt that nobody reported on in time: it counts, as one that a crash cut off."""
-        self._home.service_guard.let_go(self.document)
-        outcome = self.change(lambda draft: transitions.interrupt(draft, self.spec, chosen.index, str(why)))
-
-        return outcome or Next(phase=chosen.spec.name)
-
-    def close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
-        """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
-        try:
-            # What it left in the worktree beside its work is discarded before the next attempt.
-            self._finish(chosen, Suspended(reason="interrupted from the keyboard"), None, lambda: False, stop)
-        except AdwError as exc:
-            stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
-
-    def _finish(
-        self,
-        chosen: Chosen,
-        report: RunReport | Suspended,
-        verdict: GateVerdict | None,
-        may_go_on: Callable[[], bool],
-        discarded: JsonObject | BaseException | None = None,
-    ) -> Outcome:
-        trouble = None if isinstance(report, Suspended) else self._trouble(chosen, report, verdict)
-        # A gate that is red speaks against what was built: checking the same work again would not help.
-        is_sent_back = verdict is not None and verdict.is_red and bool(chosen.spec.on_rework)
-        advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
-        news = self._settle_parties(chosen, report, trouble)
-        draft = self._draft()
-        _record_discarded(draft, chosen.index, discarded)
-        if isinstance(report, Suspended):
-            outcome = self._stopped(draft, chosen, report)
-        elif trouble is not None and is_sent_back:
-            outcome = transitions.rework(draft, self.spec, chosen, report, trouble)
-        elif trouble is not None:
-            outcome = self._failed(draft, chosen, trouble, advice, report)
-        else:
-            outcome = self._done(draft, chosen, report, verdict)
-        for item in news:
-            draft.add_event(item.event_type, chosen.index, data=item.data)
-        begun: Chosen | None = None
-        if isinstance(outcome, Next) and self._orders.current() is None and may_go_on():
-            result = self._begin(draft)
-            if isinstance(result, Chosen):
-                begun, outcome = result, Next(phase=result.spec.name, is_begun=True)
-            else:
-                outcome = result
-        self._save(draft)
-        self._ready = self._as_stored(begun) if begun else None
-        if any(item.event_type == "breaker_closed" for item in news):
-            self._home.service_waits.wake()
-        self.tell_agent_ended(chosen.index, chosen.record.attempts[-1].number)
-        if isinstance(report, RunReport) and trouble is None:
-            self._home.past_checkpoints.forget(self.document, chosen.spec, chosen.record.round)
-
-        return outcome
-
-    def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Failure | None:
-        """Return what went wrong and what was judged about it, None when nothing did."""
-        if is_well(report) and report.wants_rework and chosen.spec.on_rework:
-            return None
-        error = gate_error(chosen.spec, report, verdict) if is_well(report) else report.error
-        if error is None and report.ok:
-            return None
-        record, hours = self.document.phases[chosen.index], self._home.settings.max_outage_hours
-
-        return judge(
-            error or RunFailed(FailedRun(text="it failed without a reason")),
-            chosen.spec,
-            record,
-            clock=self._home.clock,
-            redact=self._home.redactor.redact,
-            max_outage_seconds=hours * 3600.0,
-            has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
-        )
-
-    def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
-        """Ask the advisor about a failed attempt, when there is one to ask; the call is durable before it is made."""
-        asked, record = self._home.advisor, self.document.phases[chosen.index]
-        if asked is None or trouble.facts is None or not may_ask(self.document, record, trouble):
-            return None
-        if not asked.is_free:
-            self.change(lambda draft: advisor.note_call(draft, chosen.index, asked.name))
-        case = Case(
-            facts=trouble.facts,
-            phase=chosen.spec,
-            record=self.document.phases[chosen.index],
-            document=self.document,
-            context=self._runs.context(chosen),
-        )
-        advice = self._runs.guard(chosen, lambda: asked.ask(case), lambda exc: no_answer(asked.name, exc))
-
-        return advice if advice.is_news else None
-
-    def _settle_parties(
-        self, chosen: Chosen, report: RunReport | Suspended, trouble: Failure | None
-    ) -> Sequence[BreakerEvent]:
-        if isinstance(report, Suspended):
-            self._home.service_guard.let_go(self.document)
-            return ()
-
-        return self._home.service_guard.settle(self.document, chosen.spec, trouble.facts if trouble else None)
-
-    def _stopped(self, draft: Draft, chosen: Chosen, report: Suspended) -> Outcome:
-        order = self._orders.current()
-        kind, reason = (order.kind, order.reason or report.reason) if order else ("stop", report.reason)
-        attempt = draft.phase(chosen.index).attempts[-1]
-        harvest: Harvest | None
-        if report.usage is not None:
-            harvest = Harvest(report=RunReport(ok=False, usage=report.usage))
-        else:
-            harvest = self._home.agent_runner.harvest(self.document, chosen.spec, attempt)
-
-        return transitions.suspend(draft, chosen, kind=kind, reason=reason, harvest=harvest)
-
-    def _failed(
-        self, draft: Draft, chosen: Chosen, trouble: Failure, advice: Advice | None, report: RunReport
-    ) -> Outcome:
-        report = replace(report, was_done=report.was_done or is_well(report))
-        if trouble.is_parked and trouble.retry_at is not None:
-            facts = trouble.facts
-            waits_for = self._home.service_guard.services_of(chosen.spec, facts) if facts is not None else {}
-            return transitions.park(draft, chosen, trouble, trouble.retry_at, report, waits_for=waits_for)
-        if advice is not None:
-            return advisor.apply_decision(draft, self.spec, chosen, trouble, report=report, found=advice)
-
-        return transitions.fail(draft, self.spec, chosen, trouble, report)
-
-    def _done(self, draft: Draft, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Outcome:
-        if report.wants_rework:
-            return transitions.rework(draft, self.spec, chosen, report)
-        if verdict is not None and verdict.needs_human:
-            return transitions.await_approval(draft, chosen, report, verdict.reason)
-
-        return transitions.succeed(draft, self.spec, chosen, report)
-
-    # --- the document ------------------------------------------------------------------------------------------
-
-    def _draft(self) -> Draft:
-        # The draft may move the machine: it comes back with the write that stores the move, and never without it.
-        machine, self._machine = self._machine, None
-        if machine is None:
-            machine = WorkflowStateMachine.of(self.document, now=self._home.clock.now)
-
-        return Draft(
-            self.document,
-            machine,
-            now=self._home.clock.now,
-            max_cost_usd=self._home.settings.quota_max_cost,
-            queue=self.queue,
-        )
-
-    def _save(self, draft: Draft) -> None:
-        self._owned.save(draft.finished(), events=draft.events)
-        self._machine = draft.machine
-        if self._has_log:
-            log_events(self.document, draft.events, self._home.redactor)
-        self._home.tell(self.document, draft.events)
-
-    def _as_stored(self, chosen: Chosen) -> Chosen:
-        return Chosen(spec=chosen.spec, record=self.document.phases[chosen.index], index=chosen.index)
+    if entries:
+        write_entries(document.adw_id, entries, redactor)
 
 
 # What a failed attempt means: classified by `error_handler`, decided by `retry_handler`, put as the rules of attempts.

@@ -50,7 +50,8 @@ class Guard:
 
     def end(self, context: PhaseContext) -> RepositoryTampered | None:
         """Return what was changed since `begin` as an error, and keep it with the attempt; None when nothing was."""
-        shared, before = self._shared, self._before.pop(context.cwd, None)
+        shared = self._shared
+        before = self._before.pop(context.cwd, None) if shared is not None else None
         if shared is None or before is None:
             return None
         after = shared.marks()

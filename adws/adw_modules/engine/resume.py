@@ -62,11 +62,14 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
     from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
 
     document, machine = draft.document, draft.machine
-    _refuse_what_is_over(document, machine)
+    refuse_what_is_over(document, machine)
     states = [WorkflowState(phase.state) for phase in spec.phases]
     stands = _back(machine) or machine.current_state
     if stands is not WorkflowState.PENDING and stands not in states:
-        raise UsageError(f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for")
+        raise UsageError(
+            f"workflow {document.adw_id} stands at {stands.value}, which {spec.name} has no phase for:"
+            " name another with --workflow"
+        )
     done = rank(stands)
     document.workflow = WorkflowRef(
         name=spec.name,
@@ -129,9 +132,9 @@ def plan_resume(
 
     *budget* is what it may cost from now on; without one its own cap holds, or *max_cost_usd*, that of the settings.
     """
-    _refuse_what_is_over(document, machine)
-    _refuse_what_is_used_up(document, machine, grant)
-    _refuse_what_is_spent(document, budget, max_cost_usd)
+    refuse_what_is_over(document, machine)
+    refuse_used_up(document, machine, grant)
+    refuse_spent(document, budget, max_cost_usd)
     plan = _plan_without_budget(document, spec, machine, from_phase, grant)
 
     return plan if budget is None else replace(plan, budget=float(budget))
@@ -173,7 +176,8 @@ def _plan(document: WorkflowDocument, machine: WorkflowStateMachine, *, phase: s
     )
 
 
-def _refuse_what_is_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, grant: int) -> None:
+def refuse_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, grant: int) -> None:
+    """Raise UsageError, saying how to allow more, when attempts, retries or the health budget are used up."""
     adw_id, state = document.adw_id, machine.current_state
     if grant < 0:
         raise UsageError(f"{grant} attempts cannot be granted: give a number from 1 up")
@@ -192,7 +196,8 @@ def _refuse_what_is_used_up(document: WorkflowDocument, machine: WorkflowStateMa
         )
 
 
-def _refuse_what_is_spent(document: WorkflowDocument, budget: float | None, max_cost_usd: float | None) -> None:
+def refuse_spent(document: WorkflowDocument, budget: float | None, max_cost_usd: float | None) -> None:
+    """Raise UsageError, saying how to allow more, when the workflow has cost what it may."""
     spent = document.cost.total_usd
     if budget is not None and not money(budget):
         raise UsageError(f"a workflow cannot have a budget of {budget} USD: give an amount above 0, such as 20")
@@ -209,12 +214,19 @@ def _refuse_what_is_spent(document: WorkflowDocument, budget: float | None, max_
         )
 
 
-def _refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
+def refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachine) -> None:
+    """Raise UsageError for a workflow that has ended, or is being rolled back."""
     if machine.rollback_pending:
         raise UsageError(f"a rollback of {document.adw_id} was begun: finish it with adw rollback {document.adw_id}")
     if machine.current_state in TERMINAL_STATES:
-        again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
-        raise UsageError(f"workflow {document.adw_id} is {machine.current_state.value} and cannot go on{again}")
+        ways = [f"adw resume {document.adw_id} --workflow NAME carries it on"] if _is_completed(machine) else []
+        ways += [f"adw run {document.issue_number} starts anew"] if document.issue_number is not None else []
+        other = f": {', '.join(ways)}" if ways else ""
+        raise UsageError(f"workflow {document.adw_id} is {machine.current_state.value} and cannot go on{other}")
+
+
+def _is_completed(machine: WorkflowStateMachine) -> bool:
+    return machine.current_state is WorkflowState.COMPLETED and not machine.is_merged
 
 
 def _plan_from(
@@ -258,7 +270,7 @@ def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = ""
     if plan.grant:
         _grant(draft, plan, by)
     if plan.budget is not None:
-        _set_budget(draft, plan.budget, by)
+        set_budget(draft, plan.budget, by)
     _ready(draft, plan.phase)
     if plan.target is not None:
         if plan.target is not _back(draft.machine):
@@ -287,7 +299,8 @@ def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:
     draft.add_event("grant_given", index, data={"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by})
 
 
-def _set_budget(draft: Draft, budget: float, by: str) -> None:
+def set_budget(draft: Draft, budget: float, by: str) -> None:
+    """Record what the workflow may cost from now on."""
     before = cap_of(draft.document, draft.max_cost_usd)
     draft.document.max_cost_usd = budget
     draft.add_event("budget_set", data={"usd": budget, "before": before, "by": by})

@@ -661,20 +661,20 @@ class AgentRunner:
             return
         if not job.base:
             job.context.say("there is no repository: what the agent changed cannot be seen")
-        elif not self.has_changed(job.context.cwd, job.base):
+        elif not self.has_changed(job.context.cwd, job.base, *self._home.workspace.renewed_rules(job.context.document)):
             said = first_line(spoken.reading.text) or "nothing"
             text = f"{job.profile.name} said that it worked, but nothing changed since {job.base[:12]}; it said: {said}"
             raise RunFailed(
                 refusal_of(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text
             )
 
-    def has_changed(self, cwd: Path, base: str) -> bool:
-        """Say whether *cwd* differs from the commit *base*, by commits or by changes that are not committed."""
+    def has_changed(self, cwd: Path, base: str, *ignored: str) -> bool:
+        """Say whether *cwd* differs from the commit *base*, by commits or by changes other than those of *ignored*."""
         home = self._home
         if not home.has_worktrees:
             return True
 
-        return bool(home.workplace.status(cwd) or home.workplace.changed_files(cwd, base))
+        return bool({*home.workplace.status(cwd)} - {*ignored} or home.workplace.changed_files(cwd, base))
 
     def _note_plan(self, job: Job) -> None:
         """Write down where the plan is, for the phases that follow."""

@@ -18,6 +18,7 @@ from adws.adw_modules.checkpoint import CheckpointManager, PhaseCheckpoints
 from adws.adw_modules.engine.runner_command import check_result, report_of
 from adws.adw_modules.errors import ConfigError, FailedRun, RunFailed
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
+from adws.adw_modules.retry_handler import is_async, is_pending
 from adws.adw_modules.workflow.model import PhaseSpec
 
 # An object of the user that executes a phase, and may go on from a checkpoint.
@@ -29,6 +30,8 @@ from adws.adw_modules.workflow.model import PhaseSpec
 #: The methods of executors that adw calls.
 METHODS = ("execute", "supports_checkpoint", "get_checkpoint", "resume_from_checkpoint")
 
+_ASYNC = "is async, and adw calls it as a plain function: call asyncio.run inside of it"
+
 
 def has_execute(made: object) -> bool:
     """Say whether *made* is an executor, or the class of one."""
@@ -38,8 +41,8 @@ def has_execute(made: object) -> bool:
 def find_problem(made: object, name: str) -> str:
     """Return what keeps *made*, an executor, its class or a function, from being called, "" when nothing does."""
     parts = [made, *(getattr(made, method, None) for method in METHODS)]
-    if any(map(inspect.iscoroutinefunction, parts)):
-        return f"{name} is async, and adw calls it as a plain function: call asyncio.run inside of it"
+    if any(map(is_async, parts)):
+        return f"{name} {_ASYNC}"
     if not isinstance(made, type):
         return ""
     if not has_execute(made):
@@ -110,6 +113,8 @@ class Executor:
 
     def _call(self, method: str, *arguments: object) -> object:
         result: object = getattr(self._made, method)(*arguments)
+        if is_pending(result):
+            raise ConfigError(f"{method} of {self._name} {_ASYNC}")
 
         return result
 
@@ -121,6 +126,7 @@ class PythonRunner:
         """Look for modules in *search* too, after everything that is installed; keep *checkpoints* there."""
         self._search = tuple(str(path) for path in search)
         self._checkpoints = checkpoints
+        self._sound: dict[str, object] = {}  #: call -> the function or class that was found to be callable
 
     def check(self, phase: PhaseSpec) -> str:
         """Return what is wrong with *phase* for this runner, "" when nothing is; imports the module."""
@@ -134,10 +140,10 @@ class PythonRunner:
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
         """Call the function once. What it raises is passed on, with its traceback."""
         function = self._function(phase)
-        if self._checkpoints is None:
-            return self._call(phase, function, context)
+        if self._checkpoints is not None:
+            context = PhaseCheckpoints(self._checkpoints, context).told()
 
-        return self._call(phase, function, PhaseCheckpoints(self._checkpoints, context).told())
+        return self._call(phase, function, context)
 
     def _call(self, phase: PhaseSpec, function: Callable[..., object], context: PhaseContext) -> RunReport | Suspended:
         try:
@@ -148,14 +154,21 @@ class PythonRunner:
             code = exc.code if isinstance(exc.code, int) else 1
             text = f"{phase.call} called sys.exit({exc.code!r})"
             raise RunFailed(FailedRun(exit_code=code, text=text, tool=phase.call), text) from exc
+        if result is None:
+            return RunReport(ok=True, summary=f"{phase.call} returned")
+        if is_pending(result):
+            raise ConfigError(f"{phase.call} {_ASYNC}")
         if isinstance(result, RunReport | Suspended):
             return _checked(result)
 
-        return report_of({} if result is None else check_result(result), summary=f"{phase.call} returned")
+        return report_of(check_result(result), summary=f"{phase.call} returned")
 
     def _function(self, phase: PhaseSpec) -> Callable[..., object]:
         """Return the function or class of *phase*; raise ConfigError that says why there is none."""
         module_name, _, name = phase.call.partition(":")
+        known = self._sound.get(phase.call)
+        if known is not None and getattr(sys.modules.get(module_name), name, None) is known:
+            return known  # type: ignore[return-value]  # it was callable when it was kept
         if not module_name or not name.isidentifier():
             raise ConfigError(f"phase {phase.name} has the call {phase.call!r}: write it as package.module:function")
         sys.path.extend(path for path in self._search if path not in sys.path)
@@ -172,6 +185,7 @@ class PythonRunner:
         problem = find_problem(function, phase.call)
         if problem:
             raise ConfigError(f"phase {phase.name} cannot be run: {problem}")
+        self._sound[phase.call] = function
 
         return function  # type: ignore[no-any-return]  # what it returns is looked at when it did
 

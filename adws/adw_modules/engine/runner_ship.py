@@ -18,7 +18,7 @@ from adws.adw_modules import effects as effects_module
 from adws.adw_modules.effects import Ledger
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.resume import definition_of
-from adws.adw_modules.engine.transitions import last_attempt
+from adws.adw_modules.engine.transitions import last_attempt, unmet
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
@@ -82,16 +82,17 @@ class ShipRunner:
             effects.mark_merged()
             return _well("the pull request is merged already", pr_number=document.pr_number, merged=True)
         if not self._home.has_worktrees or not document.branch_name or not document.worktree_path:
-            return _warned(effects, "nothing was pushed: this home works in place, without a worktree")
+            said = "nothing was pushed: this home works in place, without a worktree"
+            return _not_shipped(phase, document, effects, said)
         git, workplace = self._home.git, self._home.workplace
-        cargo = self._loaded(git, workplace, document, effects)
+        cargo = self._loaded(git, workplace, phase, document, effects)
         if isinstance(cargo, RunReport):
             return cargo
         problems = self._problems(workplace, cargo)
         if problems:
             raise ShippingRefused(f"what is on {cargo.branch} may not leave this machine: {'; '.join(problems)}")
 
-        return self._send(git, cargo, context, effects)
+        return self._send(git, cargo, phase, context, effects)
 
     def _pull_requests(self) -> PullRequestPublisher | None:
         """Return what opens pull requests; None: there is no forge. The forge is opened when something is shipped."""
@@ -107,7 +108,12 @@ class ShipRunner:
     # --- before anything leaves --------------------------------------------------------------------------------
 
     def _loaded(
-        self, git: Repository, workplace: GitWorkplace, document: WorkflowDocument, effects: Ledger
+        self,
+        git: Repository,
+        workplace: GitWorkplace,
+        phase: PhaseSpec,
+        document: WorkflowDocument,
+        effects: Ledger,
     ) -> Cargo | RunReport:
         """Return the branch on top of its base, as that is now; a conflict sends the work back."""
         path, branch = Path(document.worktree_path or ""), document.branch_name or ""
@@ -128,7 +134,7 @@ class ShipRunner:
                 moved |= effects_module.replaced_commits(document)
             effects.note(key, moved)
         if head == tip:
-            return _warned(effects, f"nothing was shipped: {branch} has no change over {base}")
+            return _not_shipped(phase, document, effects, f"nothing was shipped: {branch} has no change over {base}")
 
         return Cargo(path=path, branch=branch, base=base, tip=tip, head=head)
 
@@ -147,13 +153,15 @@ class ShipRunner:
 
     # --- sending -----------------------------------------------------------------------------------------------
 
-    def _send(self, git: Repository, cargo: Cargo, context: PhaseContext, effects: Ledger) -> RunReport:
+    def _send(
+        self, git: Repository, cargo: Cargo, phase: PhaseSpec, context: PhaseContext, effects: Ledger
+    ) -> RunReport:
         pull_requests = self._pull_requests()
         if git.remote_commit(cargo.base) is None:
             if pull_requests is not None:
                 raise ShippingRefused(f"there is no remote {self._remote} with {cargo.base} to push to: add it")
-            said = f"nothing was pushed: there is no remote {self._remote}; the work is on the branch"
-            return _warned(effects, f"{said} {cargo.branch}", branch=cargo.branch, head=cargo.head)
+            said = f"nothing was pushed: there is no remote {self._remote}; the work is on the branch {cargo.branch}"
+            return _not_shipped(phase, context.document, effects, said, branch=cargo.branch, head=cargo.head)
         self._push(git, cargo, context.document, effects)
         if pull_requests is None:
             said = f"pushed {cargo.branch}; there is no forge to open a pull request at"
@@ -212,18 +220,36 @@ def diff_rules(settings: Settings) -> DiffRules:
 
 
 def _refuse_unmet(phase: PhaseSpec, document: WorkflowDocument) -> None:
-    """Raise ShippingRefused unless every required phase before this one is explicitly complete."""
-    spec = definition_of(document)
-    status = {record.name: record.status for record in document.phases}
-    before = [item.name for item in spec.phases]
-    needed = {item.name for item in spec.phases[: before.index(phase.name)] if item.is_required} | {*phase.needs}
-    unmet = [f"{name} ({status.get(name, 'missing')})" for name in before if name in needed and _is_open(status, name)]
-    if unmet:
-        raise ShippingRefused(f"nothing ships before it is complete: {', '.join(unmet)}")
+    """
+    Raise ShippingRefused unless every required phase before this one is explicitly complete.
+
+    In a workflow that is carried on, those of the definition it is carried on with; all of them when that has none.
+    """
+    earlier = _before(phase, document)
+    required = {item.name for item in definition_of(document).phases if item.is_required}
+    needed = {name for name in _of_this_run(phase, document) or earlier if name in required} | {*phase.needs}
+    records = {record.name: record for record in document.phases}
+    open_phases = [unmet(name, records.get(name)) for name in earlier if name in needed and _is_open(records.get(name))]
+    if open_phases:
+        raise ShippingRefused(f"nothing ships before it is complete: {', '.join(open_phases)}")
 
 
-def _is_open(status: dict[str, str], name: str) -> bool:
-    return status.get(name) != "complete"
+def _before(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
+    """Return the phases that come before *phase* in the definition."""
+    names = [item.name for item in definition_of(document).phases]
+
+    return names[: names.index(phase.name)]
+
+
+def _of_this_run(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
+    """Return the phases before *phase* of the definition that the workflow was started, or is carried on, with."""
+    asked = document.workflow.run_phases if document.workflow is not None else []
+
+    return [name for name in _before(phase, document) if not asked or name in asked]
+
+
+def _is_open(record: PhaseRecord | None) -> bool:
+    return record is None or record.status != "complete"
 
 
 def _pushed(document: WorkflowDocument, key: str) -> set[str]:
@@ -249,10 +275,13 @@ def _well(summary: str, **result: str | bool | int | None) -> RunReport:
     return RunReport(ok=True, summary=summary, result={"success": True, "pushed": False, "merged": False, **result})
 
 
-def _warned(effects: Ledger, warning: str, **result: str) -> RunReport:
-    effects.warn(warning)
+def _not_shipped(phase: PhaseSpec, document: WorkflowDocument, effects: Ledger, said: str, **result: str) -> RunReport:
+    """Return that nothing left this machine, as a warning; where nothing but shipping was asked for, it failed."""
+    if not _of_this_run(phase, document):
+        raise ShippingRefused(said)
+    effects.warn(said)
 
-    return _well(warning, **result)
+    return _well(said, **result)
 
 
 # Putting work up as a pull request, and merging it where that was asked for.

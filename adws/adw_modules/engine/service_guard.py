@@ -19,14 +19,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.checkpoint import Permit
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState
+from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState, Permit
 from adws.adw_modules.error_handler import ErrorFacts
 from adws.adw_modules.errors import DatabaseError, StateError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import Wait
-from adws.adw_modules.plain_document import phase_in
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line
 from adws.adw_modules.workflow.model import CLEAN, SHIP
@@ -189,6 +187,8 @@ class ServiceGuard:
 
         When one of them refuses, nothing is taken, and the answer says when to ask again.
         """
+        if not self.parties_of(phase):
+            return None
         self._give_back(self._taken(document, phase))
         got: dict[str, Permit] = {}
         try:
@@ -291,6 +291,8 @@ class ServiceGuard:
         Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
         not settled but `let_go`.
         """
+        if not self.parties_of(phase):
+            return ()
         held = self._taken(document, phase)
         news = self._news.pop((document.adw_id, phase.name), [])
         try:
@@ -400,14 +402,11 @@ class ServiceWaits:
     def _waits_for(self, adw_id: str) -> dict[str, int]:
         """Return the services that a workflow waits for, {} when it waits for none or its document cannot be read."""
         try:
-            phase = phase_in(self._home.store.peek(adw_id).data, "retry_wait")
+            phases = self._home.store.load(adw_id).document.phases
         except StateError:
             return {}
-        services = phase.get("waits_for") if phase is not None else None
-        if not isinstance(services, dict):
-            return {}
 
-        return {name: generation for name, generation in services.items() if isinstance(generation, int)}
+        return next((phase.waits_for for phase in phases if phase.status == "retry_wait"), {})
 
 
 def _warn(exc: DatabaseError) -> None:

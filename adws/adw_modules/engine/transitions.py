@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import costs, timestamps
@@ -29,7 +28,7 @@ from adws.adw_modules.phase import (
     Wait,
     WaitingForChildren,
 )
-from adws.adw_modules.state_machine import WorkflowState, as_json
+from adws.adw_modules.state_machine import WorkflowState, as_json, rank
 from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ NOT_COUNTED = frozenset({"suspended", "parked"})
 WAITING = "waiting"
 
 _PASSED = frozenset({"complete", "skipped"})
-_name_of = attrgetter("name")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +86,11 @@ def choose(spec: WorkflowSpec, phases: Sequence[PhaseRecord]) -> Chosen | Blocke
     starts after a failed one. Raises StateInvalid when the document has other phases than its definition: one that was
     left out would be one that nobody missed.
     """
-    if list(map(_name_of, phases)) != list(map(_name_of, spec.phases)):
+    if [record.name for record in phases] != [item.name for item in spec.phases]:
         raise StateInvalid(f"the document does not have the phases of its definition {spec.catalog_id}")
-    for index, (item, record) in enumerate(zip(spec.phases, phases, strict=True)):
-        if is_over(item, record.status):
+    for index, record in enumerate(phases):
+        item = spec.phases[index]
+        if record.status in _PASSED or is_over(item, record.status):
             continue
         missing = _missing(item.needs, phases) if item.needs else ()
         if missing:
@@ -107,6 +106,29 @@ def _missing(needs: tuple[str, ...], phases: Sequence[PhaseRecord]) -> tuple[str
     complete = {record.name for record in phases if record.status == "complete"}
 
     return tuple(name for name in needs if name not in complete)
+
+
+def unmet_before(spec: WorkflowSpec, phases: Sequence[PhaseRecord], state: str) -> tuple[str, ...]:
+    """Return the required phases of states before *state* that are not explicitly complete, as text."""
+    required = {item.name for item in spec.phases if item.is_required}
+
+    return tuple(
+        unmet(record.name, record)
+        for record in phases
+        if record.name in required and record.status != "complete" and _comes_before(record.state, state)
+    )
+
+
+def _comes_before(state: str, other: str) -> bool:
+    return rank(WorkflowState(state)) < rank(WorkflowState(other))
+
+
+def unmet(name: str, record: PhaseRecord | None) -> str:
+    """Return a phase that is not complete, with how it stands."""
+    if record is not None and record.terminal_reason == OUTDATED:
+        return f"{name} (the work was changed after it: do it again)"
+
+    return f"{name} ({record.status if record is not None else 'missing'})"
 
 
 def is_over(phase: PhaseSpec, status: str) -> bool:
@@ -325,6 +347,7 @@ NEEDS_UNMET = "NEEDS_UNMET"
 REJECTED = "REJECTED"
 DEADLINE = "DEADLINE"
 ABANDONED = "ABANDONED"
+OUTDATED = "OUTDATED"  #: it was done before an earlier phase was done again
 
 #: Why a workflow is paused.
 AWAITING_APPROVAL = "awaiting_approval"
@@ -373,7 +396,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int, model: str = 
     """Count and record the next attempt of *chosen*, with the *model* for it, and move the workflow to its state."""
     from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
 
-    phase, record = chosen.spec, draft.phase(chosen.index)
+    phase, record = chosen.spec, draft.document.phases[chosen.index]
     draft.advance_to(WorkflowState(phase.state))
     last = last_attempt(record)
     attempt = AttemptRecord(
@@ -458,8 +481,7 @@ def _when_due(draft: Draft, chosen: Chosen) -> Chosen | Outcome:
 
 def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
     """Complete the phase; every gate has passed."""
-    _close_well(draft, chosen, report)
-    draft.change_phase(chosen.index, status="complete", terminal_reason=None)
+    _close_well(draft, chosen, report, status="complete", terminal_reason=None)
     draft.add_event("phase_completed", chosen.index, duration=since_first(draft, chosen.index))
 
     return after_phase(draft, spec)
@@ -476,17 +498,22 @@ def after_phase(draft: Draft, spec: WorkflowSpec) -> Outcome:
 
 def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str) -> Outcome:
     """Park the workflow until a person approves what the phase did."""
-    _close_well(draft, chosen, report)
-    draft.change_phase(chosen.index, status="waiting")
+    _close_well(draft, chosen, report, status="waiting")
     draft.add_event("approval_asked", chosen.index, data={"reason": reason})
 
     return pause(draft, AWAITING_APPROVAL, chosen.spec.name)
 
 
-def _close_well(draft: Draft, chosen: Chosen, report: RunReport) -> None:
+def _close_well(draft: Draft, chosen: Chosen, report: RunReport, **changes: object) -> None:
+    """Record that an attempt succeeded, with *changes* of its phase."""
     index, name = chosen.index, chosen.spec.name
-    attempt = draft.end_attempt(index, "succeeded", duration=duration(draft, index), report=said_by(report))
-    draft.change_phase(index, result=result_of(name, report), parks=0)
+    attempt = draft.end_attempt(
+        index,
+        "succeeded",
+        duration=duration(draft, index),
+        report=said_by(report),
+        phase={"result": result_of(name, report), "parks": 0, **changes},
+    )
     add_cost(draft, name, report)
     meta = end_meta(draft, index)
     draft.add_event(
@@ -502,7 +529,7 @@ def rework(
 
     *trouble* is the gate that was red; None when the phase itself asks for it.
     """
-    target, number = chosen.spec.on_rework, draft.phase(chosen.index).attempts[-1].number
+    target, number = chosen.spec.on_rework, draft.document.phases[chosen.index].attempts[-1].number
     if trouble is None:
         _close_well(draft, chosen, report)
     else:
@@ -533,20 +560,25 @@ def new_round(draft: Draft, first: str) -> None:
     for index, record in enumerate(draft.document.phases):
         is_after = is_after or record.name == first
         if is_after:
-            was_used = bool(record.attempts)
-            draft.change_phase(
-                index,
-                status="queued",
-                round=record.round + 1 if was_used else record.round,
-                attempts_used=0,
-                granted=0,
-                retry_at=None,
-                wait_reason=None,
-                terminal_reason=None,
-                parks=0,
-                model=None,
-                sent_back=None,
-            )
+            start_round(draft, index)
+
+
+def start_round(draft: Draft, index: int) -> None:
+    """Start a new round for the phase at *index*, unless it was never begun."""
+    record = draft.document.phases[index]
+    draft.change_phase(
+        index,
+        status="queued",
+        round=record.round + 1 if record.attempts else record.round,
+        attempts_used=0,
+        granted=0,
+        retry_at=None,
+        wait_reason=None,
+        terminal_reason=None,
+        parks=0,
+        model=None,
+        sent_back=None,
+    )
 
 
 # --- ending badly ----------------------------------------------------------------------------------------------
@@ -568,10 +600,10 @@ def close_badly(draft: Draft, chosen: Chosen, trouble: Failure, report: RunRepor
         duration=duration(draft, index),
         error=trouble.error,
         report=said_by(report) if report else None,
+        phase={"last_failure_reason": trouble.message, "parks": 0},
     )
     if report is not None:
         add_cost(draft, chosen.spec.name, report)
-    draft.change_phase(index, last_failure_reason=trouble.message, parks=0)
     told: JsonObject = {"error": without_traceback(trouble.error)}
     meta: JsonObject = {
         **end_meta(draft, index),
@@ -586,7 +618,7 @@ def close_badly(draft: Draft, chosen: Chosen, trouble: Failure, report: RunRepor
 
 def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Failure) -> Outcome:
     """Go on after a failed attempt as was judged."""
-    record = draft.phase(chosen.index)
+    record = draft.document.phases[chosen.index]
     if trouble.retry_at is None or is_exhausted(record):
         reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
         loss = TerminalFailure(reason=reason, message=trouble.message, advice=trouble.advice)
@@ -628,7 +660,7 @@ def _fail_phase(draft: Draft, spec: WorkflowSpec, phase: PhaseSpec, index: int, 
 
 def _pass_over(draft: Draft, phase: PhaseSpec, index: int, loss: TerminalFailure) -> None:
     """Let the workflow go on without a phase that is not required."""
-    has_run = bool(draft.phase(index).attempts)
+    has_run = bool(draft.document.phases[index].attempts)
     draft.change_phase(index, status="failed" if has_run else "skipped", terminal_reason=loss.reason, retry_at=None)
     draft.document.warnings = [*draft.document.warnings, f"{phase.name} was passed over: {loss.message}"]
     passed = since_first(draft, index)
@@ -685,7 +717,7 @@ def abandon(draft: Draft, reason: str) -> Outcome:
 
 def end_meta(draft: Draft, index: int) -> JsonObject:
     """Return what `meta` says about an attempt that is over."""
-    record = draft.phase(index)
+    record = draft.document.phases[index]
 
     return {
         "retry": {"has_config": True, "attempt_number": record.attempts_used, "max_attempts": limit(record)},
@@ -695,14 +727,14 @@ def end_meta(draft: Draft, index: int) -> JsonObject:
 
 def duration(draft: Draft, index: int) -> float:
     """Return the seconds since the newest attempt of a phase was begun, without those it waited for others."""
-    attempt = draft.phase(index).attempts[-1]
+    attempt = draft.document.phases[index].attempts[-1]
     passed = (draft.at - timestamps.parse(attempt.started_at)).total_seconds()
     return max(0.0, passed - attempt.waited_seconds)
 
 
 def since_first(draft: Draft, index: int) -> float | None:
     """Return the seconds since the first attempt of a phase's round was begun, None when none was."""
-    record = draft.phase(index)
+    record = draft.document.phases[index]
     first = next((attempt for attempt in record.attempts if attempt.round == record.round), None)
 
     return None if first is None else max(0.0, (draft.at - timestamps.parse(first.started_at)).total_seconds())
@@ -732,14 +764,16 @@ def interrupt(
     """
     draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
     if doubt:
-        draft.mark_attempt(index, process={**(draft.phase(index).attempts[-1].process or {}), IN_DOUBT: doubt})
+        draft.mark_attempt(
+            index, process={**(draft.document.phases[index].attempts[-1].process or {}), IN_DOUBT: doubt}
+        )
     bring_in(draft, index, harvest)
     draft.change_phase(index, status="interrupted", last_failure_reason=why, parks=0)
     draft.add_event("attempt_interrupted", index, data={"why": why})
-    if not is_exhausted(draft.phase(index)):
+    if not is_exhausted(draft.document.phases[index]):
         return None
 
-    chosen = Chosen(spec=spec.phases[index], record=draft.phase(index), index=index)
+    chosen = Chosen(spec=spec.phases[index], record=draft.document.phases[index], index=index)
 
     return fail_phase(draft, spec, chosen, TerminalFailure(reason=EXHAUSTED, message=why))
 
@@ -771,7 +805,7 @@ def clear_doubt(draft: Draft, index: int, number: int, found: str) -> None:
         one.changed(process={key: value for key, value in (one.process or {}).items() if key != IN_DOUBT})
         if one.number == number
         else one
-        for one in draft.phase(index).attempts
+        for one in draft.document.phases[index].attempts
     ]
     draft.change_phase(index, attempts=attempts)
     draft.add_event("left_processes_ended", index, data={"attempt": number, "found": found})
@@ -782,16 +816,16 @@ def bring_in(draft: Draft, index: int, harvest: Harvest | None) -> None:
     if harvest is None:
         return
     if harvest.agent:
-        draft.mark_attempt(index, agent={**(draft.phase(index).attempts[-1].agent or {}), **harvest.agent})
+        draft.mark_attempt(index, agent={**(draft.document.phases[index].attempts[-1].agent or {}), **harvest.agent})
     if harvest.report is not None:
         draft.mark_attempt(index, report=said_by(harvest.report))
-        add_cost(draft, draft.phase(index).name, harvest.report)
+        add_cost(draft, draft.document.phases[index].name, harvest.report)
 
 
 def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Harvest | None = None) -> Outcome:
     """Close an attempt that was ended on order; it does not count, but what it used does."""
     index = chosen.index
-    record = draft.phase(index)
+    record = draft.document.phases[index]
     draft.end_attempt(index, "suspended", duration=duration(draft, index), error={"order": kind, "message": reason})
     bring_in(draft, index, harvest)
     draft.change_phase(index, status="suspended", attempts_used=max(0, record.attempts_used - 1))
@@ -800,7 +834,7 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Ha
         return pause(draft, reason or "paused", chosen.spec.name)
     if kind in ("abandon", "rollback"):
         return abandon(draft, reason or kind)
-    if suspensions(draft.phase(index)) % MAX_SUSPENSIONS == 0:
+    if suspensions(draft.document.phases[index]) % MAX_SUSPENSIONS == 0:
         return pause(draft, TOO_MANY_STOPS, chosen.spec.name)
 
     return Stopped(reason=kind)
@@ -857,7 +891,7 @@ def fork(draft: Draft, chosen: Chosen, forked: WaitingForChildren) -> Outcome:
 def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
     """Go on with the attempt that waited."""
     draft.advance_to(WorkflowState(chosen.spec.state))
-    attempt = draft.phase(chosen.index).attempts[-1]
+    attempt = draft.document.phases[chosen.index].attempts[-1]
     waited = attempt.waited_seconds
     if attempt.waiting_since is not None:
         waited += max(0.0, (draft.at - timestamps.parse(attempt.waiting_since)).total_seconds())
@@ -899,7 +933,7 @@ def park(
 
     The attempt is taken out of the count. *waits_for* are the services, with the generations of their breakers.
     """
-    index, record = chosen.index, draft.phase(chosen.index)
+    index, record = chosen.index, draft.document.phases[chosen.index]
     # Without the traceback: there may be a hundred of these, and the message says which service it was.
     error = without_traceback(trouble.error)
     attempt = draft.end_attempt(index, "parked", duration=duration(draft, index), error=error, report=said_by(report))

@@ -646,6 +646,25 @@ class Repository:
 
         return next((row[0] for row in rows if row[-1] == ref), None)
 
+    def newest(self, branch: str, *, seconds: float) -> str | None:
+        """Return the commit of *branch* as the remote has it, or as it is known here when that does not answer."""
+        kept, ref = f"refs/remotes/{self._remote}/{check_branch(branch)}", f"refs/heads/{branch}"
+        with suppress(GitError):
+            url = self._url()
+            if url is None:
+                return self.commit_of(ref)
+            said = self._commands.ask_remote("ls-remote", "--end-of-options", url, ref, url=url, seconds=seconds)
+            if said.text.partition("\t")[0] != self.commit_of(kept):
+                return self.fetch(branch)
+
+        return self.commit_of(kept)
+
+    def changed_between(self, old: str, new: str) -> tuple[str, ...]:
+        """Return the files that differ between two commits."""
+        options = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
+
+        return self._git("diff", *options, "--end-of-options", old, new, "--").parts
+
     def remote_branches(self) -> Mapping[str, str]:
         """Ask the remote for all its branches and their commits; none without a remote. Raises GitUnreachable."""
         url = self._url()

@@ -256,6 +256,25 @@ class GitWorkplace:
         for some in _literally([name for name in names if name in there]):
             self._git(path, "restore", f"--source={known}", "--worktree", "--", *some)
 
+    def same_as(self, path: Path, commit: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of the files *names* that are in the worktree as *commit* has them, also those it has not."""
+        self.git_dir(path)
+        known = self._known(path, commit)
+        result = []
+        for name in names:
+            there = self._git(path, "rev-parse", "--verify", "--quiet", f"{known}:{name}", ok=(0, 1, 128)).text.strip()
+            file = path / name
+            if file.is_symlink():
+                is_same = bool(there) and self._git(path, "cat-file", "blob", there).out == os.fsencode(file.readlink())
+            elif file.is_file():
+                is_same = self._git(path, "hash-object", "--", name).text.strip() == there
+            else:
+                is_same = not there and not file.exists()
+            if is_same:
+                result.append(name)
+
+        return tuple(result)
+
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
         git_dir = self.git_dir(path)

@@ -277,7 +277,7 @@ class Inventory:
         for adw_id in sorted(store.ids()):
             is_live = self.is_live(adw_id)
             try:
-                data = store.peek(adw_id).data
+                data = store.load(adw_id).data
                 workflows[adw_id] = known_from(data, is_live=is_live, host=self.host)
             except DatabaseError:
                 raise

@@ -226,7 +226,7 @@ class Retention:
 
     def _why_kept(self, adw_id: str, before: str) -> str:
         try:
-            data = self._home.store.peek(adw_id).data
+            data = self._home.store.load(adw_id).data
         except StateNotFound:
             return "its document is gone"
         except DatabaseError:

@@ -136,10 +136,19 @@ def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
 
 
 def _required(document: WorkflowDocument) -> Iterator[Violation]:
-    if document.current_state != WorkflowState.COMPLETED.value or document.workflow is None:
+    # One that an older tool completed has no phases: what these were is not known.
+    frozen = document.workflow
+    if document.current_state != WorkflowState.COMPLETED.value or frozen is None:
+        return
+    if not frozen.phases and not document.phases:
         return
     try:
-        required = {phase.name for phase in definition_of(document).phases if phase.is_required}
+        asked = frozen.run_phases  # of one that was carried on: the others may be outdated by these
+        required = {
+            phase.name
+            for phase in definition_of(document).phases
+            if phase.is_required and (not asked or phase.name in asked)
+        }
     except AdwError as exc:
         yield _broken(9, document, str(exc))
         return

@@ -290,7 +290,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
 
 def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
     if home.settings.store == "database":
-        yield FILE_NAME, serialization.add_checksum(serialization.to_bytes(home.store.peek(adw_id).data))
+        yield FILE_NAME, serialization.add_checksum(home.store.load(adw_id).document.to_bytes())
         return
     for name in home.folders.files(adw_id):
         payload = home.folders.read(adw_id, name)
@@ -508,7 +508,7 @@ def _present(home: Home, salvage: Salvage) -> dict[str, int]:
     for adw_id in home.store.ids():
         present[adw_id] = known.get(adw_id, 0)
         with suppress(AdwError):  # what cannot be read tells no revision
-            present[adw_id] = max(present[adw_id], _whole(home.store.peek(adw_id).data.get("revision")))
+            present[adw_id] = max(present[adw_id], home.store.load(adw_id).document.revision)
 
     return present
 
@@ -570,7 +570,7 @@ def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: J
 
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
     store = home.store
-    others = [store.peek(adw_id).data for adw_id in store.ids() if adw_id not in documents]
+    others = [store.load(adw_id).data for adw_id in store.ids() if adw_id not in documents]
     stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
     beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
     repository = home.settings.repository or ""

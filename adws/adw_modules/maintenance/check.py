@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import checkpoint
-from adws.adw_modules.db import connection, opening, schema
-from adws.adw_modules.db.connection import Database, Row
+from adws.adw_modules.db import migrate, schema
+from adws.adw_modules.db.connection import Database
 from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.identifiers import in_home
-from adws.adw_modules.interfaces import OwnerRecord, PeekedState, Verdict
-from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.interfaces import LoadedState, OwnerRecord, Verdict
 from adws.adw_modules.queue import workers
+from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.state_machine import is_terminal
+from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
@@ -58,7 +59,7 @@ def find_problems(
     database: Database,
     *,
     home: str,
-    documents: Callable[[], Mapping[str, PeekedState | str]],
+    documents: Callable[[], Mapping[str, LoadedState | str]],
     processes: SystemProcesses,
     repository: str = "",
 ) -> tuple[Inconsistency, ...]:
@@ -97,9 +98,9 @@ def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[
         return tuple(_storage_problem(text) for text in storage)
     if result is None and is_empty():
         return ()
-    if result != connection.HEAD:
+    if result != migrate.HEAD:
         return (_schema_problem(result),)
-    moved_to = opening.moved_to(database)
+    moved_to = migrate.moved_to(database)
     if moved_to:
         hint = "set database.url to that one, and state.store to database"
         return (Inconsistency(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
@@ -112,10 +113,14 @@ def _schema_problem(found: str | None) -> Inconsistency:
         return Inconsistency(
             kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents"
         )
-    is_older = found in connection.KNOWN
-    hint = "adw db upgrade brings it up" if is_older else "upgrade adw: a newer version made this database"
+    is_older = found in migrate.KNOWN
+    hint = (
+        "adw db upgrade brings it up"
+        if is_older
+        else "another version made this database: upgrade adw, or move it away and run adw db rebuild"
+    )
 
-    return Inconsistency(kind="schema", text=f"the schema is {found}, this adw needs {connection.HEAD}", hint=hint)
+    return Inconsistency(kind="schema", text=f"the schema is {found}, this adw needs {migrate.HEAD}", hint=hint)
 
 
 def _view_problems(database: Database) -> Iterator[Inconsistency]:
@@ -131,7 +136,11 @@ def _storage_problem(text: str) -> Inconsistency:
 
 def _rows(database: Database, processes: SystemProcesses) -> Iterator[_Known]:
     with database.read() as session:
-        rows: list[Row] = session.all(database.render(connection.CHECK_ROWS), database.lease_clock())
+        sql = """
+            SELECT adw_id, home, revision, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+            FROM workflow_states ORDER BY adw_id
+        """
+        rows = session.all(database.render(sql), database.lease_clock())
     for adw_id, home, revision, owner_text, seconds_left in rows:
         owner = OwnerRecord.from_text(owner_text)
         yield _Known(
@@ -145,7 +154,7 @@ def _rows(database: Database, processes: SystemProcesses) -> Iterator[_Known]:
 
 
 def _document_problems(
-    known: Mapping[str, _Known], home: str, documents: Mapping[str, PeekedState | str]
+    known: Mapping[str, _Known], home: str, documents: Mapping[str, LoadedState | str]
 ) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.home != home:
@@ -157,34 +166,32 @@ def _document_problems(
             )
         elif adw_id not in documents and not row.is_live:
             yield _without_document(row)
-    for adw_id, peeked in sorted(documents.items()):
+    for adw_id, loaded in sorted(documents.items()):
         row_or_none = known.get(adw_id)
-        if isinstance(peeked, str):
+        if isinstance(loaded, str):
             yield Inconsistency(
                 kind="document",
                 adw_id=adw_id,
-                text=f"its document cannot be read: {peeked}",
+                text=f"its document cannot be read: {loaded}",
                 hint="put that right, or bring a backup back with adw restore",
             )
             continue
-        revision = peeked.data.get("revision")
-        if not isinstance(revision, int):
-            yield Inconsistency(
-                kind="document", adw_id=adw_id, text="its document has no revision", hint=f"see adw state show {adw_id}"
-            )
-        elif row_or_none is None:
-            yield Inconsistency(kind="copy", adw_id=adw_id, text="the database does not know it", hint="adw db rebuild")
+        revision = loaded.document.revision
+        if row_or_none is None:
+            is_old = any(notice.kind == "migrated" for notice in loaded.notices)
+            hint = f"adw state migrate stores it in version {CURRENT_VERSION}" if is_old else "adw db rebuild"
+            yield Inconsistency(kind="copy", adw_id=adw_id, text="the database does not know it", hint=hint)
         elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
             yield _other_revision(adw_id, row_or_none.revision, revision)
 
 
-def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str]) -> Iterator[Inconsistency]:
+def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, LoadedState | str]) -> Iterator[Inconsistency]:
     """Yield what is wrong with files that another copy stands in for."""
-    for adw_id, peeked in sorted(documents.items()):
+    for adw_id, loaded in sorted(documents.items()):
         row = known.get(adw_id)
-        if isinstance(peeked, str) or (row is not None and row.is_live):
+        if isinstance(loaded, str) or (row is not None and row.is_live):
             continue
-        for notice in peeked.notices:
+        for notice in loaded.notices:
             if notice.kind == "migrated":
                 continue  # an older version is no damage
             yield Inconsistency(
@@ -196,21 +203,21 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, PeekedSt
 
 
 def _lock_problems(
-    database: Database, known: Mapping[str, _Known], documents: Mapping[str, PeekedState | str], home: str
+    database: Database, known: Mapping[str, _Known], documents: Mapping[str, LoadedState | str], home: str
 ) -> Iterator[Inconsistency]:
     """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
     holders: dict[tuple[str, int], str] = {}
     with database.read() as session:
-        for repository, number, adw_id, _ in session.all(connection.LOCKS_ALL):
+        rows = session.all("SELECT repository, issue_number, adw_id FROM adw_locks ORDER BY acquired_at, repository")
+        for repository, number, adw_id in rows:
             holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
-    for adw_id, peeked in sorted(documents.items()):
+    for adw_id, loaded in sorted(documents.items()):
         row = known.get(adw_id)
-        if isinstance(peeked, str) or row is None or row.is_live:
+        if isinstance(loaded, str) or row is None or row.is_live:
             continue  # one that the database does not know has no lock either: that is said already
-        number, named = peeked.data.get("issue_number"), peeked.data.get("repository")
-        if not isinstance(number, int) or is_terminal(peeked.data.get("current_state")):
+        number, where = loaded.document.issue_number, loaded.document.repository
+        if number is None or is_terminal(loaded.document.current_state):
             continue
-        where = named if isinstance(named, str) else ""
         holder = holders.get((in_home(where, home), number))
         if holder != adw_id:
             yield _without_issue(adw_id, f"{number}{f' of {where}' if where else ''}", holder)
@@ -277,9 +284,15 @@ def _runner_problems(database: Database) -> Iterator[Inconsistency]:
 def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Inconsistency]:
     """Yield runs whose worker is gone, and those of workflows that are."""
     with database.read() as session:
-        live = session.all(database.render(queue_store.RUNS_LIVE), database.lease_clock())
-        orphans = session.all(queue_store.CHECK_RUNS)
-    for run in map(queue_store.to_run, live):
+        live = RunStore(database, clock=database.clock).live_in(session)
+        # A start is stored before its workflow exists; what the schedule or a delivery asks for has none.
+        orphans = session.all("""
+            SELECT run_id, adw_id FROM runs AS asked
+            WHERE finished_at IS NULL AND kind NOT IN ('start', 'cron', 'delivery')
+              AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
+            ORDER BY run_id
+        """)
+    for run in live:
         owner = OwnerRecord.from_text(run.owner)
         name = owner.describe() if owner else "whose record cannot be read"
         if processes.verdict(owner) is Verdict.DEAD:
@@ -301,9 +314,27 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[In
 def _loose_ends(database: Database) -> Iterator[Inconsistency]:
     """Yield rows whose workflow or run is gone."""
     with database.read() as session:
-        locks = session.all(connection.CHECK_LOCKS)
-        requests = session.all(connection.CHECK_REQUESTS)
-        sessions = session.all(queue_store.CHECK_SESSIONS)
+        locks = session.all(
+            """
+            SELECT repository, issue_number, adw_id FROM adw_locks AS held
+            WHERE NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = held.adw_id)
+            ORDER BY acquired_at
+            """
+        )
+        requests = session.all(
+            """
+            SELECT request_id, adw_id FROM requests AS asked WHERE handled_at IS NULL
+              AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
+            ORDER BY request_id
+            """
+        )
+        # Whatever ends a run ends its sessions with it.
+        sessions = session.all("""
+            SELECT session_id, adw_id FROM sessions AS agent
+            WHERE ended_at IS NULL AND run_id IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = agent.run_id AND runs.finished_at IS NULL)
+            ORDER BY started_at, session_id
+        """)
         checkpoints = session.all(checkpoint.CHECK_CHECKPOINTS)
         deliveries = session.all(deliveries_store.CHECK_DELIVERIES)
     for repository, issue_number, adw_id in locks:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Table
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import connection, opening, schema
+from adws.adw_modules.db import migrate, schema
 from adws.adw_modules.db.connection import Params, Row, Session
-from adws.adw_modules.db.opening import moved
+from adws.adw_modules.db.migrate import moved
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject
@@ -31,7 +31,7 @@ from adws.adw_modules.schedule import store as schedule_store
 from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.ownership import LocalLock
+    from adws.adw_modules.ownership.local_lock import LocalLock
     from adws.app import Home
 
 # What moving a home to another database asks of the two: who is at work, how much there is, and the copy itself.
@@ -168,12 +168,9 @@ def _document(store: StateStore, adw_id: str) -> MovedDocument | None:
     """Return a document as it lives in a database, None when only its copy is left, or it was never written."""
     if not store.exists(adw_id):
         return None
-    data = {**store.peek(adw_id).data, "outbox": []}  # its events are in the database
-    revision = data.get("revision")
+    moved = store.load(adw_id).document.changed(outbox=[])  # its events are in the database
 
-    return MovedDocument(
-        revision=revision if isinstance(revision, int) else 0, body=json.dumps(data, ensure_ascii=False)
-    )
+    return MovedDocument(revision=moved.revision, body=moved.to_bytes(indent=None).decode("utf-8"))
 
 
 def _refuse(home: Home, holders: Iterable[Holder]) -> None:
@@ -312,10 +309,10 @@ class PostgresMove:
         self, source_url: str, target_url: str, *, clock: Clock, boot_id: str, silent_seconds: float = 60.0
     ) -> None:
         """Workers that were heard of within *silent_seconds* count as alive."""
-        source = opening.connect(source_url, clock=clock, boot_id=boot_id)
+        source = migrate.connect(source_url, clock=clock, boot_id=boot_id)
         if not isinstance(source, SqliteDatabase):
             raise UsageError(f"{source.name} is a server's database already: move it with the server's own tools")
-        target = opening.connect(target_url, clock=clock, boot_id=boot_id)
+        target = migrate.connect(target_url, clock=clock, boot_id=boot_id)
         if isinstance(target, SqliteDatabase):
             raise UsageError("a home moves to PostgreSQL: give postgresql://USER@HOST/NAME")
         self._source, self._target, self._clock, self._silent = source, target, clock, silent_seconds
@@ -330,13 +327,11 @@ class PostgresMove:
 
     def moved_to(self) -> str:
         """Return where the old one has moved to, "" when it is still in use."""
-        version = self._source.schema_version()
-
-        return opening.moved_to(self._source) if version is not None and version >= opening.SINCE else ""
+        return "" if self._source.schema_version() is None else migrate.moved_to(self._source)
 
     def revisions(self) -> Mapping[str, tuple[str, int]]:
         """Return home and revision of every workflow that the old one knows."""
-        opening.upgrade(self._source)
+        migrate.upgrade(self._source)
         with self._source.read() as session:
             rows = session.all("SELECT adw_id, home, revision FROM workflow_states")
 
@@ -344,11 +339,11 @@ class PostgresMove:
 
     def counts(self) -> Mapping[str, int]:
         """Return how many rows of each table there are to copy; raise DatabaseError when the new one is not free."""
-        opening.upgrade(self._source)
+        migrate.upgrade(self._source)
         if self._target.schema_version() is not None:
-            opening.upgrade(self._target)
+            migrate.upgrade(self._target)
             with self._target.read() as session:
-                self._refuse_used(session, opening.read_object(session, opening.MOVED_FROM))
+                self._refuse_used(session, migrate.read_fact_object(session, migrate.MOVED_FROM))
         with self._source.read() as session:
             return {table.name: count(session, table) for table in TABLES}
 
@@ -356,8 +351,8 @@ class PostgresMove:
 
     def carry(self, *, refuse: Callable[[tuple[Holder, ...]], None], document: _Documents) -> Move:
         """Copy everything, read it back, and close the old database."""
-        opening.upgrade(self._source)
-        opening.upgrade(self._target)
+        migrate.upgrade(self._source)
+        migrate.upgrade(self._target)
         home_id = self._home_id()
         with self._source.write() as source:
             refuse(tuple(self._holders(source)))
@@ -369,12 +364,12 @@ class PostgresMove:
     def _filled(self, source: Session, home_id: str, document: _Documents) -> Move:
         """Return the move once the new database holds what *source* has, no matter which move filled it."""
         with self._target.read() as session:
-            noted = opening.read_object(session, opening.MOVED_FROM)
+            noted = migrate.read_fact_object(session, migrate.MOVED_FROM)
         if noted.get("home_id") == home_id and _sums_of(noted) == self._expected(source, document):
             return self._verified(_sums_of(noted))
         announced = self._target.transact(lambda target: self._fill(source, target, home_id, document))
         with self._target.read() as session:
-            wanted = _sums_of(opening.read_object(session, opening.MOVED_FROM))
+            wanted = _sums_of(migrate.read_fact_object(session, migrate.MOVED_FROM))
         result = self._sums()
         different = [name for name, total in wanted.items() if result[name] != total]
         if different:
@@ -388,7 +383,7 @@ class PostgresMove:
     def _fill(self, source: Session, target: Session, home_id: str, document: _Documents) -> int:
         """Copy every table in one transaction of the new database, and return how many runs were announced."""
         target.run("LOCK TABLE home_facts IN EXCLUSIVE MODE")  # one mover at a time
-        self._refuse_used(target, opening.read_object(target, opening.MOVED_FROM), home_id=home_id)
+        self._refuse_used(target, migrate.read_fact_object(target, migrate.MOVED_FROM), home_id=home_id)
         target.run(f"TRUNCATE {', '.join(table.name for table in schema.metadata.sorted_tables)}")
         sums: dict[str, TableSum] = {}
         for table in TABLES:
@@ -405,7 +400,7 @@ class PostgresMove:
         announced = 0
         while told := queue_store.announce_missing(self._target, target):
             announced += told
-        self._note(target, opening.MOVED_FROM, {"home_id": home_id, "source": self._source.name}, sums)
+        self._note(target, migrate.MOVED_FROM, {"home_id": home_id, "source": self._source.name}, sums)
 
         return announced
 
@@ -435,11 +430,11 @@ class PostgresMove:
 
     def verify(self) -> Move:
         """Hold a new database that is in use against the old one; raise DatabaseError when something is missing."""
-        opening.upgrade(self._target)
+        migrate.upgrade(self._target)
         with self._source.read() as session:
-            noted = opening.read_object(session, opening.MOVED_TO)
+            noted = migrate.read_fact_object(session, migrate.MOVED_TO)
         with self._target.read() as session:
-            came = opening.read_object(session, opening.MOVED_FROM)
+            came = migrate.read_fact_object(session, migrate.MOVED_FROM)
         if came.get("home_id") != self._known_home_id():
             raise DatabaseError(f"{self._target.name} is not where {self._source.name} has moved to: {noted['target']}")
 
@@ -475,12 +470,15 @@ class PostgresMove:
 
     def _holders(self, source: Session) -> Iterator[Holder]:
         clock = {**self._source.lease_clock(), "silent": self._silent}
-        for row in source.all(self._source.render(connection.SALVAGE_STATES), clock):
-            if row[4] and row[5] > 0.0:
-                yield Holder(what=f"workflow {row[0]}", owner=OwnerRecord.from_text(row[4]))
-        for row in source.all(self._source.render(queue_store.RUNS_LIVE), clock):
-            if row[9] > 0.0:
-                yield Holder(what=f"run {row[0]}", owner=OwnerRecord.from_text(row[8]))
+        sql = """
+            SELECT adw_id, owner FROM workflow_states
+            WHERE owner <> '' AND lease_boot = :boot AND lease_until > {now} ORDER BY adw_id
+        """
+        for adw_id, owner in source.all(self._source.render(sql), clock):
+            yield Holder(what=f"workflow {adw_id}", owner=OwnerRecord.from_text(owner))
+        for run in queue_store.RunStore(self._source, clock=self._source.clock).live_in(source):
+            if run.seconds_left > 0.0:
+                yield Holder(what=f"run {run.run_id}", owner=OwnerRecord.from_text(run.owner))
         for row in source.all(self._source.render(schedule_store.SCHEDULE_ALL), clock):
             if row[7] and row[9] > 0.0:
                 yield Holder(what=f"schedule entry {row[0]}", owner=OwnerRecord.from_text(row[7]))
@@ -505,7 +503,7 @@ class PostgresMove:
 
     def _known_home_id(self) -> str:
         with self._source.read() as session:
-            return opening.read(session, opening.HOME_ID)
+            return migrate.read_fact(session, migrate.HOME_ID)
 
     def _home_id(self) -> str:
         """Return what tells this home from others, made before anything is copied: a move that is cut off knows it."""
@@ -514,13 +512,13 @@ class PostgresMove:
             return known
         made = self._clock.token()
         with self._source.write() as session:
-            opening.write(session, opening.HOME_ID, made, moment=timestamps.to_text(self._clock.now()))
+            migrate.write_fact(session, migrate.HOME_ID, made, moment=timestamps.to_text(self._clock.now()))
 
         return made
 
     def _close_source(self, source: Session, move: Move) -> None:
         """Mark the old database, and refuse what processes that have it open would still write."""
-        self._note(source, opening.MOVED_TO, {"target": self._target.name}, move.tables)
+        self._note(source, migrate.MOVED_TO, {"target": self._target.name}, move.tables)
         said = f"this database has moved to {self._target.name}".replace("'", "''")
         for table in schema.metadata.sorted_tables:
             for change in ("INSERT", "UPDATE", "DELETE"):
@@ -532,7 +530,7 @@ class PostgresMove:
     def _note(self, session: Session, name: str, facts: dict[str, str], sums: Mapping[str, TableSum]) -> None:
         moment = timestamps.to_text(self._clock.now())
         tables = {table: [total.rows, total.digest] for table, total in sums.items()}
-        opening.write(session, name, json.dumps({**facts, "at": moment, "tables": tables}), moment=moment)
+        migrate.write_fact(session, name, json.dumps({**facts, "at": moment, "tables": tables}), moment=moment)
 
 
 def _rows(source: Session, table: Table, document: _Documents) -> Iterator[dict[str, object]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from adws.adw_modules import checkpoint, circuit_breaker, durable_file, timestamps
-from adws.adw_modules.checkpoint import BreakerRow, CheckpointRow, to_checkpoint
-from adws.adw_modules.circuit_breaker import breaker_params, to_breaker
-from adws.adw_modules.db import connection, opening
+from adws.adw_modules.checkpoint import CheckpointRow, to_checkpoint
+from adws.adw_modules.circuit_breaker import BreakerRow, breaker_params, to_breaker
+from adws.adw_modules.db import connection, migrate
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.deliveries import store as deliveries_store
@@ -45,7 +45,7 @@ from adws.adw_modules.interfaces import (
     Verdict,
     WorkflowSummary,
 )
-from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.ownership.issue_locks import IssueLocks, insert_lock
 from adws.adw_modules.queue.model import DELIVERY, NewRun, Run, RunFactory, check_due
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.reports import metrics
@@ -56,7 +56,7 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.ownership import LocalLock
+    from adws.adw_modules.ownership.local_lock import LocalLock
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
@@ -620,7 +620,7 @@ def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple
     unreadable: dict[str, str] = {}
     for adw_id in ids:
         try:
-            data = store.peek(adw_id).data
+            data = store.load(adw_id).data
         except StateNotFound:
             continue  # removed since the list was made
         except AdwError as exc:
@@ -672,7 +672,7 @@ class Reconstruction:
 
         return Salvage(
             workflows=self._part("workflows", self._workflows, problems),
-            locks=self._part("locks", lambda: map(connection.to_lock, self._all(connection.LOCKS_ALL)), problems),
+            locks=self._part("locks", self._locks, problems),
             requests=self._part("requests", self._requests, problems),
             runs=self._part("runs", self._runs, problems),
             events=events,
@@ -686,7 +686,9 @@ class Reconstruction:
     def all_events(self) -> Iterator[Event]:
         """Yield every event, in the order they were stored."""
         place = 0
-        while result := self._all(connection.EVENTS_AFTER, {"after": place, "limit": _AT_ONCE}):
+        columns = ", ".join(connection.EVENT_COLUMNS)
+        sql = f"SELECT seq, {columns} FROM events WHERE seq > :after ORDER BY seq LIMIT :limit"
+        while result := self._all(sql, {"after": place, "limit": _AT_ONCE}):
             yield from (connection.to_event(row[1:]) for row in result)
             place = result[-1][0]
 
@@ -704,7 +706,7 @@ class Reconstruction:
             return self._open().integrity_problems()
         except DatabaseCorrupt as exc:
             self.close()
-            self._database = opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
+            self._database = migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
             return [exc.reason]
 
     def _part(self, name: str, read: Callable[[], Iterable[_Item]], problems: list[str]) -> tuple[_Item, ...]:
@@ -730,10 +732,13 @@ class Reconstruction:
 
     def _workflows(self) -> Iterator[DatabaseWorkflow]:
         database = self._open()
-        counts: dict[str, int] = {row[0]: row[1] for row in self._all(connection.SALVAGE_EVENT_COUNTS)}
-        for adw_id, home, revision, fence, owner, left in self._all(
-            database.render(connection.SALVAGE_STATES), database.lease_clock()
-        ):
+        counts: dict[str, int] = dict(self._all("SELECT adw_id, count(*) FROM events GROUP BY adw_id"))
+        sql = """
+            SELECT adw_id, home, revision, fence, owner,
+                   CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+            FROM workflow_states ORDER BY adw_id
+        """
+        for adw_id, home, revision, fence, owner, left in self._all(database.render(sql), database.lease_clock()):
             yield DatabaseWorkflow(
                 adw_id=adw_id,
                 home=home,
@@ -745,7 +750,14 @@ class Reconstruction:
             )
 
     def _requests(self) -> Iterator[Request]:
-        return map(connection.to_request, self._all(connection.SALVAGE_REQUESTS))
+        rows = self._all(
+            """
+            SELECT request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome FROM requests
+            WHERE handled_at IS NULL ORDER BY request_id
+            """
+        )
+
+        return map(connection.to_request, rows)
 
     def _breakers(self) -> Iterator[BreakerRow]:
         return map(to_breaker, self._all(circuit_breaker.BREAKERS_ALL))
@@ -756,10 +768,11 @@ class Reconstruction:
     def _checkpoints(self) -> Iterator[CheckpointRow]:
         return map(to_checkpoint, self._all(checkpoint.CHECKPOINTS_ALL))
 
-    def _runs(self) -> Iterator[Run]:
-        database = self._open()
+    def _locks(self) -> Iterator[IssueLock]:
+        return iter(IssueLocks(self._open(), clock=self._clock).all())
 
-        return map(queue_store.to_run, self._all(database.render(queue_store.RUNS_UNFINISHED), database.lease_clock()))
+    def _runs(self) -> Iterator[Run]:
+        return iter(RunStore(self._open(), clock=self._clock).unfinished())
 
     def _all(self, sql: str, params: Params | None = None) -> list[Row]:
         with self._open().read() as session:
@@ -791,7 +804,7 @@ class Reconstruction:
         if database is None or not any(_endings_there(database.path)):
             return None
         try:
-            with database.turn.held():  # nobody makes the database meanwhile
+            with database.writer_lock.held():  # nobody makes the database meanwhile
                 left = [] if _is_made(database) else [ending for ending in _endings_there(database.path) if ending]
                 return self._move_away(database.path, left, "lost")
         finally:
@@ -817,7 +830,7 @@ class Reconstruction:
             return False
         copy = SqliteDatabase(Path(path), clock=self._clock, boot_id=self._boot_id)
         try:
-            opening.refuse_unknown(copy.name, copy.schema_version())
+            migrate.refuse_unknown(copy.name, copy.schema_version())
             problems = copy.integrity_problems()
         finally:
             copy.close()
@@ -842,16 +855,40 @@ class Reconstruction:
         metrics.EventTally(self._open()).catch_up()
 
         def work(session: Session) -> int:
-            before = session.one(connection.EVENTS_COUNT) or (0,)
-            session.run_each(connection.STATE_FORGET, [{"adw_id": adw_id} for adw_id in contents.forget])
-            session.run_each(connection.STATE_REBUILD, [_row_params(row, contents.home) for row in contents.rows])
+            ((before,),) = session.all("SELECT count(*) FROM events")
+            session.run_each(
+                "DELETE FROM workflow_states WHERE adw_id = :adw_id AND revision = 0",
+                [{"adw_id": adw_id} for adw_id in contents.forget],
+            )
+            # Whatever was there. The lease of a row is over, but its owner stays: the next one takes over.
+            session.run_each(
+                """
+                INSERT INTO workflow_states (
+                  adw_id, repository, issue_number, title, workflow, state, revision, fence,
+                  owner, lease_until, lease_boot, taken_at, home, schema_version, created_at, updated_at, body)
+                VALUES (:adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence,
+                  '', 0, '', '', :home, :schema_version, :created_at, :updated_at, :body)
+                ON CONFLICT (adw_id) DO UPDATE
+                SET repository = excluded.repository, issue_number = excluded.issue_number, title = excluded.title,
+                    workflow = excluded.workflow, state = excluded.state, revision = excluded.revision,
+                    fence = excluded.fence, lease_until = 0, lease_boot = '', home = excluded.home,
+                    schema_version = excluded.schema_version, created_at = excluded.created_at,
+                    updated_at = excluded.updated_at, body = excluded.body
+                """,
+                [_row_params(row, contents.home) for row in contents.rows],
+            )
             if contents.locks is not None:
-                session.run(connection.LOCKS_CLEAR)
-                session.run_each(connection.LOCK_ACQUIRE, [connection.lock_params(lock) for lock in contents.locks])
+                session.run("DELETE FROM adw_locks")
+                for lock in contents.locks:
+                    insert_lock(session, lock)
             events = [*contents.events, *(event for row in contents.rows for event in row.events)]
             session.run_each(connection.EVENT_INSERT, [connection.event_params(event) for event in events])
             for request in contents.requests:
-                session.one(connection.REQUEST_ASK, _request_params(request))
+                session.run(
+                    "INSERT INTO requests (adw_id, kind, payload, asked_by, created_at)"
+                    " VALUES (:adw_id, :kind, :payload, :asked_by, :created_at)",
+                    _request_params(request),
+                )
             session.run_each(deliveries_store.DELIVERY_BRING, list(map(kept_params, contents.deliveries)))
             for run in contents.runs:
                 made = queue.enqueue_in(session, run)
@@ -866,15 +903,15 @@ class Reconstruction:
                 bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
             session.run(reports_store.PROGRESS_FORGET)  # documents changed without an event
             metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
-            after = session.one(connection.EVENTS_COUNT) or (0,)
+            ((after,),) = session.all("SELECT count(*) FROM events")
 
-            return int(after[0]) - int(before[0])
+            return int(after) - int(before)
 
         return self._open().transact(work)
 
     def _open(self) -> Database:
         if self._database is None:
-            self._database = opening.open_database(self._url, clock=self._clock, boot_id=self._boot_id)
+            self._database = migrate.open_database(self._url, clock=self._clock, boot_id=self._boot_id)
 
         return self._database
 
@@ -884,7 +921,7 @@ class Reconstruction:
         return None if database is None else database.path
 
     def _file_database(self) -> SqliteDatabase | None:
-        database = self._database or opening.connect(self._url, clock=self._clock, boot_id=self._boot_id)
+        database = self._database or migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)
 
         return database if isinstance(database, SqliteDatabase) else None
 

@@ -8,7 +8,7 @@ such a row: its lease ends, `adw db check` names it, and the sweep of finished l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import default_home, timestamps
@@ -16,23 +16,21 @@ from adws.adw_modules import events as events_module
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import (
-    AdwError,
     DatabaseError,
     IssueLocked,
-    NotTheLockOwner,
-    StateError,
     StateExists,
-    StateNotFound,
     UsageError,
-    WorkflowBusy,
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import check_adw_id, in_home, normalise
-from adws.adw_modules.interfaces import Clock, IssueLock, Lease, LeaseTaken, OwnerRecord, Registry, StateStore
-from adws.adw_modules.queue import store as queue_store
+from adws.adw_modules.interfaces import (
+    Clock,
+    IssueLock,
+    Lease,
+    OwnerRecord,
+)
 from adws.adw_modules.queue.model import NewRun, check_run_of
 from adws.adw_modules.queue.store import RunStore
-from adws.adw_modules.state_machine import is_terminal
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.store.serialization import summary_of
 
@@ -50,6 +48,18 @@ if TYPE_CHECKING:
 
 #: A holder may release it between our insert and our query; after this many times something else is wrong.
 _LOOKS = 10
+
+
+_LOCK = "repository, issue_number, adw_id, acquired_at"
+
+
+def insert_lock(session: Session, lock: IssueLock) -> None:
+    """Store *lock* inside the transaction *session*; nothing happens when the issue is locked."""
+    session.run(
+        f"INSERT INTO adw_locks ({_LOCK}) VALUES (:repository, :issue_number, :adw_id, :acquired_at)"
+        " ON CONFLICT (repository, issue_number) DO NOTHING",
+        connection.lock_params(lock),
+    )
 
 
 class IssueLocks:
@@ -82,16 +92,32 @@ class IssueLocks:
 
         return held is not None and held.adw_id == adw_id
 
-    def release(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
-        """Give it back; False, and nothing changed, when *adw_id* does not have it."""
+    def release(self, issue_number: int, adw_id: str, repository: str = "", *, fence: int | None = None) -> bool:
+        """
+        Give it back; False, and nothing changed, when *adw_id* does not have it.
+
+        With *fence* only while nobody has owned the workflow since that one: a new owner may carry it on.
+        """
         check_adw_id(adw_id)
         with self._database.read() as session:  # a document in the database took its lock with it when it ended
             if not self._ours(session, issue_number, adw_id, repository):
                 return False
 
         def work(session: Session) -> bool:
-            ours = self._ours(session, issue_number, adw_id, repository)
-            freed = [session.run(connection.LOCK_RELEASE, connection.lock_params(lock)) for lock in ours]
+            if fence is not None:
+                # The row is locked until the commit: another process that takes the lease waits for it.
+                sql = self._database.render("SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}")
+                row = session.one(sql, {"adw_id": adw_id})
+                if row is not None and row[0] != fence:
+                    return False
+            freed = [
+                session.run(
+                    "DELETE FROM adw_locks"
+                    " WHERE repository = :repository AND issue_number = :issue_number AND adw_id = :adw_id",
+                    connection.lock_params(lock),
+                )
+                for lock in self._ours(session, issue_number, adw_id, repository)
+            ]
 
             return any(freed)
 
@@ -107,14 +133,16 @@ class IssueLocks:
     def all(self) -> tuple[IssueLock, ...]:
         """Return every lock, oldest first."""
         with self._database.read() as session:
-            rows = session.all(connection.LOCKS_ALL)
+            rows = session.all(f"SELECT {_LOCK} FROM adw_locks ORDER BY acquired_at, repository, issue_number")
 
         return tuple(connection.to_lock(row) for row in rows)
 
     def first(self, limit: int) -> tuple[IssueLock, ...]:
         """Return so many locks, by repository and issue."""
         with self._database.read() as session:
-            rows = session.all(connection.LOCKS_FIRST, {"limit": limit})
+            rows = session.all(
+                f"SELECT {_LOCK} FROM adw_locks ORDER BY repository, issue_number LIMIT :limit", {"limit": limit}
+            )
 
         return tuple(connection.to_lock(row) for row in rows)
 
@@ -126,7 +154,7 @@ class IssueLocks:
             held = self._of_issue(session, issue_number, repository)
             if held:
                 return held[0]
-            session.run(connection.LOCK_ACQUIRE, connection.lock_params(lock))
+            insert_lock(session, lock)
 
         raise DatabaseError(f"the lock of issue {issue_number} could neither be taken nor be read: try again")
 
@@ -136,8 +164,11 @@ class IssueLocks:
     def _of_issue(self, session: Session, issue_number: int, repository: str) -> list[IssueLock]:
         """Return the locks of an issue, oldest first: one, unless names that are one now were two when they came."""
         key = self.key(repository)
-        result = map(connection.to_lock, session.all(connection.LOCKS_OF_NUMBER, {"issue_number": issue_number}))
-        held = [lock for lock in result if self.key(lock.repository) == key]
+        rows = session.all(
+            f"SELECT {_LOCK} FROM adw_locks WHERE issue_number = :issue_number ORDER BY acquired_at, repository",
+            {"issue_number": issue_number},
+        )
+        held = [lock for lock in map(connection.to_lock, rows) if self.key(lock.repository) == key]
         if not held:
             normalise(repository)  # an old row may be found by any text, but a text that names none is a mistake
 
@@ -154,7 +185,12 @@ class WorkflowRegistry:
         self._home = home
         self._locks = IssueLocks(database, clock=clock, repository=repository)
         self._queue = RunStore(database, clock=clock)
-        self._register = database.render(connection.STATE_REGISTER)
+        self._register = database.render(
+            f"INSERT INTO workflow_states ({', '.join(connection.STATE_COLUMNS)})"
+            " VALUES (:adw_id, :repository, :issue_number, :title, :workflow, :state, 0, 1,"
+            " :owner, {now} + :ttl, :boot, :taken_at, :home, :schema_version, :created_at, :updated_at, '')"
+            " ON CONFLICT (adw_id) DO NOTHING"
+        )
 
     def register(
         self,
@@ -209,11 +245,13 @@ class WorkflowRegistry:
         params = {"adw_id": lease.adw_id, "owner": lease.owner.to_text(), "fence": lease.fence}
 
         def work(session: Session) -> None:
-            if session.run(connection.STATE_UNREGISTER, params) == 0:
-                return
-            session.run(connection.LOCKS_OF_WORKFLOW_DELETE, params)
-            session.run(connection.EVENTS_OF_WORKFLOW_DELETE, params)
-            session.run(queue_store.RUNS_OF_WORKFLOW_DELETE, params)
+            removed = session.run(
+                "DELETE FROM workflow_states"
+                " WHERE adw_id = :adw_id AND owner = :owner AND fence = :fence AND revision = 0",
+                params,
+            )
+            for table in ("adw_locks", "events", "runs") if removed else ():
+                session.run(f"DELETE FROM {table} WHERE adw_id = :adw_id", params)
 
         self._database.transact(work)
 
@@ -295,109 +333,3 @@ def check_issue_number(issue_number: object) -> int:
 
 def _locks(locks: IssueLocks | None) -> IssueLocks:
     return default_home.get().locks if locks is None else locks
-
-
-# Which workflow an issue belongs to, proven from both sides: the lock names the workflow, and its document the issue.
-#
-# A workflow loses its claim with the write that ends it. Locks that a crash left behind are freed by looking at their
-# documents, never by their age.
-
-
-class IssueClaims:
-    """Claims of workflows to issues, checked against the documents."""
-
-    def __init__(self, *, store: StateStore, locks: IssueLocks, registry: Registry) -> None:
-        self._store = store
-        self._locks = locks
-        self._registry = registry
-
-    def prove_continuing(self, adw_id: str, issue_number: int | str, repository: str = "") -> None:
-        """
-        Return when *adw_id* may go on with an issue; a lock that is free is taken again.
-
-        Raises StateNotFound, NotTheLockOwner or IssueLocked.
-        """
-        number = check_issue_number(issue_number)
-        self._check_document(adw_id, number, repository)
-        if self._locks.verify(number, adw_id, repository):
-            return
-        if not self._locks.acquire(number, adw_id, repository):
-            holder = self._locks.holder(number, repository)
-            raise IssueLocked(number, holder.adw_id if holder else "another workflow", repository)
-        try:
-            self._check_document(adw_id, number, repository)  # it may have ended while the lock was free
-        except AdwError:
-            self._locks.release(number, adw_id, repository)
-            raise
-
-    def release_finished(self, take: Callable[[str], LeaseTaken]) -> tuple[IssueLock, ...]:
-        """
-        Free every issue whose workflow has ended, or was never written, and return those locks.
-
-        A crash between the write that ends a workflow and the release of its lock leaves such a lock, and so does one
-        between registering a workflow and writing its first document. *take* takes a lease or raises WorkflowBusy.
-        """
-        return tuple(lock for lock in self._locks.all() if self._release_if_over(lock, take))
-
-    def release_if_finished(self, adw_id: str) -> bool:
-        """Free the issue of *adw_id* if that has ended, and say whether there was one to free."""
-        if not is_terminal(self._store.peek(adw_id).data.get("current_state")):
-            return False
-
-        return self._release_all(adw_id)
-
-    def forget_unwritten(self, adw_id: str, take: Callable[[str], LeaseTaken]) -> bool:
-        """
-        Take a workflow away that was registered and never written, its issue and its runs with it.
-
-        Returns False when it is written after all, or gone already; raises WorkflowBusy while its creator may live.
-        """
-        try:
-            taken = take(adw_id)
-        except StateNotFound:
-            return self._release_all(adw_id)
-        # Its creator may be stopped right before its first write: shut out before we read, it cannot write after.
-        self._store.revoke_writers(adw_id, fence=taken.lease.fence - 1)
-        if self._store.exists(adw_id):
-            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
-        self._registry.unregister(taken.lease)
-
-        return True
-
-    def _release_if_over(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
-        try:
-            document = self._store.peek(lock.adw_id).data
-        except StateNotFound:
-            return self._release_unwritten(lock, take)
-        except StateError:
-            return False  # a document that cannot be read keeps its issue until a person has looked
-        if not is_terminal(document.get("current_state")):
-            return False
-
-        return self._release(lock)
-
-    def _release_unwritten(self, lock: IssueLock, take: Callable[[str], LeaseTaken]) -> bool:
-        try:
-            is_forgotten = self.forget_unwritten(lock.adw_id, take)
-        except WorkflowBusy:
-            return False  # it is being created right now
-
-        return is_forgotten and not self._locks.verify(lock.issue_number, lock.adw_id, lock.repository)
-
-    def _release_all(self, adw_id: str) -> bool:
-        freed = [self._release(lock) for lock in self._locks.all() if lock.adw_id == adw_id]
-
-        return any(freed)
-
-    def _release(self, lock: IssueLock) -> bool:
-        return self._locks.release(lock.issue_number, lock.adw_id, lock.repository)
-
-    def _check_document(self, adw_id: str, issue_number: int, repository: str) -> None:
-        document = self._store.peek(check_adw_id(adw_id)).data
-        result, where, state = (document.get(key) for key in ("issue_number", "repository", "current_state"))
-        is_same = self._locks.key(where if isinstance(where, str) else "") == self._locks.key(repository)
-        if result != issue_number or not is_same:
-            named = f"issue {result}" + (f" of {where}" if where else "") if result else "no issue"
-            raise NotTheLockOwner(adw_id, issue_number, f"its document names {named}")
-        if is_terminal(state):
-            raise NotTheLockOwner(adw_id, issue_number, f"it is {state}; start a new workflow for the issue")

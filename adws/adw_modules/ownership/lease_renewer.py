@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from adws.adw_modules.phase import Order
 from adws.adw_modules.queue.model import Run, RunState
 
 if TYPE_CHECKING:
+    from adws.adw_modules.db.sqlite import CommitWatcher
     from adws.adw_modules.ownership.leases import Requests
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.adw_modules.queue.store import RunStore
@@ -47,11 +48,20 @@ class RenewalTimes:
 class RunOnly:
     """A run that is fenced by itself and not by the lease of a workflow; takes the place of the owner of one."""
 
-    def __init__(self, adw_id: str) -> None:
-        self.adw_id = adw_id
+    def __init__(self, run: Run, runs: RunStore, *, clock: Clock, ttl_seconds: float) -> None:
+        self.adw_id = run.adw_id
+        self.run: Run | None = run
+        self.renewed_at = clock.boottime()
+        self._runs = runs
+        self._clock = clock
+        self._ttl_seconds = ttl_seconds
 
     def renew(self) -> None:
-        """Renew nothing: the claim of the run is all there is."""
+        """Push the end of the claim out; raise RunLost."""
+        asked_at = self._clock.boottime()
+        if self.run is not None:
+            self.run = self._runs.renew(self.run, ttl_seconds=self._ttl_seconds)
+        self.renewed_at = asked_at
 
 
 class LeaseHandle:
@@ -65,7 +75,6 @@ class LeaseHandle:
     def __init__(
         self,
         owned: OwnedWorkflow | RunOnly,
-        run: Run | None,
         *,
         clock: Clock,
         give_up_seconds: float,
@@ -75,8 +84,6 @@ class LeaseHandle:
         """*standing* tells the order that everything in this process has; *is_wanted* whether the work may go on."""
         self.owned = owned
         self.is_wanted = is_wanted
-        self.run = run
-        self.renewed_at = clock.boottime()
         self._clock = clock
         self._give_up_seconds = give_up_seconds
         self._standing = standing
@@ -93,8 +100,8 @@ class LeaseHandle:
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the lease was renewed."""
-        return self._clock.boottime() - self.renewed_at
+        """How long ago the lease was renewed, by the renewer or by a write."""
+        return self._clock.boottime() - self.owned.renewed_at
 
     def current(self) -> Order | None:
         """Return the order to obey, None while the work may go on."""
@@ -144,6 +151,8 @@ class LeaseHandle:
 
     def open_requests(self) -> tuple[Request, ...]:
         """Return the requests that wait for an answer, oldest first."""
+        if not self._requests:
+            return ()
         with self._lock:
             return tuple(self._requests[key] for key in sorted(self._requests))
 
@@ -164,14 +173,25 @@ def reason_of(request: Request) -> str:
 
 
 class LeaseRenewer:
-    """Renews everything a process owns; one thread, started with the first handle."""
+    """Renews everything a process owns and no write has renewed; one thread, started with the first handle."""
 
-    def __init__(self, *, clock: Clock, requests: Requests, runs: RunStore, times: RenewalTimes | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        requests: Requests,
+        runs: RunStore,
+        times: RenewalTimes | None = None,
+        watcher: CommitWatcher | None = None,
+    ) -> None:
+        """*watcher* sees commits: while there are none, no request is looked for."""
         self._clock = clock
         self._requests = requests
         self._runs = runs
         self._times = times or RenewalTimes()
+        self._watcher = watcher
         self._charges: set[LeaseHandle] = set()
+        self._is_new = False  #: whether a handle came since requests were looked for
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -180,32 +200,37 @@ class LeaseRenewer:
 
     def charge(self, owned: OwnedWorkflow, run: Run | None = None) -> AbstractContextManager[LeaseHandle]:
         """Renew *owned* (and the claim of *run*) inside the block."""
-        return self._looked_after(owned, run)
+        if run is not None:
+            owned.run = run
+
+        return self._looked_after(owned)
 
     def keep(self, run: Run, *, is_wanted: Callable[[], bool]) -> AbstractContextManager[LeaseHandle]:
         """Renew the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
-        return self._looked_after(RunOnly(run.adw_id), run, is_wanted)
+        alone = RunOnly(run, self._runs, clock=self._clock, ttl_seconds=self._times.ttl)
+
+        return self._looked_after(alone, is_wanted)
 
     @contextmanager
     def _looked_after(
-        self, owned: OwnedWorkflow | RunOnly, run: Run | None, is_wanted: Callable[[], bool] | None = None
+        self, owned: OwnedWorkflow | RunOnly, is_wanted: Callable[[], bool] | None = None
     ) -> Iterator[LeaseHandle]:
-        charge = LeaseHandle(
+        handle = LeaseHandle(
             owned,
-            run,
             clock=self._clock,
             give_up_seconds=self._times.give_up,
             standing=lambda: self._standing,
             is_wanted=is_wanted,
         )
         with self._lock:
-            self._charges.add(charge)
+            self._charges.add(handle)
+            self._is_new = True
             self._start()
         try:
-            yield charge
+            yield handle
         finally:
             with self._lock:
-                self._charges.discard(charge)
+                self._charges.discard(handle)
 
     def order_all(self, order: Order) -> None:
         """
@@ -225,6 +250,8 @@ class LeaseRenewer:
         self._wake.set()
         if thread is not None:
             thread.join()
+        if self._watcher is not None:
+            self._watcher.close()
 
     # --- the thread --------------------------------------------------------------------------------------------
 
@@ -244,29 +271,41 @@ class LeaseRenewer:
     def look(self) -> None:
         """Do one round: renew what is due, fetch requests. Errors are logged and retried in the next round."""
         with self._lock:
-            charges = tuple(self._charges)
-        for charge in charges:
+            handles = tuple(self._charges)
+            is_new, self._is_new = self._is_new, False
+        for handle in handles:
             try:
-                self._renew(charge)
-                for request in self._requests.open_for(charge.adw_id):
-                    charge.note(request)
-                if charge.is_wanted is not None and not charge.is_wanted():
-                    charge.give(Order(kind="stop", reason=NOT_WANTED))
+                self._renew(handle)
+                if handle.is_wanted is not None and not handle.is_wanted():
+                    handle.give(Order(kind="stop", reason=NOT_WANTED))
             except (LeaseLost, RunLost) as exc:
-                charge.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
+                handle.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
             except (AdwError, OSError) as exc:
-                self._give_up_if_late(charge, exc)
+                self._give_up_if_late(handle, exc)
+        has_news = self._watcher is None or self._watcher.has_changed()
+        if handles and (has_news or is_new):
+            self._fetch(handles)
 
-    def _renew(self, charge: LeaseHandle) -> None:
-        now = self._clock.boottime()
-        if now - charge.renewed_at < self._times.renew:
+    def _renew(self, handle: LeaseHandle) -> None:
+        if handle.silent_seconds >= self._times.renew:
+            handle.owned.renew()
+        run = handle.owned.run
+        if run is not None and run.state is RunState.STOPPING:
+            handle.give(Order(kind="stop", reason=run.reason or "asked to stop"))
+
+    def _fetch(self, handles: Sequence[LeaseHandle]) -> None:
+        """Fetch the requests to everything that is owned here, by one query."""
+        try:
+            requests = self._requests.open_for(*{handle.adw_id for handle in handles})
+        except (AdwError, OSError) as exc:
+            self._is_new = True  # looked for again
+            for handle in handles:
+                self._give_up_if_late(handle, exc)
             return
-        charge.owned.renew()
-        if charge.run is not None:
-            run = self._runs.renew(charge.run, ttl_seconds=self._times.ttl)
-            if run.state is RunState.STOPPING:
-                charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
-        charge.renewed_at = now
+        for request in requests:
+            for handle in handles:
+                if handle.adw_id == request.adw_id:
+                    handle.note(request)
 
     def _give_up_if_late(self, charge: LeaseHandle, cause: Exception) -> None:
         silent = charge.silent_seconds

@@ -2,14 +2,15 @@
 Leases of workflows, as columns of the workflow's own row.
 
 A takeover raises the fence in the same statement that writes the new owner, so the fence only grows and two takers
-cannot both win. Renewing and releasing name owner and fence: a former owner changes nothing any more.
+cannot both win. Renewing and releasing name owner and fence: a former owner changes nothing any more. The methods that
+take a session are for transactions in which a run, a document or a quota changes with the lease; the workflow's row is
+locked before that of its run, so that two of them never wait for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -17,17 +18,7 @@ from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.errors import DatabaseError, LeaseLost, StateNotFound
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
-from adws.adw_modules.interfaces import (
-    Clock,
-    HandBack,
-    Lease,
-    LeaseBusy,
-    LeaseRow,
-    LeaseTaken,
-    LeaseWish,
-    OwnerRecord,
-    Request,
-)
+from adws.adw_modules.interfaces import Clock, Lease, LeaseBusy, LeaseRow, LeaseTaken, OwnerRecord, Request
 from adws.adw_modules.queue.store import RunStore
 
 if TYPE_CHECKING:
@@ -36,24 +27,44 @@ if TYPE_CHECKING:
 
 #: Rows that are read by one query.
 _READ_AT_ONCE = 200
+#: A row as `_row` reads it.
+_SHOWN = "fence, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}, taken_at"
 
 
 class Leases:
     """Leases in the database, one at a time or many in one transaction."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
-        self._database = database
+        self.database = database
+        self.runs = RunStore(database, clock=clock)  #: whose claims change together with leases
         self._clock = clock
-        self._read = database.render(connection.LEASE_READ)
-        self._read_all = database.render(connection.LEASES_READ)
-        self._read_to_take = database.render(connection.LEASE_READ_TO_TAKE)
-        self._take = database.render(connection.LEASE_TAKE)
-        self._renew = database.render(connection.LEASE_RENEW)
+        # Rendered once: these are on the way of every run.
+        skip_locked = f"{database.row_lock_sql} SKIP LOCKED" if database.row_lock_sql else ""
+        self._read_to_take = database.render(
+            f"SELECT {_SHOWN} FROM workflow_states WHERE adw_id = :adw_id {{row_lock}}"
+        )
+        self._take = database.render("""
+            UPDATE workflow_states
+            SET owner = :owner, fence = fence + 1, lease_until = {now} + :ttl, lease_boot = :boot, taken_at = :taken_at
+            WHERE adw_id = :adw_id
+              AND (owner = '' OR lease_boot <> :boot OR lease_until <= {now} OR fence = :dead_fence)
+            RETURNING fence
+        """)
+        self._take_free = database.render(f"""
+            UPDATE workflow_states
+            SET owner = :owner, fence = fence + 1, lease_until = {{now}} + :ttl, lease_boot = :boot,
+                taken_at = :taken_at
+            WHERE adw_id = (
+                SELECT adw_id FROM workflow_states WHERE adw_id = :adw_id AND owner = '' {skip_locked}
+            )
+            RETURNING fence, workflow, state
+        """)
+        self._renew = database.render("""
+            UPDATE workflow_states SET lease_until = {now} + :ttl
+            WHERE adw_id = :adw_id AND owner = :owner AND fence = :fence AND lease_boot = :boot AND lease_until > {now}
+        """)
 
-    @cached_property
-    def _runs(self) -> RunStore:
-
-        return RunStore(self._database, clock=self._clock)
+    # --- taking ------------------------------------------------------------------------------------------------
 
     def take(
         self,
@@ -69,129 +80,158 @@ class Leases:
 
         Raises StateNotFound, or RunLost, and then nothing is taken.
         """
-        begin = self._runs.beginning(run) if run is not None else None
-        wish = LeaseWish(adw_id=adw_id, dead_fence=dead_fence)
-        params = self._wanted(wish, owner, ttl_seconds)
+        check_adw_id(adw_id)
 
         def work(session: Session) -> LeaseTaken | LeaseBusy:
-            answer = self._take_in(session, wish, owner, params)
+            answer = self.take_in(session, adw_id, owner, ttl_seconds=ttl_seconds, dead_fence=dead_fence)
             if answer is None:
                 raise StateNotFound(adw_id)
-            if begin is None or isinstance(answer, LeaseBusy):
+            if run is None or isinstance(answer, LeaseBusy):
                 return answer
-            return replace(answer, run=begin(session))
+            return replace(answer, run=self.runs.begin_in(session, run))
 
-        return self._database.transact(work)
+        return self.database.transact(work)
 
     def take_all(
-        self, wishes: Sequence[LeaseWish], owner: OwnerRecord, *, ttl_seconds: float
-    ) -> tuple[LeaseTaken | LeaseBusy | None, ...]:
-        """Take each lease as `take` does, in one transaction; None for a workflow that does not exist."""
-        # In one order, so that two processes that take many never deadlock.
-        asked = sorted(
-            (wish.adw_id, number, self._wanted(wish, owner, ttl_seconds)) for number, wish in enumerate(wishes)
-        )
+        self, dead_fences: Mapping[str, int | None], owner: OwnerRecord, *, ttl_seconds: float
+    ) -> dict[str, LeaseTaken | LeaseBusy]:
+        """Take many leases in one transaction: workflow -> as with `take`; what does not exist is left out."""
 
-        def work(session: Session) -> dict[int, LeaseTaken | LeaseBusy | None]:
-            return {number: self._take_in(session, wishes[number], owner, params) for _, number, params in asked}
+        def work(session: Session) -> dict[str, LeaseTaken | LeaseBusy]:
+            # In one order, so that two processes that take many never deadlock.
+            answers = {
+                adw_id: self.take_in(session, adw_id, owner, ttl_seconds=ttl_seconds, dead_fence=dead_fences[adw_id])
+                for adw_id in sorted(dead_fences)
+            }
+            return {adw_id: answer for adw_id, answer in answers.items() if answer is not None}
 
-        result = self._database.transact(work)
+        return self.database.transact(work)
 
-        return tuple(result[number] for number in range(len(wishes)))
-
-    def _wanted(self, wish: LeaseWish, owner: OwnerRecord, ttl_seconds: float) -> Params:
-        return {
-            **self._database.lease_clock(),
-            "adw_id": check_adw_id(wish.adw_id),
-            "owner": owner.to_text(),
-            "ttl": ttl_seconds,
-            "taken_at": timestamps.to_text(self._clock.now()),
-            "dead_fence": -1 if wish.dead_fence is None else wish.dead_fence,
-        }
-
-    def _take_in(
-        self, session: Session, wish: LeaseWish, owner: OwnerRecord, params: Params
+    def take_in(
+        self, session: Session, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
     ) -> LeaseTaken | LeaseBusy | None:
+        """Do what `take` does inside the transaction *session*; None when there is no such workflow."""
+        params = self._taking(adw_id, owner, ttl_seconds)
+        params["dead_fence"] = -1 if dead_fence is None else dead_fence
         before = session.one(self._read_to_take, params)
         if before is None:
             return None
         taken = session.one(self._take, params)
         if taken is None:
-            return LeaseBusy(row=_row(wish.adw_id, before))
+            return LeaseBusy(row=_row(adw_id, before))
         former_fence, former = before[0], before[1]
 
         return LeaseTaken(
-            lease=Lease(adw_id=wish.adw_id, owner=owner, fence=taken[0]),
+            lease=Lease(adw_id=adw_id, owner=owner, fence=taken[0]),
             previous=OwnerRecord.from_text(former),
             # Set whenever it had an owner, also when the record of that owner cannot be read.
             previous_fence=former_fence if former else 0,
         )
 
-    def renew(self, lease: Lease, *, ttl_seconds: float) -> None:
-        """Push the end out; raise LeaseLost when it is no longer ours or has ended."""
-        params = {**self._database.lease_clock(), **_ours(lease), "ttl": ttl_seconds}
-        if self._database.transact(lambda session: session.run(self._renew, params)) == 1:
-            return
+    def take_free_in(
+        self, session: Session, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float
+    ) -> tuple[Lease, str, str] | None:
+        """
+        Take the lease inside the transaction *session* if its last owner gave it back; never wait for anybody.
+
+        Returns it with the name of the definition and the state of the workflow, None when it was not free.
+        """
+        row = session.one(self._take_free, self._taking(adw_id, owner, ttl_seconds))
+
+        return None if row is None else (Lease(adw_id=adw_id, owner=owner, fence=row[0]), row[1], row[2])
+
+    def _taking(self, adw_id: str, owner: OwnerRecord, ttl_seconds: float) -> dict[str, object]:
+        return {
+            **self.database.lease_clock(),
+            "adw_id": check_adw_id(adw_id),
+            "owner": owner.to_text(),
+            "ttl": ttl_seconds,
+            "taken_at": timestamps.to_text(self._clock.now()),
+        }
+
+    # --- keeping -----------------------------------------------------------------------------------------------
+
+    def renew(self, lease: Lease, *, ttl_seconds: float, run: Run | None = None) -> Run | None:
+        """
+        Push the end out, with that the claim of *run*, and return the run as it stands.
+
+        Raises LeaseLost when the lease is no longer ours or has ended, RunLost when the run is not ours.
+        """
+
+        def work(session: Session) -> tuple[bool, Run | None]:
+            is_ours = self.renew_in(session, lease, ttl_seconds=ttl_seconds)
+            if run is None or not is_ours:
+                return is_ours, None
+            return is_ours, self.runs.renew_in(session, run, ttl_seconds=ttl_seconds)
+
+        is_ours, renewed = self.database.transact(work)
+        if is_ours:
+            return renewed
         content = self.read(lease.adw_id)
-        is_ours = content is not None and content.fence == lease.fence and content.owner == lease.owner
-        why = "ran out" if is_ours else "was taken over"
+        is_same = content is not None and content.fence == lease.fence and content.owner == lease.owner
+        why = "ran out" if is_same else "was taken over"
 
         raise LeaseLost(f"the lease of workflow {lease.adw_id} {why}: stop working on it")
 
+    def renew_in(self, session: Session, lease: Lease, *, ttl_seconds: float) -> bool:
+        """Push the end out inside the transaction *session*; False when the lease is not ours or has ended."""
+        params = {**self.database.lease_clock(), **_ours(lease), "ttl": ttl_seconds}
+
+        return session.run(self._renew, params) == 1
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
     def release(self, lease: Lease) -> bool:
-        """Give the lease back; False when it was not ours any more."""
-        params = _ours(lease)
-
-        return self._database.transact(lambda session: session.run(connection.LEASE_RELEASE, params)) == 1
-
-    def end_run(self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None) -> Run:
         """
-        End *run* and give the lease back, in one transaction, with *free_issue* the issue of the workflow too.
+        Give the lease back; False when it was not ours any more.
+
+        The disk is not waited for: what a power cut takes back is a lease of an earlier boot, and that is over.
+        """
+        return self.database.unsynced.transact(lambda session: self.release_in(session, lease))
+
+    def release_in(
+        self, session: Session, lease: Lease, *, free_issue: int | None = None, frees_quota: bool = False
+    ) -> bool:
+        """Do the same inside the transaction *session*; also free the workflow's issue and its place in the quotas."""
+        params = {**_ours(lease), "issue_number": free_issue}
+        released = session.run(
+            "UPDATE workflow_states SET owner = '', lease_until = 0, lease_boot = '', taken_at = ''"
+            " WHERE adw_id = :adw_id AND owner = :owner AND fence = :fence",
+            params,
+        )
+        if free_issue is not None:  # however its repository is spelled
+            session.run("DELETE FROM adw_locks WHERE issue_number = :issue_number AND adw_id = :adw_id", params)
+        if frees_quota:
+            session.run("DELETE FROM quota_reservations WHERE adw_id = :adw_id", params)
+
+        return released == 1
+
+    def end_run(
+        self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None, frees_quota: bool = False
+    ) -> Run:
+        """
+        End *run* and give the lease back, in one transaction; also free the issue and the place in the quotas.
 
         Raises RunLost, and then nothing of it is done.
         """
-        params = {**_ours(lease), "issue_number": free_issue}
-        end_it = self._runs.ending(run, end)
 
         def work(session: Session) -> Run:
-            # The workflow first, then its run: as when they are taken, so that two never wait for each other.
-            session.run(connection.LEASE_RELEASE, params)
-            if free_issue is not None:
-                session.run(connection.LOCK_END, params)
-            return end_it(session)
+            self.release_in(session, lease, free_issue=free_issue, frees_quota=frees_quota)
+            return self.runs.end_in(session, run, end)
 
-        return self._database.transact(work)
+        return self.database.transact(work)
 
-    def hand_back(self, ends: Sequence[HandBack]) -> tuple[Run | None, ...]:
-        """Do all of it or nothing, and return each run as it stands then; None for one that had moved on."""
-        works = [self.handing_back(end) for end in ends]
-
-        return self._database.transact(lambda session: tuple(work(session) for work in works))
-
-    def handing_back(self, end: HandBack) -> Callable[[Session], Run | None]:
-        """Return what does one of them in a transaction of the caller."""
-        settle = self._runs.settling(end.run, end.end) if end.run is not None and end.end is not None else None
-
-        def work(session: Session) -> Run | None:
-            if end.lease is not None:
-                params = {**_ours(end.lease), "issue_number": end.free_issue}
-                session.run(connection.LEASE_RELEASE, params)
-                if end.free_issue is not None:
-                    session.run(connection.LOCK_END, params)
-            if settle is not None:
-                return settle(session)
-            return None if end.new_run is None else self._runs.enqueue_in(session, end.new_run)
-
-        return work
+    # --- looking -----------------------------------------------------------------------------------------------
 
     def read_all(self, adw_ids: Sequence[str]) -> dict[str, LeaseRow]:
         """Return the rows of those workflows that there are."""
         result: dict[str, LeaseRow] = {}
-        clock = self._database.lease_clock()
-        with self._database.read() as session:
+        clock = self.database.lease_clock()
+        with self.database.read() as session:
             for first in range(0, len(adw_ids), _READ_AT_ONCE):
                 wanted = {f"id{number}": adw_id for number, adw_id in enumerate(adw_ids[first : first + _READ_AT_ONCE])}
-                sql = self._read_all.replace("{ids}", ", ".join(f":{name}" for name in wanted))
+                names = ", ".join(f":{name}" for name in wanted)
+                sql = self.database.render(f"SELECT adw_id, {_SHOWN} FROM workflow_states WHERE adw_id IN ({names})")
                 rows = session.all(sql, {**clock, **wanted})
                 result.update((row[0], _row(row[0], row[1:])) for row in rows)
 
@@ -199,11 +239,7 @@ class Leases:
 
     def read(self, adw_id: str) -> LeaseRow | None:
         """Return the row as it stands."""
-        params = {**self._database.lease_clock(), "adw_id": check_adw_id(adw_id)}
-        with self._database.read() as session:
-            row = session.one(self._read, params)
-
-        return None if row is None else _row(adw_id, row)
+        return self.read_all([check_adw_id(adw_id)]).get(adw_id)
 
 
 def _ours(lease: Lease) -> Params:
@@ -227,6 +263,9 @@ def _row(adw_id: str, row: Row) -> LeaseRow:
 # Only the owner changes a workflow; everybody else leaves a row here, which the owner polls at least once a second.
 
 
+_REQUEST = "request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome"
+
+
 class Requests:
     """`Requests` in the database."""
 
@@ -246,39 +285,53 @@ class Requests:
             "created_at": timestamps.to_text(self._clock.now()),
         }
 
-        def work(session: Session) -> int:
-            row = session.one(connection.REQUEST_ASK, params)
+        def work(session: Session) -> Request:
+            row = session.one(
+                "INSERT INTO requests (adw_id, kind, payload, asked_by, created_at)"
+                f" VALUES (:adw_id, :kind, :payload, :asked_by, :created_at) RETURNING {_REQUEST}",
+                params,
+            )
             if row is None:
                 raise DatabaseError(f"the request to {adw_id} was not stored: try again")
-            return int(row[0])
+            return connection.to_request(row)
 
-        request_id = self._database.transact(work)
+        return self._database.transact(work)
 
-        return connection.to_request((request_id, *(params[name] for name in _ASKED), None, None))
-
-    def open_for(self, adw_id: str) -> tuple[Request, ...]:
+    def open_for(self, *adw_ids: str) -> tuple[Request, ...]:
         """Return what is not handled yet, oldest first."""
         with self._database.read() as session:
-            rows = session.all(connection.REQUESTS_OPEN, {"adw_id": check_adw_id(adw_id)})
+            return self.open_in(session, *adw_ids)
 
-        return tuple(connection.to_request(row) for row in rows)
+    def open_in(self, session: Session, *adw_ids: str) -> tuple[Request, ...]:
+        """Return the same inside the transaction *session*."""
+        params = {f"id{number}": check_adw_id(adw_id) for number, adw_id in enumerate(adw_ids)}
+        names = ", ".join(f":{name}" for name in params)
+        rows = session.all(
+            f"SELECT {_REQUEST} FROM requests WHERE adw_id IN ({names}) AND handled_at IS NULL ORDER BY request_id",
+            params,
+        )
+
+        return tuple(map(connection.to_request, rows))
 
     def get(self, request_id: int) -> Request | None:
         """Return a request, handled or not."""
         with self._database.read() as session:
-            row = session.one(connection.REQUEST_GET, {"request_id": request_id})
+            row = session.one(
+                f"SELECT {_REQUEST} FROM requests WHERE request_id = :request_id", {"request_id": request_id}
+            )
 
         return connection.to_request(row) if row else None
 
     def handled(self, request_id: int, outcome: str) -> bool:
         """Mark it handled; False when it was already, or never asked."""
+        sql = """
+            UPDATE requests SET handled_at = :handled_at, outcome = :outcome
+            WHERE request_id = :request_id AND handled_at IS NULL
+        """
         params = {
             "request_id": request_id,
             "handled_at": timestamps.to_text(self._clock.now()),
             "outcome": connection.plain(self._database.clean(outcome)),
         }
 
-        return self._database.transact(lambda session: session.run(connection.REQUEST_HANDLED, params)) == 1
-
-
-_ASKED = ("adw_id", "kind", "payload", "asked_by", "created_at")
+        return self._database.transact(lambda session: session.run(sql, params)) == 1

@@ -8,30 +8,24 @@ the next owner takes over once more.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
-import stat
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar
 
-from filelock import FileLock, Timeout
-
-from adws.adw_modules import durable_file
-from adws.adw_modules.durable_file import LOCK_NAME
 from adws.adw_modules.errors import (
     AdwError,
+    DatabaseError,
     Fenced,
+    IssueLocked,
     LeaseLost,
-    LockUnavailable,
+    NotTheLockOwner,
+    RunLost,
     StateConflict,
+    StateError,
     StateExists,
-    UnsafePath,
+    StateNotFound,
     UsageError,
     WorkflowBusy,
 )
@@ -39,31 +33,36 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
 from adws.adw_modules.interfaces import (
     Clock,
-    HandBack,
     IssueLock,
     Lease,
     LeaseBusy,
     LeaseRow,
     LeaseTaken,
-    LeaseWish,
     OwnerRecord,
     Registry,
     StateStore,
     Verdict,
 )
-from adws.adw_modules.ownership.issue_locks import DocumentRegistry, IssueClaims
+from adws.adw_modules.ownership.issue_locks import DocumentRegistry, check_issue_number
 from adws.adw_modules.queue.model import NewRun, Run, RunEnd
-from adws.adw_modules.state_machine import is_terminal
+from adws.adw_modules.state_machine import WorkflowState, is_terminal
 from adws.adw_modules.store.database import DatabaseStateStore
 
 if TYPE_CHECKING:
+    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.ownership.issue_locks import IssueLocks
     from adws.adw_modules.ownership.leases import Leases
+    from adws.adw_modules.ownership.local_lock import LocalLock
     from adws.adw_modules.process.identity import SystemProcesses
 
 
 logger = logging.getLogger("adw.ownership")
+
+#: A write renews lease and claim when this part of the lease's time has passed; the renewer waits twice as long.
+RENEW_WITH_WRITE = 1 / 6
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,103 +96,100 @@ class Takeover:
 class OwnedWorkflow:
     """A workflow we own: the only way to write its document."""
 
-    lease: Lease
     document: WorkflowDocument  #: the last stored revision; there from the moment the block is entered
 
-    def __init__(self, parts: WorkflowOwnership, lease: Lease, *, renewed_at: float, run: Run | None = None) -> None:
-        """Hold what was taken; *renewed_at* is Clock.boottime from before the lease was asked for."""
-        self.lease = lease
-        self.run = run
-        self._parts = parts
-        self._renewed_at = renewed_at
+    def __init__(
+        self, ownership: WorkflowOwnership, taken: LeaseTaken, *, renewed_at: float, verdict: Verdict = Verdict.UNKNOWN
+    ) -> None:
+        """
+        Hold what was taken.
+
+        *renewed_at* is Clock.boottime from before the lease was asked for, *verdict* what is known about the process of
+        the former owner, if there was one.
+        """
+        self.lease: Lease = taken.lease
+        self.run: Run | None = taken.run  #: that was begun with the lease, and ends with it
+        self.ended: Run | None = None  #: the same, as the write that ended the workflow left it
+        self.taken = taken
+        self.verdict = verdict
+        self.renewed_at = renewed_at  #: when lease and claim were renewed last, by Clock.boottime
+        #: Done once, in the transaction of the next write, where documents are in the database.
+        self.with_next_save: Callable[[Session, WorkflowDocument], None] | None = None
+        self.may_have_written = False  #: whether a write was begun
+        self._ownership = ownership
         self._has_local_lock = False
         self._has_lease = True
+        self._is_told = not self.is_takeover  #: whether a document says that it was taken over
         self._why_over = ""  #: why nothing may be written any more, "" while it may
 
-    def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """
-        Store the next revision and keep it as `document`.
+    @property
+    def is_takeover(self) -> bool:
+        """Whether somebody had it and did not give it back, also one whose record cannot be read."""
+        return self.taken.previous is not None or self.taken.previous_fence > 0
 
-        With the write that ends the workflow its issue becomes free: at once, or with the end of the run that we have.
+    @property
+    def takeover(self) -> Takeover:
+        """From whom it was taken, for a document that was loaded."""
+        return Takeover(
+            document=self.document,
+            former=self.taken.previous,
+            former_fence=self.taken.previous_fence,
+            verdict=self.verdict,
+        )
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def save(
+        self, document: WorkflowDocument, *, events: Sequence[Event] = (), end: RunEnd | None = None
+    ) -> WorkflowDocument:
+        """
+        Store the next revision and keep it as `document`; lease and claim are renewed by the same transaction.
+
+        The first one after a takeover says so in its events. With the write that ends the workflow its issue becomes
+        free: at once, or with the end of the run that we have. With *end* that run ends, and lease, issue and quota are
+        released, in the same transaction as the document, or in one right after it where documents are files; unless a
+        request came meanwhile, or the run is not ours any more: then `ended` stays None.
+
         Raises LeaseLost once the block was left or a write was refused, Fenced when the workflow was taken over.
         """
         self._check_writable(document)
         self.hold_local_lock()
+        self.may_have_written = True
+        if not self._is_told:
+            events = (self.takeover.event(), *events)
+        store, fence = self._ownership.store, self.lease.fence
+        ended: list[Run | None] = [None]  # the last one counts: a transaction may be repeated
+        asked_at = self._ownership.clock.boottime()
+        renews = asked_at - self.renewed_at >= self._ownership.ttl_seconds * RENEW_WITH_WRITE
+        has_more = renews or end is not None or self.with_next_save is not None
         try:
-            stored = self._parts.store.save(document, fence=self.lease.fence, events=events)
+            if has_more and isinstance(store, DatabaseStateStore):
+                self.document = store.save(
+                    document,
+                    fence=fence,
+                    events=events,
+                    also=lambda session: ended.append(self._join(session, document, end, asked_at)),
+                )
+            else:
+                self.document = store.save(document, fence=fence, events=events)
+                if end is not None:
+                    self._free_local_lock()
+                    with suppress(DatabaseError):  # then it ends with the block
+                        self._ownership.leases.database.transact(
+                            lambda session: ended.append(self._end_in(session, document, end))
+                        )
         except (Fenced, StateConflict) as exc:
             self._why_over = str(exc)
             raise
-        self.document = stored
-        if self.run is None:
+        self._is_told, self.with_next_save = True, None
+        self.ended = ended[-1]
+        if self.ended is not None:
+            self.run, self._has_lease = None, False
+            self.stop_writing()
+        elif self.run is None:
             self._free_issue_if_over()
 
-        return stored
-
-    def renew(self) -> None:
-        """Push the lease's end out; raise LeaseLost when it is not ours any more."""
-        if self._why_over:
-            raise LeaseLost(self._why_over)
-        asked_at = self._parts.clock.boottime()
-        try:
-            self._parts.leases.renew(self.lease, ttl_seconds=self._parts.ttl_seconds)
-        except LeaseLost as exc:
-            self._why_over = str(exc)
-            raise
-        self._renewed_at = asked_at
-
-    def seconds_left(self) -> float:
-        """Return how long the lease lasts by our own clock, which is never longer than by the book's."""
-        return self._renewed_at + self._parts.ttl_seconds - self._parts.clock.boottime()
-
-    def hold_local_lock(self) -> bool:
-        """
-        Take the file lock unless we have it, and return whether we have it now.
-
-        After a takeover from a stopped process, that one still holds it: we work without, and each write retries.
-        """
-        if not self._has_local_lock:
-            self._has_local_lock = self._parts.local_lock.try_hold(self.lease.adw_id)
-
-        return self._has_local_lock
-
-    def end_run(self, run: Run, end: RunEnd) -> Run:
-        """
-        Refuse every further write, free the file lock, then end *run* and free the lease in one transaction.
-
-        The issue of a workflow that is over becomes free with that. Raises RunLost or DatabaseError; then lease and
-        issue are given back when the block is left.
-        """
-        self._stop_writing()
-        is_over = is_terminal(self.document.current_state)
-        issue = self.document.issue_number if is_over and self._parts.has_issues else None
-        ended = self._parts.leases.end_run(self.lease, run, end, free_issue=issue)
-        self._has_lease, self.run = False, None
-
-        return ended
-
-    def give_back(self, *, keep_lease: bool = False) -> None:
-        """Refuse every further write, free the file lock, then the lease. Trouble is logged: both end by themselves."""
-        try:
-            self._stop_writing()
-            if self.run is not None:
-                self._free_issue_if_over()
-        finally:  # also when Ctrl-C comes in between
-            if self._has_lease and not keep_lease:
-                with _logged("lease_not_released", self.lease.adw_id):
-                    self._parts.leases.release(self.lease)
-
-    def _free_issue_if_over(self) -> None:
-        document = getattr(self, "document", None)  # there is none while the block is being entered
-        if document is not None and is_terminal(document.current_state):
-            self._parts.free_issue(document)
-
-    def _stop_writing(self) -> None:
-        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
-        if self._has_local_lock:
-            self._has_local_lock = False
-            with _logged("local_lock_not_freed", self.lease.adw_id):
-                self._parts.local_lock.let_go(self.lease.adw_id)
+        return self.document
 
     def _check_writable(self, document: WorkflowDocument) -> None:
         if self._why_over:
@@ -202,6 +198,152 @@ class OwnedWorkflow:
             raise UsageError(
                 f"this block owns workflow {self.lease.adw_id}: it cannot write the document of {document.adw_id}"
             )
+
+    def _join(self, session: Session, document: WorkflowDocument, end: RunEnd | None, asked_at: float) -> Run | None:
+        """Do what belongs to a write in its transaction, and return the run if it ended with that."""
+        if self.with_next_save is not None:
+            self.with_next_save(session, document)
+            return None
+        ended = None if end is None else self._end_in(session, document, end)
+        if ended is None:
+            self._renew_in(session, asked_at)
+
+        return ended
+
+    def _end_in(self, session: Session, document: WorkflowDocument, end: RunEnd) -> Run | None:
+        """End our run and release everything, inside the transaction that ends the workflow; None: not now."""
+        has_request = session.one(
+            "SELECT 1 FROM requests WHERE adw_id = :adw_id AND handled_at IS NULL LIMIT 1", {"adw_id": document.adw_id}
+        )
+        if self.run is None or has_request:
+            return None
+        leases = self._ownership.leases
+        try:
+            ended = leases.runs.end_in(session, self.run, end)
+        except RunLost:
+            return None  # what was done is stored all the same
+        leases.release_in(session, self.lease, free_issue=self._issue_to_free(document), frees_quota=True)
+
+        return ended
+
+    def _renew_in(self, session: Session, asked_at: float) -> None:
+        """Renew lease and claim inside the transaction of a write; what is lost is found out by the next renewal."""
+        leases, ttl_seconds = self._ownership.leases, self._ownership.ttl_seconds
+        if not leases.renew_in(session, self.lease, ttl_seconds=ttl_seconds):
+            return
+        if self.run is not None:
+            try:
+                self.run = leases.runs.renew_in(session, self.run, ttl_seconds=ttl_seconds)
+            except RunLost:
+                return
+        self.renewed_at = asked_at
+
+    def renew(self) -> None:
+        """Push the ends of lease and claim out; raise LeaseLost or RunLost when one is not ours any more."""
+        if self._why_over:
+            raise LeaseLost(self._why_over)
+        asked_at = self._ownership.clock.boottime()
+        try:
+            run = self._ownership.leases.renew(self.lease, ttl_seconds=self._ownership.ttl_seconds, run=self.run)
+        except LeaseLost as exc:
+            self._why_over = str(exc)
+            raise
+        if self.run is not None:
+            self.run = run
+        self.renewed_at = asked_at
+
+    def seconds_left(self) -> float:
+        """Return how long the lease lasts by our own clock, which is never longer than by the database's."""
+        return self.renewed_at + self._ownership.ttl_seconds - self._ownership.clock.boottime()
+
+    def hold_local_lock(self) -> bool:
+        """
+        Take the file lock unless we have it, and return whether we have it now.
+
+        After a takeover from a stopped process, that one still holds it: we work without, and each write retries.
+        """
+        if not self._has_local_lock:
+            self._has_local_lock = self._ownership.local_lock.try_hold(self.lease.adw_id)
+
+        return self._has_local_lock
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
+    def end_run(self, run: Run, end: RunEnd) -> Run:
+        """
+        Refuse every further write, free the file lock, then end *run* and free the lease in one transaction.
+
+        The issue of a workflow that is over becomes free with that. Raises RunLost or DatabaseError; then lease and
+        issue are given back when the block is left.
+        """
+        self.stop_writing()
+        issue = self._issue_to_free(self.document)
+        ended = self._ownership.leases.end_run(self.lease, run, end, free_issue=issue)
+        self._has_lease, self.run = False, None
+
+        return ended
+
+    def leave_with(self, work: Callable[[Session], _Result]) -> _Result:
+        """Refuse every further write, free the file lock, then do *work* and free the lease in one transaction."""
+        self.stop_writing()
+
+        def leave(session: Session) -> _Result:
+            self.release_in(session)
+            return work(session)
+
+        result = self._ownership.leases.database.transact(leave)
+        self._has_lease = False
+
+        return result
+
+    def release_in(self, session: Session) -> None:
+        """Free the lease, and the issue of a workflow that is over, inside the transaction *session*."""
+        self._ownership.leases.release_in(session, self.lease, free_issue=self._issue_to_free(self.document))
+
+    def hand_over(self) -> bool:
+        """Refuse every further write and free the file lock; True when the caller is to release the lease."""
+        self.stop_writing()
+        has_lease, self._has_lease = self._has_lease and self._is_told, False
+
+        return has_lease
+
+    def give_back(self) -> None:
+        """
+        Refuse every further write, free the file lock, then the lease.
+
+        The lease of a takeover that was not written is kept: so the next owner takes over once more. Trouble is logged:
+        both end by themselves.
+        """
+        try:
+            self.stop_writing()
+            if self.run is not None:
+                self._free_issue_if_over()
+        finally:  # also when Ctrl-C comes in between
+            if self._has_lease and self._is_told:
+                self._has_lease = False
+                with _logged("lease_not_released", self.lease.adw_id):
+                    self._ownership.leases.release(self.lease)
+
+    def stop_writing(self) -> None:
+        """Refuse every further write, and free the file lock."""
+        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
+        self._free_local_lock()
+
+    def _free_local_lock(self) -> None:
+        if self._has_local_lock:
+            self._has_local_lock = False
+            with _logged("local_lock_not_freed", self.lease.adw_id):
+                self._ownership.local_lock.let_go(self.lease.adw_id)
+
+    def _issue_to_free(self, document: WorkflowDocument) -> int | None:
+        is_over = is_terminal(document.current_state)
+
+        return document.issue_number if is_over and self._ownership.has_issues else None
+
+    def _free_issue_if_over(self) -> None:
+        document = getattr(self, "document", None)  # there is none while the block is being entered
+        if document is not None and is_terminal(document.current_state):
+            self._ownership.free_issue(document)
 
 
 class WorkflowOwnership:
@@ -236,69 +378,130 @@ class WorkflowOwnership:
     # --- owning ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def own(self, adw_id: str, *, run: Run | None = None) -> Iterator[OwnedWorkflow]:
+    def own(
+        self, adw_id: str, *, run: Run | None = None, needs_issue: bool = True, owned: OwnedWorkflow | None = None
+    ) -> Iterator[OwnedWorkflow]:
         """
-        Own a workflow inside the block, and begin *run*, which we have claimed.
+        Own a workflow inside the block, and begin *run*, which we have claimed; *owned* is what a claim took already.
 
-        Raises WorkflowBusy when a live owner has it, StateNotFound without one, RunLost when the run is not ours.
+        A document of an older version, which no database knows, is registered on the way, with its issue; the first
+        write migrates it, and without a write it is as before. Raises WorkflowBusy when a live owner has it,
+        StateNotFound without one, RunLost when the run is not ours, and for such a document IssueLocked when another
+        workflow has its issue, unless *needs_issue* is False.
         """
-        asked_at = self.clock.boottime()
-        taken = self._take(check_adw_id(adw_id), run)
-        owned = OwnedWorkflow(self, taken.lease, renewed_at=asked_at, run=taken.run)
-        is_complete = not _is_takeover(taken)
+        is_new, is_unused = False, False
+        if owned is None:
+            try:
+                owned = self._take(check_adw_id(adw_id), run)
+            except StateNotFound:
+                is_new = self._register_old(adw_id, needs_issue=needs_issue)
+                owned = self._take(adw_id, run)
+        with self.entered(owned):
+            if owned.is_takeover:
+                if self._on_takeover is not None:
+                    self._on_takeover(owned.takeover)
+                owned.save(owned.document)
+                logger.warning(
+                    "Workflow taken over",
+                    extra={"action": "lease_taken_over", "workflow": adw_id, "why": owned.takeover.why},
+                )
+            # Another process may have been in between: what that wrote keeps its row.
+            is_unused = is_new and run is None and owned.document.revision == 0
+            try:
+                yield owned
+            finally:
+                if is_unused and not owned.may_have_written:
+                    with _logged("workflow_not_unregistered", adw_id):
+                        self._registry.unregister(owned.lease)
+
+    @contextmanager
+    def entered(self, owned: OwnedWorkflow) -> Iterator[OwnedWorkflow]:
+        """Have the document of what was taken inside the block, which nobody else can write any more; give it back."""
+        adw_id = owned.lease.adw_id
         try:
-            self._enter(owned, taken)
-            is_complete = True
+            # While we hold the file lock nobody on this machine is inside a write: leftovers of former writers may go.
+            has_lock = owned.hold_local_lock()
+            if has_lock:
+                self.store.sweep(adw_id)
+            # A former owner that is not proven dead may be stopped anywhere, also right before its rename. It has to be
+            # shut out before the document is read, else it could still write after we have decided on what we read. A
+            # process that still holds the file lock of a free lease (the database was rebuilt) is such an owner too.
+            may_live = owned.is_takeover and owned.verdict is not Verdict.DEAD
+            if may_live or not has_lock:
+                self.store.revoke_writers(adw_id, fence=owned.lease.fence - 1)
+            owned.document = self.store.load(adw_id).document
             yield owned
         finally:
-            owned.give_back(keep_lease=not is_complete)
+            owned.give_back()
 
-    def _enter(self, owned: OwnedWorkflow, taken: LeaseTaken) -> None:
-        self._settle_former_writers(taken, has_lock=owned.hold_local_lock())
-        owned.document = self.store.load(owned.lease.adw_id).document
-        if _is_takeover(taken):
-            self._complete(owned, taken)
+    def take_all(self, wanted: Mapping[str, tuple[Verdict, int | None]], role: str) -> dict[str, OwnedWorkflow]:
+        """
+        Take many workflows in one transaction, for recovery, and return those that were free or could be taken over.
 
-    def _take(self, adw_id: str, run: Run | None = None) -> LeaseTaken:
+        *wanted* has for each what is known about its owner, and the fence of the owner that it may be taken from
+        although its lease runs. `entered` has the document of each; the next write tells of a takeover.
+        """
+        asked_at = self.clock.boottime()
+        fences = {adw_id: fence for adw_id, (_, fence) in wanted.items()}
+        answers = self.leases.take_all(fences, self._processes.me(role), ttl_seconds=self.ttl_seconds)
+        owned: dict[str, OwnedWorkflow] = {}
+        for adw_id, answer in answers.items():
+            if isinstance(answer, LeaseTaken):
+                verdict, fence = wanted[adw_id]
+                # What was known of another owner says nothing.
+                known = verdict if fence == answer.previous_fence else Verdict.UNKNOWN
+                owned[adw_id] = OwnedWorkflow(self, answer, renewed_at=asked_at, verdict=known)
+
+        return owned
+
+    def me(self) -> OwnerRecord:
+        """Return a record for a lease that this process takes."""
+        return self._processes.me(self._role)
+
+    def _take(self, adw_id: str, run: Run | None = None) -> OwnedWorkflow:
         # Read before writing: callers that find it busy ask again and again, and must not queue up with the writers.
+        asked_at = self.clock.boottime()
         row = self.leases.read(adw_id)
         dead_fence = None
         if row is not None and row.seconds_left > 0.0:
             if self._processes.verdict(row.owner) is not Verdict.DEAD:
                 raise WorkflowBusy(adw_id, self.describe_owner(row))
             dead_fence = row.fence
-        me = self._processes.me(self._role)
-        answer = self.leases.take(adw_id, me, ttl_seconds=self.ttl_seconds, dead_fence=dead_fence, run=run)
+        answer = self.leases.take(adw_id, self.me(), ttl_seconds=self.ttl_seconds, dead_fence=dead_fence, run=run)
         if isinstance(answer, LeaseBusy):
             raise WorkflowBusy(adw_id, self.describe_owner(answer.row))
+        is_takeover = answer.previous is not None or answer.previous_fence > 0
+        verdict = self._processes.verdict(answer.previous) if is_takeover else Verdict.UNKNOWN
 
-        return answer
+        return OwnedWorkflow(self, answer, renewed_at=asked_at, verdict=verdict)
 
-    def _settle_former_writers(self, taken: LeaseTaken, *, has_lock: bool) -> None:
-        # While we hold the file lock nobody on this machine is inside a write: leftovers of former writers may go.
-        if has_lock:
-            self.store.sweep(taken.lease.adw_id)
-        # A former owner that is not proven dead may be stopped anywhere, also right before its rename. It has to be
-        # shut out before the document is read, else it could still write after we have decided on what we read. A
-        # process that still holds the file lock of a free lease (the database was rebuilt) is such an owner too.
-        may_live = _is_takeover(taken) and self._processes.verdict(taken.previous) is not Verdict.DEAD
-        if may_live or not has_lock:
-            self.store.revoke_writers(taken.lease.adw_id, fence=taken.lease.fence - 1)
+    def _register_old(self, adw_id: str, *, needs_issue: bool) -> bool:
+        """Register a document of an older version; False when another process was faster. Raises StateNotFound."""
+        loaded = self.store.load(adw_id)
+        if all(notice.kind != "migrated" for notice in loaded.notices):
+            raise StateNotFound(f"{adw_id} in the database", "its document is there: adw db rebuild registers it")
+        without_issue = loaded.document.model_copy(update={"issue_number": None})
+        is_over = is_terminal(loaded.document.current_state)  # then it has no claim to its issue
+        me = self.me()
+        try:
+            lease = self._registry.register(
+                without_issue if is_over else loaded.document, me, ttl_seconds=self.ttl_seconds
+            )
+        except IssueLocked:
+            if needs_issue:
+                raise
+            lease = self._registry.register(without_issue, me, ttl_seconds=self.ttl_seconds)
+        except StateExists:
+            return False
+        self.leases.release(lease)
 
-    def _complete(self, owned: OwnedWorkflow, taken: LeaseTaken) -> None:
-        takeover = Takeover(
-            document=owned.document,
-            former=taken.previous,
-            former_fence=taken.previous_fence,
-            verdict=self._processes.verdict(taken.previous),
-        )
-        if self._on_takeover is not None:
-            self._on_takeover(takeover)
-        owned.save(owned.document, events=(takeover.event(),))
-        logger.warning(
-            "Workflow taken over",
-            extra={"action": "lease_taken_over", "workflow": owned.lease.adw_id, "why": takeover.why},
-        )
+        return True
+
+    def migrate(self, adw_id: str) -> None:
+        """Store a document of an older version in the current one; nothing happens to any other."""
+        if any(notice.kind == "migrated" for notice in self.store.load(adw_id).notices):
+            with self.own(adw_id, needs_issue=False) as owned:
+                owned.save(owned.document)
 
     # --- creating ----------------------------------------------------------------------------------------------
 
@@ -313,18 +516,21 @@ class WorkflowOwnership:
         """
         check_adw_id(document.adw_id)
         asked_at = self.clock.boottime()
-        me = self._processes.me(self._role)
-        lease = self._registry.register(document, me, ttl_seconds=self.ttl_seconds, run=run)
-        owned = OwnedWorkflow(self, lease, renewed_at=asked_at)
+        lease = self._registry.register(document, self.me(), ttl_seconds=self.ttl_seconds, run=run)
+        owned = OwnedWorkflow(self, LeaseTaken(lease=lease), renewed_at=asked_at)
         is_written = False
         try:
             owned.hold_local_lock()
-            owned.document = self._write_first(document, lease, events)
+            fenced = document.model_copy(update={"fence": lease.fence})
+            owned.document = self.store.create(fenced, events=(_created(document), *events))
             is_written = True
             yield owned
         except BaseException as exc:
             if not is_written:
-                self._undo_register(lease, exc)
+                # A document that is there although its write failed (not synced, interrupted) keeps row and issue.
+                with _logged("workflow_not_unregistered", lease.adw_id):
+                    if isinstance(exc, StateExists) or not self.store.exists(lease.adw_id):
+                        self._registry.unregister(lease)
             raise
         finally:
             owned.give_back()
@@ -342,17 +548,6 @@ class WorkflowOwnership:
         with self.create(document, events=events, run=run) as owned:
             return owned.document
 
-    def _write_first(self, document: WorkflowDocument, lease: Lease, events: Sequence[Event]) -> WorkflowDocument:
-        fenced = document.model_copy(update={"fence": lease.fence})
-
-        return self.store.create(fenced, events=(_created(document), *events))
-
-    def _undo_register(self, lease: Lease, cause: BaseException) -> None:
-        # A document that is there although its write failed (not synced, interrupted) keeps its row and its issue.
-        with _logged("workflow_not_unregistered", lease.adw_id):
-            if isinstance(cause, StateExists) or not self.store.exists(lease.adw_id):
-                self._registry.unregister(lease)
-
     # --- issues ------------------------------------------------------------------------------------------------
 
     @property
@@ -368,26 +563,122 @@ class WorkflowOwnership:
             self._locks.release(document.issue_number, document.adw_id, document.repository)
 
     def prove_continuing(self, adw_id: str, issue_number: int | str, repository: str = "") -> None:
-        """Return when *adw_id* may go on with that issue; raise StateNotFound, NotTheLockOwner or IssueLocked."""
-        self._claims().prove_continuing(adw_id, issue_number, repository)
+        """
+        Return when *adw_id* may go on with an issue; a lock that is free is taken again.
+
+        It is proven from both sides: the lock names the workflow, and its document the issue. Raises StateNotFound,
+        NotTheLockOwner or IssueLocked.
+        """
+        locks, number = self._issue_locks(), check_issue_number(issue_number)
+        self._check_document(adw_id, number, repository)
+        if locks.verify(number, adw_id, repository):
+            return
+        self._lock_again(number, adw_id, repository)
+        try:
+            self._check_document(adw_id, number, repository)  # it may have ended while the lock was free
+        except AdwError:
+            locks.release(number, adw_id, repository)
+            raise
+
+    def claim_again(self, document: WorkflowDocument) -> None:
+        """
+        Lock the issue of a workflow that is to be carried on; raise IssueLocked when another workflow has it.
+
+        Called by the owner of the workflow, before the write that makes it active again. A crash in between leaves the
+        lock of a workflow that has ended, which `release_finished_locks` frees.
+        """
+        if document.issue_number is not None:
+            self._lock_again(document.issue_number, document.adw_id, document.repository)
+
+    def _lock_again(self, issue_number: int, adw_id: str, repository: str) -> None:
+        locks = self._issue_locks()
+        if not locks.acquire(issue_number, adw_id, repository):
+            holder = locks.holder(issue_number, repository)
+            raise IssueLocked(issue_number, holder.adw_id if holder else "another workflow", repository)
 
     def release_finished_locks(self) -> tuple[IssueLock, ...]:
-        """Free every issue whose workflow has ended, or was never written, and return those locks."""
-        return self._claims().release_finished(self._take)
+        """
+        Free every issue whose workflow has ended, or was never written, and return those locks.
+
+        A crash between the write that ends a workflow and the release of its lock leaves such a lock, and so does one
+        between registering a workflow and writing its first document. Locks are freed by looking at documents, never by
+        their age.
+        """
+        return tuple(lock for lock in self._issue_locks().all() if self._release_if_over(lock))
+
+    def _release_if_over(self, lock: IssueLock) -> bool:
+        try:
+            return self._is_over_and_released(lock.adw_id, [lock])
+        except StateNotFound:
+            try:
+                is_forgotten = self.forget_unwritten(lock.adw_id)
+            except WorkflowBusy:
+                return False  # it is being created right now
+            return is_forgotten and not self._issue_locks().verify(lock.issue_number, lock.adw_id, lock.repository)
+        except StateError:
+            return False  # a document that cannot be read keeps its issue until a person has looked
 
     def release_if_finished(self, adw_id: str) -> bool:
-        """Free the issue of a workflow that has ended, and say whether it still had one."""
-        return self._claims().release_if_finished(adw_id)
+        """Free the issue of *adw_id* if that has ended, and say whether there was one to free."""
+        return self._is_over_and_released(adw_id, self._locks_of(adw_id))
+
+    def _is_over_and_released(self, adw_id: str, held: Sequence[IssueLock]) -> bool:
+        row = self.leases.read(adw_id)  # before the document: who takes the lease after this is seen by the fence
+        state = self.store.load(adw_id).document.current_state
+        has_lease = row is not None and row.seconds_left > 0.0
+        if has_lease and self._processes.verdict(row.owner if row is not None else None) is not Verdict.DEAD:
+            return False  # its owner frees the issue, or carries the workflow on
+        if not is_terminal(state):
+            return False
+
+        return self._release_locks(held, fence=row.fence if row is not None else None)
 
     def forget_unwritten(self, adw_id: str) -> bool:
-        """Delete a workflow whose creator died before the first write; raise WorkflowBusy while it may live."""
-        return self._claims().forget_unwritten(adw_id, self._take)
+        """
+        Take a workflow away that was registered and never written, its issue and its runs with it.
 
-    def _claims(self) -> IssueClaims:
+        Returns False when it is written after all, or gone already; raises WorkflowBusy while its creator may live.
+        """
+        try:
+            lease = self._take(adw_id).lease
+        except StateNotFound:
+            return self._release_locks(self._locks_of(adw_id))
+        # Its creator may be stopped right before its first write: shut out before we read, it cannot write after.
+        self.store.revoke_writers(adw_id, fence=lease.fence - 1)
+        if self.store.exists(adw_id):
+            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
+        self._registry.unregister(lease)
+
+        return True
+
+    def _locks_of(self, adw_id: str) -> list[IssueLock]:
+        return [lock for lock in self._issue_locks().all() if lock.adw_id == adw_id]
+
+    def _release_locks(self, held: Sequence[IssueLock], *, fence: int | None = None) -> bool:
+        release = self._issue_locks().release
+        freed = [release(lock.issue_number, lock.adw_id, lock.repository, fence=fence) for lock in held]
+
+        return any(freed)
+
+    def _check_document(self, adw_id: str, issue_number: int, repository: str) -> None:
+        locks = self._issue_locks()
+        document = self.store.load(check_adw_id(adw_id)).document
+        number, where, state = document.issue_number, document.repository, document.current_state
+        is_same = locks.key(where) == locks.key(repository)
+        if number != issue_number or not is_same:
+            named = f"issue {number}" + (f" of {where}" if where else "") if number else "no issue"
+            raise NotTheLockOwner(adw_id, issue_number, f"its document names {named}")
+        if is_terminal(state):
+            instead = "start a new workflow for the issue"
+            if state == WorkflowState.COMPLETED.value:
+                instead = "name the workflow that it is to be carried on with"
+            raise NotTheLockOwner(adw_id, issue_number, f"it is {state}; {instead}")
+
+    def _issue_locks(self) -> IssueLocks:
         if self._locks is None:
             raise UsageError("this ownership was built without issue locks: pass locks=")
 
-        return IssueClaims(store=self.store, locks=self._locks, registry=self._registry)
+        return self._locks
 
     # --- texts -------------------------------------------------------------------------------------------------
 
@@ -413,11 +704,6 @@ def _facts(owner: OwnerRecord) -> JsonObject:
     return {name: getattr(owner, name) for name in owner.__slots__ if name != "token"}
 
 
-def _is_takeover(taken: LeaseTaken) -> bool:
-    # An owner whose record cannot be read has a fence and no record.
-    return taken.previous is not None or taken.previous_fence > 0
-
-
 @contextmanager
 def _logged(action: str, adw_id: str) -> Iterator[None]:
     """Log expected trouble of the block instead of raising it: it must not hide the error we are leaving with."""
@@ -425,274 +711,3 @@ def _logged(action: str, adw_id: str) -> Iterator[None]:
         yield
     except (AdwError, OSError):
         logger.warning("Could not give back", extra={"action": action, "workflow": adw_id}, exc_info=True)
-
-
-# Taking many workflows at a time from owners that are gone, and giving them back: for recovery.
-#
-# The same order as in `Ownership`, with fewer writes: the leases of many are taken in one transaction, the events of a
-# takeover go into the first document that is written, and where documents are in the database the run, its sessions and
-# the lease go into that same transaction. A takeover that was not written keeps its lease, so that the next owner takes
-# over once more.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
-    """A workflow that is to be taken, and what is known about its owner."""
-
-    adw_id: str
-    verdict: Verdict = Verdict.UNKNOWN
-    fence: int | None = None  #: of the owner that it may be taken from although its lease runs; None: of nobody
-
-
-class TakenOver(OwnedWorkflow):
-    """A workflow that was taken from an owner that is gone."""
-
-    def __init__(
-        self, parts: WorkflowOwnership, taken: LeaseTaken, verdict: Verdict, *, renewed_at: float, can_join: bool
-    ) -> None:
-        """*can_join* says whether the document and its run can be changed together."""
-        super().__init__(parts, taken.lease, renewed_at=renewed_at)
-        self.can_join = can_join
-        self.taken = taken
-        self.verdict = verdict
-        self.settled: Run | None = None  #: its run, as the last write left it
-        self._is_told = not self.is_takeover  #: whether a document says that it was taken over
-        self._last: Callable[[WorkflowDocument], HandBack | None] | None = None
-
-    @property
-    def is_takeover(self) -> bool:
-        """Whether somebody had it, also one whose record cannot be read."""
-        return self.taken.previous is not None or self.taken.previous_fence > 0
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it was taken from an owner that is proven dead: nobody has changed it since that one did."""
-        return self.is_takeover and self.verdict is Verdict.DEAD
-
-    def hold_local_lock(self) -> bool:
-        """Take the file lock, unless its former holder is dead: then there is nobody on this machine to keep out."""
-        return False if self.is_certain else super().hold_local_lock()
-
-    def _takeover(self) -> Event:
-        takeover = Takeover(
-            document=self.document,
-            former=self.taken.previous,
-            former_fence=self.taken.previous_fence,
-            verdict=self.verdict,
-        )
-
-        return takeover.event()
-
-    def join_next_write(self, last: Callable[[WorkflowDocument], HandBack | None]) -> None:
-        """Have the next write do what *last* says of the document that it stores, if they can be joined."""
-        self._last = last if self.can_join else None
-
-    def save(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store the next revision, with what was not told yet, and what was joined to it."""
-        events = tuple(events) if self._is_told else (self._takeover(), *events)
-        end = self._last(document) if self._last is not None else None
-        stored = super().save(document, events=events) if end is None else self._save_with(document, events, end)
-        self._is_told, self._last = True, None
-
-        return stored
-
-    def _save_with(self, document: WorkflowDocument, events: Sequence[Event], end: HandBack) -> WorkflowDocument:
-        self._check_writable(document)
-        self.hold_local_lock()
-        store = cast("DatabaseStateStore", self._parts.store)  # `can_join` says so
-        work = self._parts.leases.handing_back(end)
-        runs: list[Run | None] = []
-        try:
-            self.document = store.save_with(
-                document, fence=self.lease.fence, events=events, also=lambda session: runs.append(work(session))
-            )
-        except (Fenced, StateConflict) as exc:
-            self._why_over = str(exc)
-            raise
-        self.settled = runs[-1] if runs else None  # a transaction may be repeated
-        self._has_lease = self._has_lease and end.lease is None
-
-        return self.document
-
-    def hand_over(self) -> HandBack:
-        """Refuse every further write and free the file lock; the caller releases the lease that is returned."""
-        self._stop_writing()
-        is_over = is_terminal(self.document.current_state)
-        issue = self.document.issue_number if is_over and self._parts.has_issues else None
-        lease = self.lease if self._has_lease and self._is_told else None
-        self._has_lease = False
-
-        return HandBack(lease=lease, free_issue=issue)
-
-    def leave(self) -> None:
-        """Give back what is still held; a takeover that was not written keeps its lease."""
-        self.give_back(keep_lease=not self._is_told)
-
-
-class BulkTakeover:
-    """Takes workflows of this home."""
-
-    def __init__(self, ownership: WorkflowOwnership, *, processes: SystemProcesses, role: str = "recovery") -> None:
-        self._ownership = ownership
-        self._processes = processes
-        self._role = role
-        # Documents beside the queue: a document and what is done to its run are one transaction.
-        self._can_join = isinstance(ownership.store, DatabaseStateStore)
-
-    @property
-    def leases(self) -> Leases:
-        """The leases of many workflows."""
-        return self._ownership.leases
-
-    def take(self, wishes: Sequence[Wish]) -> list[TakenOver | None]:
-        """Take the leases of all, in one transaction; None for each that somebody else has, or that is gone."""
-        asked_at = self._ownership.clock.boottime()
-        me = self._processes.me(self._role)
-        asked = [LeaseWish(adw_id=wish.adw_id, dead_fence=wish.fence) for wish in wishes]
-        answers = self.leases.take_all(asked, me, ttl_seconds=self._ownership.ttl_seconds)
-
-        return [
-            TakenOver(self._ownership, answer, _known_of(wish, answer), renewed_at=asked_at, can_join=self._can_join)
-            if isinstance(answer, LeaseTaken)
-            else None
-            for wish, answer in zip(wishes, answers, strict=True)
-        ]
-
-    @contextmanager
-    def inside(self, seized: TakenOver) -> Iterator[TakenOver]:
-        """Have its document inside the block, which nobody else can write any more; leave with what is held."""
-        try:
-            self._enter(seized)
-            yield seized
-        finally:
-            seized.leave()
-
-    def _enter(self, seized: TakenOver) -> None:
-        store, adw_id = self._ownership.store, seized.lease.adw_id
-        has_lock = seized.hold_local_lock()
-        if has_lock:
-            store.sweep(adw_id)
-        # As in `Ownership`: an owner that is not proven dead has to be shut out before the document is read. Leftovers
-        # of a dead one are swept by the next holder of the lock.
-        may_live = seized.is_takeover and not seized.is_certain
-        if may_live or not (has_lock or seized.is_certain):
-            store.revoke_writers(adw_id, fence=seized.lease.fence - 1)
-        seized.document = store.load(adw_id).document
-
-    def let_go(self, seized: Sequence[TakenOver | None]) -> None:
-        """Give back what nobody came to; trouble does not matter, for leases end by themselves."""
-        for one in seized:
-            if one is not None:
-                with suppress(AdwError):
-                    one.give_back(keep_lease=one.is_takeover)
-
-
-def _known_of(wish: Wish, taken: LeaseTaken) -> Verdict:
-    """Return what is known about the owner that it was taken from; what was known of another says nothing."""
-    return wish.verdict if wish.fence == taken.previous_fence else Verdict.UNKNOWN
-
-
-# The file lock a worker holds while it works: `<root>/<adw_id>/.lock`.
-#
-# The kernel releases it when the worker ends, however it ends, so holding it proves that nobody else on this machine is
-# in the middle of a write. The file is never unlinked: two processes could then hold "the" lock on two different files.
-
-
-class LocalLock:
-    """One lock file for each workflow below *root*; safe to share between threads."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._held: dict[str, FileLock] = {}
-        self._guard = Lock()
-        _OPEN.add(self)
-
-    def start_in_child(self) -> None:
-        """Renew the guard after a fork: a thread that exists only in the parent may have had the old one."""
-        self._guard = Lock()
-
-    def try_hold(self, adw_id: str) -> bool:
-        """Take the lock without waiting; False when anybody has it, this process included."""
-        path = self._path(adw_id)
-        with self._guard:
-            if self._is_ours(adw_id):
-                return False
-            _make_folder(path.parent)
-            lock = _new_lock(path)
-            if not _acquire(lock, path):
-                return False
-            self._held[adw_id] = lock
-
-        return True
-
-    def let_go(self, adw_id: str) -> None:
-        """Free the lock; nothing happens when it is not ours. The file stays."""
-        with self._guard:
-            lock = self._held.pop(check_adw_id(adw_id), None)
-        if lock is not None:
-            lock.release(force=True)
-
-    def is_held(self, adw_id: str) -> bool:
-        """Say whether anybody holds the lock, this process included."""
-        path = self._path(adw_id)
-        with self._guard:
-            if self._is_ours(adw_id):
-                return True
-            if not path.exists():
-                return False
-            lock = _new_lock(path)
-            if not _acquire(lock, path):
-                return True
-            lock.release()
-
-        return False
-
-    def _path(self, adw_id: str) -> Path:
-        return self._root / check_adw_id(adw_id) / LOCK_NAME
-
-    def _is_ours(self, adw_id: str) -> bool:
-        # After a fork the child has the table but not the locks; the library knows.
-        held = self._held.get(adw_id)
-        return held is not None and held.is_locked
-
-
-def _make_folder(path: Path) -> None:
-    """Make the directory of a workflow, durably: its document will be in it. Raise UnsafePath for a link."""
-    try:
-        durable_file.make_directory(str(path))
-        is_directory = stat.S_ISDIR(path.lstat().st_mode)
-    except OSError as exc:
-        raise LockUnavailable(str(path), exc) from exc
-    if not is_directory:
-        raise UnsafePath(f"{path} is not a directory of its own: move it away, adw does not follow links")
-
-
-def _new_lock(path: Path) -> FileLock:
-    # No soft lock where flock is missing: that one outlives its holder. Threads share the hold: the worker that takes
-    # the lock and the one that frees it need not be the same thread.
-    return FileLock(path, mode=0o600, timeout=0, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
-
-
-def _acquire(lock: FileLock, path: Path) -> bool:
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    except OSError as exc:
-        if exc.errno == errno.ELOOP:
-            raise UnsafePath(f"{path} is a symbolic link: remove it, adw does not follow links") from exc
-        raise LockUnavailable(str(path), exc) from exc
-
-    return True
-
-
-#: Every set of locks of this process.
-_OPEN: weakref.WeakSet[LocalLock] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for locks in list(_OPEN):
-        locks.start_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

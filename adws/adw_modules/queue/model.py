@@ -121,7 +121,7 @@ class NewRun:
     demands: Requirements = NO_DEMANDS  #: of the worker
     labels: frozenset[str] = frozenset()  #: `scope:name`, what limits count it under
     slot: str = ""  #: a workflow has one unfinished run for each; "": the one that goes on with the workflow
-    parent_run_id: int | None = None  #: the run that asked for it
+    parent_run_id: int | None = None  #: of a lane: the run of the workflow that waits for its calls
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

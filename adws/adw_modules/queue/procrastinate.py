@@ -23,7 +23,7 @@ import procrastinate
 import psycopg_pool
 from procrastinate.exceptions import ConnectorException
 
-from adws.adw_modules.db import procrastinate_schema
+from adws.adw_modules.db import migrate
 from adws.adw_modules.db.connection import Session
 from adws.adw_modules.db.postgres import PostgresDatabase
 from adws.adw_modules.errors import DatabaseError, SchemaMismatch
@@ -221,7 +221,7 @@ class Service:
 
     async def _serve(self) -> None:
         """Run both workers until one ends or we are stopped."""
-        await asyncio.to_thread(procrastinate_schema.ensure, self._database)
+        await asyncio.to_thread(migrate.ensure_procrastinate, self._database)
         async with self._connector() as connector:
             runs, upkeep = self._app_for_runs(connector), self._app_for_upkeep(connector)
             tasks = [

@@ -168,7 +168,7 @@ class EvidenceGatherer:
         lease = owners.claim_of_lease(row)
         seen = _with_run(Evidence(adw_id=adw_id, has_issue=has_issue, lease=lease), run, owners)
         try:
-            data = self._store.peek(adw_id).data
+            data = self._store.load(adw_id).data
         except DatabaseError:
             raise  # says nothing about the document
         except AdwError as exc:

@@ -24,7 +24,7 @@ from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.timestamps import to_text
 
 if TYPE_CHECKING:
-    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.interfaces import LeaseRow, RegisteredWorker
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.queue.model import Run

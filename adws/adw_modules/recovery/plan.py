@@ -186,7 +186,7 @@ class Recovered:
 
     run_id: int
     adw_id: str
-    before: RunState
+    before: RunState | None  #: None: it is new
     after: RunState
     action: RecoveryAction
     proof: str  #: what was known about its worker (`Proof`)
@@ -211,7 +211,7 @@ class RecoveryResult:
 
     @property
     def reset_to_pending(self) -> int:
-        """How many runs went back to the queue."""
+        """How many runs went back to the queue, or into it."""
         return len(self.run_ids("reset_to_pending"))
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,7 @@ from adws.adw_modules.engine import transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.transitions import AllPassed, TerminalFailure, choose, running_attempt
 from adws.adw_modules.errors import AdwError, DatabaseError, WorkflowBusy
-from adws.adw_modules.interfaces import HandBack, Verdict
-from adws.adw_modules.ownership.ownership import BulkTakeover, TakenOver, Wish
+from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.phase import NoOrders, Outcome
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import (
@@ -50,10 +49,13 @@ from adws.adw_modules.recovery.plan import (
     plan_recovery,
 )
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
+from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.worker.run_executor import PAUSING
 
 if TYPE_CHECKING:
+    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.interfaces import OwnerRecord
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.adw_modules.queue.store import RunStore
     from adws.app import Home
 
@@ -113,19 +115,21 @@ class AppliedStep:
     """What was done about one workflow."""
 
     group: Group
+    owned: OwnedWorkflow
     run: Run | None  #: that was to be changed
     end: RunEnd | None
-    settled: Run | None  #: the run as it stands, when it was changed together with the document
-    back: HandBack  #: what is left to be done in the database
+    new_run: NewRun | None  #: what is queued for a workflow that has no run
+    has_lease: bool  #: whether the lease is still to be released
+    is_settled: bool  #: whether the run was changed together with the document
+    settled: Run | None  #: as it stands then
 
 
 class RecoveryExecutor:
     """Applies the recovery plan to workflows."""
 
-    def __init__(self, home: Home, takeover: BulkTakeover, *, mode: Mode, has_logs: bool = True) -> None:
+    def __init__(self, home: Home, *, mode: Mode, has_logs: bool = True) -> None:
         """*has_logs* says whether each workflow's own log gets what is done about it."""
         self._home = home
-        self._seizing = takeover
         self._mode = mode
         self._has_logs = has_logs
         is_sqlite_store = home.settings.store == "database" and home.settings.database_file is not None
@@ -149,31 +153,77 @@ class RecoveryExecutor:
     def _do_batch(
         self, groups: Sequence[Group], pool: ThreadPoolExecutor | None
     ) -> list[tuple[Group, list[Recovered]]]:
-        taken = self._seizing.take([_wish(group) for group in groups])
-        work = list(zip(groups, taken, strict=True))
-        deeds: list[AppliedStep] = []
+        home = self._home
+        taken = home.ownership.take_all({group.adw_id: _former(group) for group in groups}, "recovery")
+        # Without one its worker came back, or another recovery is at it.
+        work = [(group, taken[group.adw_id]) for group in groups if group.adw_id in taken]
+        applied: list[AppliedStep] = []
         try:
             with ExitStack() as stack:
-                for seized in filter(None, taken):
-                    stack.enter_context(self._home.lease_renewer.charge(seized))
-                answers = pool.map(self._do_one, *zip(*work, strict=True)) if pool else map(self._do_one, groups, taken)
-                deeds.extend(filter(None, answers))
+                for _, owned in work:
+                    stack.enter_context(home.lease_renewer.charge(owned))
+                answers = pool.map(self._do_one, work) if pool else map(self._do_one, work)
+                applied.extend(filter(None, answers))
         finally:
             # Also when the database went away in the middle: what was written is given back if it can be.
-            runs = self._seizing.leases.hand_back([deed.back for deed in deeds])
-            self._seizing.let_go(taken)
+            runs = self._give_back(applied)
+            for owned in taken.values():
+                with suppress(AdwError):
+                    owned.give_back()  # what nobody came to; leases end by themselves
 
-        return [(deed.group, _recovered(deed, run)) for deed, run in zip(deeds, runs, strict=True)]
+        outcomes = [self._outcome(step, run) for step, run in zip(applied, runs, strict=True)]
+        return [(group, recovered) for group, recovered in outcomes if group.steps]
 
-    def _do_one(self, group: Group, seized: TakenOver | None) -> AppliedStep | None:
+    def _give_back(self, applied: Sequence[AppliedStep]) -> list[Run | None]:
+        """Release what is still held, and settle the runs that did not change with their document; all or nothing."""
+        runs = self._home.runs
+
+        def give_back(session: Session) -> list[Run | None]:
+            settled: list[Run | None] = []
+            for step in applied:
+                if step.has_lease:
+                    step.owned.release_in(session)
+                settled.append(
+                    step.settled if step.is_settled else settle_in(session, runs, step.run, step.end, step.new_run)
+                )
+            return settled
+
+        return self._home.database.transact(give_back) if applied else []
+
+    def _outcome(self, step: AppliedStep, settled: Run | None) -> tuple[Group, list[Recovered]]:
+        """Return the steps as they were done, and the run that changed with them: what was planned may not be that."""
+        group, main = step.group, step.group.main
+        if settled is None and step.run is not None and step.end is not None:
+            settled = self._given_back(step.run, step.end)
+        if main.after is None:
+            return group, []
+        if settled is None:  # somebody has the run again
+            return replace(group, steps=tuple(one for one in group.steps if one is not main)), []
+        done = as_done(main, settled)
+        steps = tuple(done if one is main else one for one in group.steps)
+
+        return replace(group, steps=steps), [_recovered(done, settled)]
+
+    def _given_back(self, run: Run, end: RunEnd) -> Run | None:
+        """
+        Return a run as it stands that its worker gave back between our write of the document and that of the run.
+
+        It was taken by force from a worker that lives, and that found itself fenced off. None when it moved on.
+        """
+        now = self._home.runs.get(run.run_id)
+        if now is None or now.state is end.state:
+            return now
+
+        return self._home.runs.settle_lost(now, end) if now.state is RunState.PENDING else None
+
+    def _do_one(self, work: tuple[Group, OwnedWorkflow]) -> AppliedStep | None:
         """Do what was planned about one workflow; None when it was not needed any more, or cannot be done now."""
-        if seized is None:
-            return None  # its worker came back, or another recovery is at it
+        group, owned = work
         try:
             log = self._home.engine.log_of(group.adw_id) if self._has_logs else nullcontext()
-            with self._seizing.inside(seized), log:
-                session = WorkSession(self._home.engine, seized, NoOrders(), has_log=self._has_logs)
-                return WorkflowRecovery(self._home, session, group, seized, mode=self._mode).settle()
+            with self._home.ownership.entered(owned), log:
+                session = WorkSession(self._home.engine, owned, NoOrders(), has_log=self._has_logs)
+                return WorkflowRecovery(self._home, session, group, owned, mode=self._mode).settle()
         except WorkflowBusy:
             return None
         except DatabaseError:
@@ -187,14 +237,15 @@ class RecoveryExecutor:
 class WorkflowRecovery:
     """Recovers one workflow that is ours for the moment."""
 
-    def __init__(self, home: Home, session: WorkSession, group: Group, seized: TakenOver, *, mode: Mode) -> None:
+    def __init__(self, home: Home, session: WorkSession, group: Group, owned: OwnedWorkflow, *, mode: Mode) -> None:
         self._home = home
         self._session = session
         self._group = group
-        self._seized = seized
+        self._owned = owned
         self._mode = mode
         self._run = self._fresh_run()
         self._end: RunEnd | None = None
+        self._settled: Run | None = None  #: the run as the transaction of the document left it
 
     def settle(self) -> AppliedStep | None:
         """Do it, and return what is left to be done in the database; None when nothing was needed any more."""
@@ -202,23 +253,26 @@ class WorkflowRecovery:
             self._tell_takeover()
             return None
         ended = self._end_processes()
-        self._seized.join_next_write(self._joined)
+        is_joint = isinstance(self._home.store, DatabaseStateStore)
+        if is_joint:
+            self._owned.with_next_save = self._settle_in
         index = self._open_attempt()
         self._session.change(lambda draft: self._decide(draft, ended))
         if index is not None and self._run is None:  # else the session followed its run
-            self._session.tell_agent_ended(index, self._seized.document.phases[index].attempts[-1].number)
+            self._session.tell_agent_ended(index, self._owned.document.phases[index].attempts[-1].number)
         if not self._is_active():
             self._session.rest()  # its worker died before it released them
-        back, settled = self._seized.hand_over(), self._seized.settled
-        is_joined = self._seized.can_join
-        new_run = self._new_run()
+        has_lease = self._owned.hand_over()
 
         return AppliedStep(
             group=self._group,
+            owned=self._owned,
             run=self._run,
             end=self._end,
-            settled=settled,
-            back=back if is_joined else replace(back, run=self._run, end=self._end, new_run=new_run),
+            new_run=self._new_run(),
+            has_lease=has_lease and not (is_joint and self._is_active()),
+            is_settled=is_joint,
+            settled=self._settled,
         )
 
     # --- looking again -----------------------------------------------------------------------------------------
@@ -228,8 +282,8 @@ class WorkflowRecovery:
         planned, step = self._group.looked.run, self._group.main
         if planned is None or step.after is None:
             return None
-        if self._seized.is_certain:
-            return planned  # a later change is detected when it is written
+        if self._owned.is_takeover and self._owned.verdict is Verdict.DEAD:
+            return planned  # nobody has changed it since, and a later change is detected when it is written
 
         return unchanged_run(self._home.runs, planned)
 
@@ -252,23 +306,23 @@ class WorkflowRecovery:
         return any(run.state not in FINAL_RUNS for run in newest)
 
     def _is_active(self) -> bool:
-        return WorkflowState(self._seized.document.current_state) in ACTIVE_STATES
+        return WorkflowState(self._owned.document.current_state) in ACTIVE_STATES
 
     def _open_attempt(self) -> int | None:
-        phases = self._seized.document.phases
+        phases = self._owned.document.phases
         return next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
 
     def _tell_takeover(self) -> None:
         """Write down that it was taken over, so that it can be given back; nothing else is changed."""
-        if self._seized.is_takeover:
-            self._seized.save(self._seized.document)
+        if self._owned.is_takeover:
+            self._owned.save(self._owned.document)
 
     # --- processes ---------------------------------------------------------------------------------------------
 
     def _end_processes(self) -> ProcessEnding:
         """End what the attempt that was cut off left running; raise WorkflowBusy when that cannot be ended."""
         index = self._open_attempt()
-        attempt = running_attempt(self._seized.document.phases[index]) if index is not None else None
+        attempt = running_attempt(self._owned.document.phases[index]) if index is not None else None
         if attempt is None or not attempt.process:
             return ProcessEnding(evidence="", is_certain=True)
         ending = self._home.end_process_in_time(attempt.process)
@@ -300,7 +354,7 @@ class WorkflowRecovery:
         spec = self._session.spec
         harvest = None
         if attempt is not None and attempt.agent:
-            harvest = self._home.agent_runner.harvest(self._seized.document, spec.phases[index], attempt)
+            harvest = self._home.agent_runner.harvest(self._owned.document, spec.phases[index], attempt)
 
         doubt = "" if ended.is_certain else ended.describe()
 
@@ -362,19 +416,28 @@ class WorkflowRecovery:
 
     # --- the database ------------------------------------------------------------------------------------------
 
-    def _joined(self, document: WorkflowDocument) -> HandBack:
-        """Return what is done in the transaction that stores *document*; one that is parked is kept for a moment."""
-        is_active = WorkflowState(document.current_state) in ACTIVE_STATES
-        lease = self._seized.lease if is_active else None
+    def _settle_in(self, session: Session, document: WorkflowDocument) -> None:
+        """Settle the run in the transaction that stores *document*; the lease of one that is parked is kept for now."""
+        if WorkflowState(document.current_state) in ACTIVE_STATES:
+            self._home.leases.release_in(session, self._owned.lease)
+        self._settled = settle_in(session, self._home.runs, self._run, self._end, self._new_run(document))
 
-        return HandBack(lease=lease, run=self._run, end=self._end, new_run=self._new_run())
-
-    def _new_run(self) -> NewRun | None:
+    def _new_run(self, document: WorkflowDocument | None = None) -> NewRun | None:
         """Return the run that is queued for a workflow that has none and should be worked on."""
         if self._group.find(RecoveryAction.ENQUEUE) is None or not self._is_active():
             return None
 
-        return self._home.run_factory.of(self._seized.document, "resume", asked_by="recovery")
+        return self._home.run_factory.of(document or self._owned.document, "resume", asked_by="recovery")
+
+
+def settle_in(
+    session: Session, runs: RunStore, run: Run | None, end: RunEnd | None, new_run: NewRun | None
+) -> Run | None:
+    """Do what was decided about a run, or queue a new one, inside the transaction *session*; None when it moved on."""
+    if run is not None and end is not None:
+        return runs.settle_in(session, run, end)
+
+    return runs.enqueue_in(session, new_run) if new_run is not None else None
 
 
 def unchanged_run(runs: RunStore, planned: Run) -> Run | None:
@@ -396,31 +459,42 @@ def _stop_reason(run: Run, step: RecoveryStep, ended: ProcessEnding) -> str:
     return stop_reason(wanted, result)
 
 
-def _wish(group: Group) -> Wish:
-    """Return what may be taken, and from whom: the lease of one that is dead or unproven is taken by its fence."""
+def _former(group: Group) -> tuple[Verdict, int | None]:
+    """Return what is known of the owner, and the fence by which a lease is taken from one that is dead or unproven."""
     lease, claim = group.looked.lease, group.looked.evidence.lease
     if lease is None or claim.proof in (Proof.FREE, Proof.OVER):
-        return Wish(adw_id=group.adw_id, verdict=claim.verdict)
+        return claim.verdict, None
 
-    return Wish(adw_id=group.adw_id, verdict=claim.verdict, fence=lease.fence)
+    return claim.verdict, lease.fence
 
 
-def _recovered(deed: AppliedStep, found: Run | None) -> list[Recovered]:
-    run, settled = deed.run, deed.settled or found
-    if run is None or deed.end is None or settled is None:
-        return []
-    step = deed.group.main
+#: State of a run after recovery -> what was done with it, where that is not what was planned.
+_DONE = {
+    RunState.PENDING: RecoveryAction.REQUEUE,
+    RunState.FAILED: RecoveryAction.FAIL,
+    RunState.DEAD: RecoveryAction.BURY,
+    RunState.STOPPED: RecoveryAction.STOP,
+}
 
-    return [
-        Recovered(
-            run_id=run.run_id,
-            adw_id=run.adw_id,
-            before=run.state,
-            after=settled.state,
-            action=step.action,
-            proof=str(step.evidence.get("proof") or Verdict.UNKNOWN.value),
-        )
-    ]
+
+def as_done(step: RecoveryStep, settled: Run) -> RecoveryStep:
+    """Return *step* with what became of its run: closing an attempt may have used up the last one."""
+    if settled.state is step.after:
+        return replace(step, run_id=settled.run_id)
+    action, why = _DONE.get(settled.state, step.action), f"{step.why}; its run is {settled.state.value} now"
+
+    return replace(step, run_id=settled.run_id, action=action, after=settled.state, why=why)
+
+
+def _recovered(step: RecoveryStep, settled: Run) -> Recovered:
+    return Recovered(
+        run_id=settled.run_id,
+        adw_id=settled.adw_id,
+        before=step.before,
+        after=settled.state,
+        action=step.action,
+        proof=str(step.evidence.get("proof") or Verdict.UNKNOWN.value),
+    )
 
 
 # Finding runs whose worker is gone, and making them ready to go on.
@@ -445,7 +519,6 @@ class Recovery:
         self._home = home
         self._mode = mode_of(settings.recovery_mode)  #: used when the caller names no mode
         self._reported: set[tuple[str, str]] = set()
-        self._seizing = BulkTakeover(home.ownership, processes=home.processes)
         self.policy = Policy(  #: as the settings say
             threshold_seconds=settings.recovery_threshold_seconds,
             fails_running=settings.recovery_running == "fail",
@@ -475,7 +548,7 @@ class Recovery:
         gatherer = EvidenceGatherer(
             store=home.store,
             catalogue=home.catalogue,
-            leases=self._seizing.leases,
+            leases=home.leases,
             locks=home.locks,
             runs=home.runs,
             has_copies=home.settings.store == "files",
@@ -536,14 +609,14 @@ class Recovery:
     def _do(self, groups: list[Group], mode: Mode) -> tuple[list[RecoveryStep], list[Recovered]]:
         owning = [group for group in groups if _needs_lease(group)]
         # Opening the log of each is a third of the work; the history of each tells the same.
-        deeds = RecoveryExecutor(self._home, self._seizing, mode=mode, has_logs=len(owning) <= MOST_LOGGED)
+        executor = RecoveryExecutor(self._home, mode=mode, has_logs=len(owning) <= MOST_LOGGED)
         done: list[RecoveryStep] = []
         recovered: list[Recovered] = []
         for group in groups:
             for step in group.steps:
                 if not (_needs_lease(group) and step.action in OWNING):
-                    done.extend([step] if self._apply(step, group, recovered) else [])
-        finished, runs = deeds.do_all(owning)
+                    done.extend(filter(None, [self._apply(step, group, recovered)]))
+        finished, runs = executor.do_all(owning)
         recovered.extend(runs)
         for group in finished:
             done.extend(step for step in group.steps if step.action in OWNING)
@@ -555,29 +628,32 @@ class Recovery:
 
     def _answer_stop(self, adw_id: str) -> None:
         """Answer what was asked of the worker who died over it: the workflow is parked."""
-        data = self._home.store.peek(adw_id).data
+        document = self._home.store.load(adw_id).document
         for request in self._home.requests.open_for(adw_id):
             if request.kind in PAUSING:
-                self._home.requests.handled(request.request_id, f"paused: {data.get('pause_reason')}")
+                self._home.requests.handled(request.request_id, f"paused: {document.pause_reason}")
 
-    def _apply(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
-        """Do one step that needs no lease; False when it was not needed any more, or could not be done now."""
+    def _apply(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> RecoveryStep | None:
+        """Return one step that needs no lease as it was done; None when it was not needed, or cannot be done now."""
         try:
-            is_done = self._do_alone(step, group, recovered)
+            if step.action in OWNING:
+                done = self._settle_alone(step, group, recovered)
+            else:
+                done = step if self._do_alone(step) else None
         except WorkflowBusy:
-            return False  # its worker came back, or another recovery is at it
+            return None  # its worker came back, or another recovery is at it
         except DatabaseError:
             raise  # nothing can be done without it
         except AdwError as exc:
             said = {"action": "recovery_failed", "workflow": step.adw_id}
             logger.warning("Could not recover", extra=said, exc_info=exc)
-            return False
-        if is_done and step.action is not RecoveryAction.REPORT:
-            self._tell(step)
+            return None
+        if done is not None and done.action is not RecoveryAction.REPORT:
+            self._tell(done)
 
-        return is_done
+        return done
 
-    def _do_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
+    def _do_alone(self, step: RecoveryStep) -> bool:
         if step.action is RecoveryAction.REPORT:
             return self._report(step)
         if step.action is RecoveryAction.PROJECT:
@@ -586,10 +662,8 @@ class Recovery:
             return self._home.ownership.release_if_finished(step.adw_id)
         if step.action is RecoveryAction.FORGET:
             return self._home.ownership.forget_unwritten(step.adw_id)
-        if step.action is RecoveryAction.END_LEFT:
-            return self._end_left(step.adw_id)
 
-        return self._settle_alone(step, group, recovered)
+        return self._end_left(step.adw_id)
 
     def _end_left(self, adw_id: str) -> bool:
         """End what attempts left here that were closed elsewhere; the present owner need not be waited for."""
@@ -603,31 +677,23 @@ class Recovery:
 
         return len(after) < len(before)
 
-    def _settle_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> bool:
+    def _settle_alone(self, step: RecoveryStep, group: Group, recovered: list[Recovered]) -> RecoveryStep | None:
         """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""
         planned = group.looked.run
         run = unchanged_run(self._home.runs, planned) if planned is not None else None
         if run is None or step.after is None:
-            return False
+            return None
         handler = self._home.job_handler(run.kind) if step.after is RunState.FAILED else None
         if handler is not None:
             handler.give_up(run, step.why)
         reason = run.reason if run.state is RunState.STOPPING and run.reason else step.why
         settled = self._home.runs.settle_lost(run, RunEnd(state=step.after, reason=reason))
         if settled is None:
-            return False
-        recovered.append(
-            Recovered(
-                run_id=run.run_id,
-                adw_id=run.adw_id,
-                before=run.state,
-                after=settled.state,
-                action=step.action,
-                proof=str(step.evidence.get("proof") or ""),
-            )
-        )
+            return None
+        done = as_done(step, settled)
+        recovered.append(_recovered(done, settled))
 
-        return True
+        return done
 
     def _report(self, step: RecoveryStep) -> bool:
         key = (step.adw_id, step.why)

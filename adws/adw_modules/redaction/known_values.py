@@ -167,7 +167,7 @@ def _base64_inside(raw: bytes, shift: int) -> tuple[str, str]:
 class ValueNet:
     """An index of known secrets; built once, never changed."""
 
-    __slots__ = ("_grams", "_needles", "_ordered", "_scrub", "_seeds", "_words")
+    __slots__ = ("_grams", "_needles", "_ordered", "_seeds", "_words", "whole")
 
     def __init__(self, known_values: Iterable[str]) -> None:
         # What is part of the mask cannot be hidden: the mask would be hidden again and again.
@@ -191,7 +191,7 @@ class ValueNet:
         self._ordered: list[str] | None = None  # only reading a stream needs it
         self._seeds = frozenset(seeds)
         self._needles = tuple(sorted(n for n in needles if len(n) >= SHORTEST_PIECE and not _is_covered(n, grams)))
-        self._scrub = _ScrubIndex(values - words)
+        self.whole = WholeValues(values - words)
 
     def find(self, text: str) -> Iterator[Match]:
         """Yield where a known secret or a piece of one is in *text*, whatever stands between its characters."""
@@ -208,13 +208,13 @@ class ValueNet:
                     start, end = each.back(start, end)  # noqa: PLW2901 - one step down each time
                 yield Match(start, start, end)
 
+    @property
+    def has_words(self) -> bool:
+        """Whether there are values that are hidden as whole words: nothing else is shorter than SHORTEST_PIECE."""
+        return bool(self._words)
+
     def has_any(self, text: str) -> bool:
         """Say whether `find` finds something in *text*."""
-        if (
-            not self._words and len(text) < SHORTEST_PIECE
-        ):  # most numbers of a log line, and nothing that short is a piece
-            return False
-
         return next(self.find(text), None) is not None
 
     def _find_in(self, view: str) -> Iterator[tuple[int, int]]:
@@ -249,10 +249,6 @@ class ValueNet:
 
         return any(needle.startswith(text) for needle in self._needles)
 
-    def is_in(self, payload: bytes) -> bool:
-        """Say, quickly, whether the whole of a known secret is in *payload*, as it is or in another spelling."""
-        return self._scrub.is_in(payload)
-
 
 def _texts_of(part: str) -> set[str]:
     """Return every text in which a piece of *part* is looked for that is long enough."""
@@ -275,7 +271,7 @@ def _is_covered(needle: str, grams: set[str]) -> bool:
     return len(needle) >= GRAM and all(needle[at : at + GRAM] in grams for at in range(len(needle) - GRAM + 1))
 
 
-class _ScrubIndex:
+class WholeValues:
     """
     The quick question of the path that writes documents: whether a whole value is in these bytes.
 
@@ -308,6 +304,7 @@ class _ScrubIndex:
         )
 
     def is_in(self, payload: bytes) -> bool:
+        """Say whether the whole of a known secret is in *payload*, as it is or in another spelling."""
         if not self._short and not self._long:
             return False
         for _ in range(_LAYERS):

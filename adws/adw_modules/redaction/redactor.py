@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from adws.adw_modules.identifiers import JsonValue
 from adws.adw_modules.redaction import token_shapes
-from adws.adw_modules.redaction.known_values import ValueNet, parts_of
+from adws.adw_modules.redaction.known_values import SHORTEST_PIECE, ValueNet, parts_of
 from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, KeyNet, Match, is_drawn
 
 __all__ = ["MASK", "Redactor", "StreamRedactor"]
@@ -25,6 +25,9 @@ __all__ = ["MASK", "Redactor", "StreamRedactor"]
 #: Deeper values are not looked at, and not shown.
 MAX_DEPTH = 64
 TOO_DEEP, CYCLE = "[too deep]", "[cycle]"
+
+#: Numbers below it have fewer digits than a piece of a secret.
+LEAST_NUMBER = 10 ** (SHORTEST_PIECE - 1)
 
 #: What hides a secret can, next to other text, look like the start of another: so many times it is looked again.
 _ROUNDS = 8
@@ -49,12 +52,13 @@ _WORDS_OF_DOCUMENTS = (
     "last_attempt_timestamp last_failure_reason linear linting max_attempts max_cost_usd max_minutes max_retries "
     "max_reworks max_same_failures max_seconds max_total_attempts merge_path message metadata method model_set "
     "next_call on_error on_failure on_rework on_success opencode options order_by outbox outcome output params "
-    "pause_reason paused pending phases plan_file planning postgres pr_merged pr_number process prompt prompt_file "
+    "pause_reason paused pending plan_file planning postgres pr_merged pr_number process prompt prompt_file "
     "python queued replace report repository resources resume_state retries_granted retry_at retry_count retry_marks "
     "retry_wait reviewing revision rollback rolled_back runner running sequential shipping skipped sqlite started_at "
     "state_history state_version status strategy suspended terminal_reason testing threshold timeout_seconds timeouts "
     "to_state token_counts total_usd updated_at upsert wait_deadline_at wait_reason waited_seconds waiting_since "
-    "waits_for warned_at warnings workflow workload worktree_path commits leftovers sent_back"
+    "waits_for warned_at warnings workflow workload worktree_path commits leftovers sent_back on_limit "
+    "run_phases earlier moves states"
 )
 _SHORTEST_FROM_ENVIRONMENT = 6
 _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
@@ -88,15 +92,20 @@ class Redactor:
 
     def redact_text(self, text: str) -> str:
         """Return *text* with every secret found replaced by `[redacted]`."""
-        return _remembered(text, self._seen, self.find)
+        known = self._seen.get(text)
+
+        return _remembered(text, self._seen, self.find) if known is None else known
 
     def redact(self, value: JsonValue) -> JsonValue:
         """Return a copy of *value* without secrets, in keys too; never raises, whatever *value* holds."""
+        if type(value) is dict:
+            return self._redact_dict(value, depth=0, inside=())
+
         return self._redact(value, depth=0, inside=())
 
     def redact_fields(self, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Return the same for named values: those of a log line."""
-        return self._redact_dict(fields, depth=1, inside=(id(fields),))
+        return self._redact_dict(fields, depth=0, inside=())
 
     def scrub_bytes(self, payload: bytes) -> bytes:
         """
@@ -105,7 +114,7 @@ class Redactor:
         Made for the path that writes documents: looks for whole known values and their spellings, and for tokens that
         cannot be anything else. JSON stays JSON: secrets are taken out of its strings, its numbers are left alone.
         """
-        if not self._values.is_in(payload) and not token_shapes.may_have_tokens(payload):
+        if not self._values.whole.is_in(payload) and not token_shapes.may_have_tokens(payload):
             return payload
 
         text = payload.decode("utf-8", "surrogateescape")
@@ -166,41 +175,32 @@ class Redactor:
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
             return self.redact_text(_say(value))
-
-        return self._redact_container(value, depth=depth, inside=inside)
-
-    def _redact_container(
-        self, value: dict[object, object] | list[object] | tuple[object, ...], *, depth: int, inside: tuple[int, ...]
-    ) -> JsonValue:
-        if depth >= MAX_DEPTH:
-            return TOO_DEEP
-        if id(value) in inside:
-            return CYCLE
-
-        inside = (*inside, id(value))
+        if depth >= MAX_DEPTH or id(value) in inside:
+            return TOO_DEEP if depth >= MAX_DEPTH else CYCLE
         if isinstance(value, dict):
-            return self._redact_dict(value, depth=depth + 1, inside=inside)
-        return self._redact_list(list(value), depth=depth + 1, inside=inside)
+            return self._redact_dict(value, depth=depth, inside=inside)
+
+        return self._redact_list(value, depth=depth, inside=inside)
 
     def _redact_number(self, value: float) -> JsonValue:
         """Hide a number that is a known secret; what a number looks like says nothing."""
         return MASK if self._values.has_any(_say(value)) else value
 
     def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
+        """Redact keys and values; *depth* and *inside* are those of the containers around it."""
         result: dict[str, JsonValue] = {}
+        are_small_shown = not self._values.has_words
         for key, item in value.items():
-            name = key if isinstance(key, str) else _say(key)
+            name = key if type(key) is str or isinstance(key, str) else _say(key)
             is_hidden, shown = self._names.get(name) or self._look_at(name)
             if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
                 clean = self._hide_value(item)
             elif type(item) is str:  # this and the next two are most of what is in a log line
                 clean = self.redact_text(item)
-            elif type(item) is int:
-                clean = self._redact_number(item)
-            elif item is None:
-                clean = None
+            elif item is None or (type(item) is int and are_small_shown and -LEAST_NUMBER // 10 < item < LEAST_NUMBER):
+                clean = item
             else:
-                clean = self._redact(item, depth=depth, inside=inside)
+                clean = self._redact(item, depth=depth + 1, inside=(*inside, id(value)))
             result[shown if shown not in result else _free_name(shown, result)] = clean
 
         return result
@@ -215,9 +215,12 @@ class Redactor:
 
         return result
 
-    def _redact_list(self, value: list[object], *, depth: int, inside: tuple[int, ...]) -> JsonValue:
+    def _redact_list(
+        self, value: list[object] | tuple[object, ...], *, depth: int, inside: tuple[int, ...]
+    ) -> JsonValue:
         """Redact each item; in `["--token", "x"]` and `["Authorization", "x"]` the first says what the second is."""
         result: list[JsonValue] = []
+        depth, inside = depth + 1, (*inside, id(value))
         before: object = None
         for item in value:
             is_named = isinstance(before, str) and (before.startswith("--") or len(value) == 2) and "=" not in before

@@ -216,7 +216,11 @@ def may_have_tokens(payload: bytes) -> bool:
 
 
 def _may_have(text: str) -> bool:
-    return _has_hint(text) or _has_hint(_all_decoded(text))
+    if _has_hint(text):
+        return True
+    decoded = _all_decoded(text)
+
+    return decoded != "" and _has_hint(decoded)
 
 
 def _has_hint(text: str) -> bool:
@@ -230,7 +234,8 @@ def _has_hint(text: str) -> bool:
 def _find_in(text: str, below: _Below | None = None) -> Iterator[Match]:
     if _has_hint(text):
         yield from _find_tokens(text, below)
-    if _has_hint(_all_decoded(text)):
+    decoded = _all_decoded(text)
+    if decoded and _has_hint(decoded):
         for at, run in _base64_runs(text):
             yield from _find_in_base64(at, run)
 
@@ -323,6 +328,9 @@ def _base64_runs(text: str) -> Iterator[tuple[int, bytes]]:
 
 def _all_decoded(text: str) -> str:
     """Return what all base64 in *text* stands for, wherever a group of four characters of it may begin."""
+    if _FROM_CAPITAL.search(text.encode("latin-1", "replace").translate(_CLASSES)) is None:
+        return ""
+
     return b"\0".join([_decoded(run, first) for _, run in _base64_runs(text) for first in range(4)]).decode("latin-1")
 
 

@@ -613,7 +613,11 @@ _LABELS_STATE_DIAGRAM = {
     WorkflowState.ABANDONED: "abandon",
     WorkflowState.ROLLED_BACK: "roll back",
 }
-_LABELS_BACK = {WorkflowState.PAUSED: "resume", WorkflowState.FAILED: "retry"}
+_LABELS_BACK = {
+    WorkflowState.PAUSED: "resume",
+    WorkflowState.FAILED: "retry",
+    WorkflowState.COMPLETED: "carry on",
+}
 
 
 def mermaid(table: Table) -> str:

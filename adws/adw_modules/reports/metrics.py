@@ -29,8 +29,7 @@ from prometheus_client.utils import floatToGoString
 import adws
 from adws.adw_modules import circuit_breaker, timestamps
 from adws.adw_modules.agent import TokenUsage
-from adws.adw_modules.checkpoint import BreakerRow
-from adws.adw_modules.circuit_breaker import CircuitState
+from adws.adw_modules.circuit_breaker import BreakerRow, CircuitState
 from adws.adw_modules.costs import NO_PROVIDER, money
 from adws.adw_modules.db import connection, listing
 from adws.adw_modules.db.connection import Database, Session

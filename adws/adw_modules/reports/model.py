@@ -82,6 +82,14 @@ class DayOutcomes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RequestCount:
+    """How many issues workflows were started for, and of how many of them one was completed."""
+
+    asked: int = 0
+    completed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseAttempts:
     """The attempts at one phase, those of all workflows that have it."""
 
@@ -99,6 +107,16 @@ class PhaseAttempts:
     def mean_needed(self) -> float | None:
         """How many attempts a success needed, None without one."""
         return sum(n * times for n, times in self.needed.items()) / self.successes if self.needed else None
+
+    @property
+    def failed(self) -> int:
+        """How many attempts failed or were cut off."""
+        return sum(self.by_status.get(status, 0) for status in FAILED)
+
+    @property
+    def recovered(self) -> int:
+        """How many of these a success of the same phase followed; those before a window are left out."""
+        return min(self.failed, sum((n - 1) * times for n, times in self.needed.items()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

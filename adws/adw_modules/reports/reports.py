@@ -24,6 +24,7 @@ from adws.adw_modules.reports.model import (
     FailureGroup,
     PhaseAttempts,
     PhaseHistory,
+    RequestCount,
     RunningNow,
     StuckKind,
     StuckNow,
@@ -43,9 +44,29 @@ if TYPE_CHECKING:
 MOST_NAMED = 10
 #: Characters of a message in the report of a day.
 _MESSAGE = 80
+#: The goals of the success metrics: more than this share of workflows is completed, nothing is stuck for so long.
+SUCCESS_GOAL = 0.8
+STUCK_HOURS = 4
 
 
 # --- a report --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuccessMetric:
+    """One of the figures by which the work as a whole is judged."""
+
+    name: str
+    value: float | None  #: None: not known
+    text: str  #: the value in words
+    of: int | None = None  #: how many there are of which *value* is a part
+    goal: str = ""  #: "": there is none
+    is_met: bool | None = None  #: None: there is no goal, or the value is not known
+
+    @property
+    def key(self) -> str:
+        """The name for programs."""
+        return self.name.replace(" ", "_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +78,7 @@ class Report:
     workflow: str = ""  #: name of a definition; "": all
     states: Mapping[str, Count] = field(default_factory=dict)  #: of all workflows, whatever the window
     outcomes: Sequence[DayOutcomes] = ()
+    requests: RequestCount = field(default_factory=RequestCount)
     attempts: Sequence[PhaseAttempts] = ()
     costs_by_phase: Sequence[CostSum] = ()
     costs_by_day: Sequence[CostSum] = ()
@@ -76,6 +98,49 @@ class Report:
         """All costs together."""
         return spent_on(self.costs_by_phase)
 
+    @property
+    def metrics(self) -> tuple[SuccessMetric, ...]:
+        """The success metrics."""
+        rate, requests = self.ended.success_rate, self.requests
+        orphans = None if self.orphans is None else len(self.orphans)
+        now = timestamps.parse(self.made_at)
+        stuck = sum(_age(one.since, now) > STUCK_HOURS * 3600 for one in self.stuck)
+        failed, recovered = sum(one.failed for one in self.attempts), sum(one.recovered for one in self.attempts)
+
+        return (
+            SuccessMetric(
+                name="workflow success rate",
+                value=rate,
+                text=rate_text(self.ended),
+                goal=f"above {SUCCESS_GOAL:.0%}",
+                is_met=None if rate is None else rate > SUCCESS_GOAL,
+            ),
+            SuccessMetric(
+                name=f"stuck over {STUCK_HOURS} hours", value=stuck, text=f"{stuck:,}", goal="0", is_met=not stuck
+            ),
+            SuccessMetric(
+                name="orphaned resources",
+                value=orphans,
+                text="nobody looked; adw gc does" if orphans is None else f"{orphans:,}",
+                goal="0",
+                is_met=None if orphans is None else not orphans,
+            ),
+            SuccessMetric(
+                name="requests completed",
+                value=requests.completed,
+                of=requests.asked,
+                text=f"{requests.completed:,} of {requests.asked:,}" if requests.asked else "nothing was asked for",
+                goal="all",
+                is_met=requests.completed == requests.asked if requests.asked else None,
+            ),
+            SuccessMetric(
+                name="retries recovered",
+                value=recovered,
+                of=failed,
+                text=f"{recovered:,} of {counted(failed, 'failed attempt')}" if failed else "no attempt failed",
+            ),
+        )
+
     def to_json(self) -> JsonObject:
         """Return it for programs."""
         orphans: JsonValue = None if self.orphans is None else [orphan.to_json() for orphan in self.orphans]
@@ -84,6 +149,10 @@ class Report:
             "made_at": self.made_at,
             "since": self.since or None,
             "workflow": self.workflow or None,
+            "success_metrics": {
+                one.key: {"value": one.value, "of": one.of, "goal": one.goal or None, "is_met": one.is_met}
+                for one in self.metrics
+            },
             "states": {state: count.number for state, count in self.states.items()},
             "outcomes": {**outcomes_json(self.ended), "by_day": [outcomes_json(day) for day in self.outcomes]},
             "attempts": [attempts_json(phase) for phase in self.attempts],
@@ -435,6 +504,7 @@ class Reporting:
             workflow=window.workflow,
             states=reports.states(at_most=_ALL),
             outcomes=reports.outcomes(window),
+            requests=reports.requests(window),
             attempts=reports.attempts(window),
             costs_by_phase=reports.costs(window, by="phase"),
             costs_by_day=reports.costs(window, by="day"),

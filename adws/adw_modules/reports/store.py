@@ -34,6 +34,7 @@ from adws.adw_modules.reports.model import (
     QueueLine,
     QueueNow,
     ReportSum,
+    RequestCount,
     RunningNow,
     Subject,
     SumKey,
@@ -273,8 +274,8 @@ class ReportSums:
         """Do it when much is new; where nothing can be written, the answers are right without it, only slower."""
         with self._database.read() as session:
             progress = progress_of(session)
-            newest = session.one(listing.EVENTS_LAST) or (0,)
-        if progress.is_whole and newest[0] - progress.seq <= MOST_WAITING:
+            newest = listing.last_in(session)
+        if progress.is_whole and newest - progress.seq <= MOST_WAITING:
             return
         try:
             self.catch_up()
@@ -409,6 +410,24 @@ class ReportStore:
     def attempts(self, window: Window) -> tuple[PhaseAttempts, ...]:
         """Return the attempts at each phase, by its name."""
         return reports_model.attempts_of(self._summed(window, kinds=("attempt", "needed"), columns=("phase", "item")))
+
+    def requests(self, window: Window) -> RequestCount:
+        """
+        Return how many issues had a workflow that was made in the window, and of how many one is completed.
+
+        A workflow without an issue is a request of its own. What is forgotten because of its age is not counted.
+        """
+        text = """
+        SELECT count(*), coalesce(sum(is_done), 0) FROM (
+          SELECT max(CASE WHEN state = 'completed' THEN 1 ELSE 0 END) AS is_done FROM workflow_states
+          WHERE created_at >= :day AND (:workflow = '' OR workflow = :workflow)
+          GROUP BY repository, issue_number, CASE WHEN issue_number IS NULL THEN adw_id ELSE '' END
+        ) AS requests
+        """
+        with self._database.read() as session:
+            asked, completed = session.one(text, _window(window)) or (0, 0)
+
+        return RequestCount(asked=int(asked), completed=int(completed))
 
     def costs(self, window: Window, *, by: str) -> tuple[CostSum, ...]:
         """Return what was spent by `phase`, `day` or `provider`, in the order of the keys."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.identifiers import JsonObject, size_text
 
 # --- git -------------------------------------------------------------------------------------------------------
 
@@ -111,6 +111,10 @@ class QuotaStatus:
     reserved: float = 0.0  #: the part of *used* that workflows with a place are expected to need, and do not use yet
     expected: float = 0.0  #: the part of *used* that one more workflow is expected to need
 
+    def shown(self, value: float) -> str:
+        """Return an amount of this limit for people: a size with its unit, anything else as a number."""
+        return size_text(value * 2**30) if self.unit.startswith("GB") else f"{value:g}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reservation:
@@ -130,6 +134,7 @@ class Spending:
     spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
     spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
     cap_of_asker: float | None = None  #: what a person allowed it to cost; None: the limit of the settings holds
+    estimate_of_asker: float | None = None  #: US dollars that it will cost in all, None when nobody can tell
     spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)  #: the same as spent_today
 
 

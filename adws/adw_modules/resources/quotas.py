@@ -3,6 +3,9 @@ Limits that stop work before the disk, the memory or the budget does.
 
 What can be counted only by all together (worktrees, runs, money) is decided inside the transaction that takes the
 place; the rest is measured right before. A limit that cannot be told says so: it is never left out in silence.
+
+A limit is reached when as much as it says is used, or less than it says is free. Then new work waits; a worktree that
+has reached its size stops its own workflow only, which pauses (`Workspace.why_too_large`, and cron).
 """
 
 from __future__ import annotations
@@ -10,22 +13,19 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import stat
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 
 from adws.adw_modules import costs, timestamps
 from adws.adw_modules.costs import CostEntry, entries_of, money
 from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.identifiers import check_adw_id
+from adws.adw_modules.identifiers import check_adw_id, size_text
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.resources import ports
 from adws.adw_modules.resources.model import QuotaStatus, Reservation, Spending
 
 # What attempts cost, from the documents' rows.
@@ -45,26 +45,24 @@ class CostStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._costs = database.render(ports.COSTS_SINCE)
 
     def entries(self, since: str = "") -> Iterator[CostEntry]:
         """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
+        # Whole documents: to have the database cut the phases out takes longer than to read the rest.
+        sql = """
+            SELECT adw_id, workflow, body FROM workflow_states
+            WHERE adw_id > :after AND updated_at >= :since AND revision > 0
+              AND (body LIKE :costing OR body LIKE :of_agents)
+            ORDER BY adw_id LIMIT :limit
+        """
         params: dict[str, object] = {"since": since, "costing": COSTING, "of_agents": OF_AGENTS, "limit": CHUNK}
         after = ""
         with self._database.read() as session:
-            while rows := session.all(self._costs, {**params, "after": after}):
+            while rows := session.all(sql, {**params, "after": after}):
                 for adw_id, workflow, body in rows:
                     phases = json.loads(body).get("phases")
                     yield from (one for one in entries_of(adw_id, workflow, phases) if one.ended_at >= since)
                 after = rows[-1][0]
-
-
-def render(database: Database, text: str) -> str:
-    """Return *text* in the SQL of the dialect, the parts of a document included."""
-    for word, spelled in ports.DOCUMENT_PARTS[database.dialect].items():
-        text = text.replace(word, spelled)
-
-    return database.render(text)
 
 
 # Places of workflows, and what workflows have cost.
@@ -76,16 +74,38 @@ def render(database: Database, text: str) -> str:
 
 #: A place whose workflow never came to be is given up after this long.
 ABANDONED_AFTER = timedelta(hours=1)
+#: Past workflows an estimate is taken from.
+PAST_WORKFLOWS = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Texts:
-    """The queries in the SQL of one dialect."""
+class _DocumentSql:
+    """How a dialect reads parts of a document in its row."""
 
-    free_left: str
-    cost_of: str
-    costs: str
+    cost: str  #: what the workflow has cost so far
+    cap: str  #: what a person allowed it to cost
     phases: str
+    is_costing: str  #: whether anything in it cost money, as in ix_workflow_states_costing, which it is read along
+
+
+_DOCUMENT_SQL = {
+    "sqlite": _DocumentSql(
+        cost="CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
+        cap="CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
+        phases="json_extract(body, '$.phases')",
+        is_costing="body LIKE '%\"cost_usd\"%'",
+    ),
+    "postgresql": _DocumentSql(
+        cost="CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
+        cap="CAST(body::json ->> 'max_cost_usd' AS float8)",
+        phases="CAST(body::json -> 'phases' AS text)",
+        is_costing="strpos(body, '\"cost_usd\"') > 0",
+    ),
+}
+
+
+#: How long an estimate from past workflows is used for claims: it reads the documents of fifty of them.
+ESTIMATE_SECONDS = 60.0
 
 
 class QuotaStore:
@@ -94,106 +114,147 @@ class QuotaStore:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._texts = _texts(database)
+        self._parts = _DOCUMENT_SQL[database.dialect]
+        self._estimates: dict[str, tuple[float, float | None]] = {}  #: workflow -> Clock.monotonic, its estimate then
 
     def reserve(self, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
         """Take a place unless *decide*, which sees all others, raises; asking again changes the estimate only."""
+        self._database.transact(lambda session: self.reserve_in(session, wanted, decide))
 
-        def work(session: Session) -> None:
-            if self._database.dialect == "postgresql":
-                session.one(ports.QUOTA_LOCK)
-            session.run(self._texts.free_left, self._left_params())
-            decide(self._spending(session, wanted.adw_id))
-            session.run(
-                ports.QUOTA_RESERVE,
-                {
-                    "adw_id": wanted.adw_id,
-                    "host": wanted.host,
-                    "estimated_cost": wanted.estimated_cost,
-                    "reserved_at": timestamps.to_text(self._clock.now()),
-                },
-            )
-
-        self._database.transact(work)
+    def reserve_in(self, session: Session, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
+        """Do so in the transaction of *session*; without an estimate one is made from past workflows."""
+        if self._database.dialect == "postgresql":  # SQLite has one writer anyway
+            session.one("SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))")
+        self._free_left(session)
+        spending = self._spending(session, wanted.adw_id)
+        if wanted.estimated_cost is None:
+            wanted = replace(wanted, estimated_cost=self._estimate(session, adw_id=wanted.adw_id))
+        decide(replace(spending, estimate_of_asker=wanted.estimated_cost))
+        session.run(
+            "INSERT INTO quota_reservations (adw_id, host, estimated_cost, reserved_at) "
+            "VALUES (:adw_id, :host, :estimated_cost, :reserved_at) "
+            "ON CONFLICT (adw_id) DO UPDATE SET host = excluded.host, estimated_cost = excluded.estimated_cost",
+            {
+                "adw_id": wanted.adw_id,
+                "host": wanted.host,
+                "estimated_cost": wanted.estimated_cost,
+                "reserved_at": timestamps.to_text(self._clock.now()),
+            },
+        )
 
     def release(self, adw_id: str) -> bool:
         """Give a place back; False when there was none."""
-        return self._database.transact(lambda session: session.run(ports.QUOTA_RELEASE, {"adw_id": adw_id})) == 1
+        return self._database.transact(lambda session: self.release_in(session, adw_id))
+
+    def release_in(self, session: Session, adw_id: str) -> bool:
+        """Do so in the transaction of *session*."""
+        return session.run("DELETE FROM quota_reservations WHERE adw_id = :adw_id", {"adw_id": adw_id}) == 1
 
     def free_left_behind(self) -> int:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
-        return self._database.transact(lambda session: session.run(self._texts.free_left, self._left_params()))
+        return self._database.transact(self._free_left)
 
-    def spending(self, adw_id: str = "") -> Spending:
-        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself."""
+    def spending(self) -> Spending:
+        """Return the places that are taken and what was spent."""
         with self._database.read() as session:
-            return self._spending(session, adw_id)
+            return self._spending(session, "")
 
     def places(self) -> tuple[Reservation, ...]:
         """Return the places that are taken."""
         with self._database.read() as session:
             return self._places(session)
 
-    def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
-        """Return what the last *limit* workflows of this name cost that came to their end."""
+    def estimate(self, workflow: str) -> float | None:
+        """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
         with self._database.read() as session:
-            rows = session.all(self._texts.costs, {"workflow": workflow, "limit": limit})
+            return self._estimate(session, workflow=workflow)
 
-        return tuple(money(row[0]) or 0.0 for row in rows)
+    # --- in a transaction --------------------------------------------------------------------------------------
 
-    def workflow_of(self, adw_id: str) -> str:
-        """Return the name of the workflow that *adw_id* runs, "" when it is not known."""
-        with self._database.read() as session:
-            row = session.one(ports.WORKFLOW_OF, {"adw_id": adw_id})
+    def recent_estimate(self, session: Session, workflow: str) -> float | None:
+        """Return what a workflow of this name will cost; the answer is at most a minute old."""
+        now = self._clock.monotonic()
+        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
+        if now - made_at >= ESTIMATE_SECONDS:
+            estimate = self._estimate(session, workflow=workflow)
+            self._estimates[workflow] = (now, estimate)
 
-        return "" if row is None else str(row[0])
+        return estimate
+
+    def _free_left(self, session: Session) -> int:
+        """Free places whose worker died before it released them, and those of workflows that never came to be."""
+        sql = """
+            DELETE FROM quota_reservations WHERE EXISTS (
+              SELECT 1 FROM workflow_states AS known
+              WHERE known.adw_id = quota_reservations.adw_id
+                AND known.state IN ('paused', 'failed', 'completed', 'abandoned', 'rolled_back')
+                AND (known.owner = '' OR known.lease_boot <> :boot OR known.lease_until <= {now})
+            )
+            OR (reserved_at < :long_ago AND NOT EXISTS (
+              SELECT 1 FROM workflow_states AS known WHERE known.adw_id = quota_reservations.adw_id
+            ))
+        """
+        long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
+
+        return session.run(self._database.render(sql), {**self._database.lease_clock(), "long_ago": long_ago})
 
     def _spending(self, session: Session, adw_id: str) -> Spending:
+        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself, and its cap."""
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-        texts = session.all(self._texts.phases, {"since": midnight})
+        texts = session.all(self.spent_since_sql, {"since": midnight})
         entries = (entry for text in texts for entry in costs.entries_in(*text) if entry.ended_at >= midnight)
-        today = _by_provider(entry for entry in entries if entry.cost_usd is not None)
-        spent, cap = self._cost_of(session, adw_id) if adw_id else (0.0, None)
+        today = _by_provider(entry for entry in entries if entry.cost_usd is not None) if texts else {}
+        sql = (
+            f"SELECT {self._parts.cost}, {self._parts.cap} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
+        )
+        asker = session.one(sql, {"adw_id": adw_id}) if adw_id else None
 
         return Spending(
             places=self._places(session),
             spent_today=math.fsum(today.values()),
             spent_today_by_provider=today,
-            spent_by_asker=spent,
-            cap_of_asker=cap,
+            spent_by_asker=(money(asker[0]) or 0.0) if asker else 0.0,
+            cap_of_asker=money(asker[1]) if asker else None,
+        )
+
+    @property
+    def spent_since_sql(self) -> str:
+        """The phases of all that changed since a moment and cost something: attempts say what was spent when."""
+        return (
+            f"SELECT adw_id, workflow, {self._parts.phases} FROM workflow_states "
+            f"WHERE updated_at >= :since AND revision > 0 AND {self._parts.is_costing}"
         )
 
     def _places(self, session: Session) -> tuple[Reservation, ...]:
+        sql = f"""
+            SELECT place.adw_id, place.host, place.estimated_cost, {self._parts.cost}
+            FROM quota_reservations AS place
+            LEFT JOIN workflow_states AS known ON known.adw_id = place.adw_id AND known.revision > 0
+            ORDER BY place.reserved_at, place.adw_id
+        """
+
         return tuple(
-            Reservation(adw_id=row[0], host=row[1], estimated_cost=row[2], spent=self._cost_of(session, row[0])[0])
-            for row in session.all(ports.QUOTA_ALL)
+            Reservation(adw_id=adw_id, host=host, estimated_cost=estimated, spent=money(spent) or 0.0)
+            for adw_id, host, estimated, spent in session.all(sql)
         )
 
-    def _cost_of(self, session: Session, adw_id: str) -> tuple[float, float | None]:
-        """Return what a workflow has cost, and the cap that a person gave it."""
-        row = session.one(self._texts.cost_of, {"adw_id": adw_id})
+    def _estimate(self, session: Session, *, workflow: str = "", adw_id: str = "") -> float | None:
+        """Return what a workflow of that name, or of the name that *adw_id* has, will cost."""
+        name = ":workflow" if workflow else "(SELECT workflow FROM workflow_states WHERE adw_id = :adw_id)"
+        sql = f"""
+            SELECT {self._parts.cost} FROM workflow_states
+            WHERE workflow = {name} AND state = 'completed' AND revision > 0
+            ORDER BY created_at DESC, adw_id DESC LIMIT {PAST_WORKFLOWS}
+        """
+        rows = session.all(sql, {"workflow": workflow} if workflow else {"adw_id": adw_id})
 
-        return (0.0, None) if row is None else (money(row[0]) or 0.0, money(row[1]))
-
-    def _left_params(self) -> dict[str, object]:
-        long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
-
-        return {**self._database.lease_clock(), "long_ago": long_ago}
+        return statistics.median([money(cost) or 0.0 for (cost,) in rows]) if rows else None
 
 
 def _by_provider(spent: Iterable[CostEntry]) -> dict[str, float]:
     lines, _ = costs.grouped(spent, "provider")
 
     return {line.key: line.cost_usd for line in lines}
-
-
-def _texts(database: Database) -> _Texts:
-    return _Texts(
-        free_left=render(database, ports.QUOTA_FREE_LEFT),
-        cost_of=render(database, ports.COST_OF),
-        costs=render(database, ports.COSTS_OF_COMPLETED),
-        phases=render(database, ports.PHASES_SINCE),
-    )
 
 
 # How much of a disk a directory takes.
@@ -203,20 +264,30 @@ def _texts(database: Database) -> _Texts:
 _BLOCK_BYTES = 512
 
 
-def size_of(path: Path) -> int:
-    """Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out."""
-    total, seen = 0, set()
-    for folder, names, files in os.walk(path, followlinks=False):
-        for name in (*names, *files):
-            try:
-                result = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - there may be a hundred thousand of them
-            except OSError:
-                continue
-            if result.st_nlink > 1 and not stat.S_ISDIR(result.st_mode):
-                if (result.st_dev, result.st_ino) in seen:
+def size_of(path: Path, *, may_go_on: Callable[[], bool] = lambda: True) -> int:
+    """
+    Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out.
+
+    Takes about 3 seconds for a million files. *may_go_on* is asked before each directory: after a no, the result is
+    that of what was seen until then.
+    """
+    total, folders = 0, [str(path)]
+    seen: set[tuple[int, int]] = set()  #: files with several names, which take their place once
+    while folders and may_go_on():
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                try:
+                    result = entry.stat(follow_symlinks=False)
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                except OSError:
                     continue
-                seen.add((result.st_dev, result.st_ino))
-            total += result.st_blocks * _BLOCK_BYTES
+                if is_folder:
+                    folders.append(entry.path)
+                elif result.st_nlink > 1:
+                    if (result.st_dev, result.st_ino) in seen:
+                        continue
+                    seen.add((result.st_dev, result.st_ino))
+                total += result.st_blocks * _BLOCK_BYTES
 
     return total
 
@@ -233,8 +304,10 @@ def nearest(path: Path) -> Path:
 GB = 2**30
 #: Stands for a workflow that has no id yet.
 _NEW = "new"
-#: Past workflows an estimate is taken from.
-PAST_WORKFLOWS = 50
+#: Large worktrees that are named.
+MOST_NAMED = 5
+#: What to do about a worktree that is too large.
+_SMALLER = "remove what was built in it, or raise quota.max_worktree_size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,72 +317,10 @@ class Limits:
     min_free_disk: int = 10 * GB
     min_free_memory: int = 1 * GB
     max_worktrees: int = 15
-    max_worktree_size: int = 5 * GB
+    max_worktree_size: int = 5 * GB  #: 0: no limit, and none is measured
     max_cost: float = 10.0  #: of one workflow
     max_cost_per_day: float = 100.0  #: of all together, from midnight UTC
     max_runs: int = 15  #: workflows that are worked on at once
-
-
-class QuotaBook(Protocol):
-    """Where places are, and what workflows have cost."""
-
-    def reserve(self, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
-        """Take a place unless *decide*, which sees all others, raises; asking again changes the estimate only."""
-
-    def release(self, adw_id: str) -> bool:
-        """Give a place back; False when there was none."""
-
-    def free_left_behind(self) -> int:
-        """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
-
-    def spending(self, adw_id: str = "") -> Spending:
-        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself."""
-
-    def places(self) -> tuple[Reservation, ...]:
-        """Return the places that are taken."""
-
-    def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
-        """Return what the last *limit* workflows of this name cost that came to their end."""
-
-    def workflow_of(self, adw_id: str) -> str:
-        """Return the name of the workflow that *adw_id* runs, "" when it is not known."""
-
-
-class EmptyBook:
-    """A `QuotaBook` of a home where nobody worked yet: looking at its limits must not make a database."""
-
-    def reserve(self, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
-        """Refuse: a place in here would be forgotten."""
-        del decide
-        raise UsageError(f"workflow {wanted.adw_id} cannot get a place: the home has no database yet")
-
-    def release(self, adw_id: str) -> bool:
-        """Return False: nobody has a place."""
-        del adw_id
-        return False
-
-    def free_left_behind(self) -> int:
-        """Return 0: nobody has a place."""
-        return 0
-
-    def spending(self, adw_id: str = "") -> Spending:
-        """Return that nothing is taken or spent."""
-        del adw_id
-        return Spending()
-
-    def places(self) -> tuple[Reservation, ...]:
-        """Return nothing: nobody has a place."""
-        return ()
-
-    def completed_costs(self, workflow: str, *, limit: int) -> tuple[float, ...]:
-        """Return nothing: no workflow came to its end."""
-        del workflow, limit
-        return ()
-
-    def workflow_of(self, adw_id: str) -> str:
-        """Return that no workflow is known."""
-        del adw_id
-        return ""
 
 
 #: Where Linux says how much memory there is.
@@ -321,13 +332,15 @@ class Meters:
 
     def free_disk(self, path: Path) -> int:
         """Return the bytes that may still be written where *path* is, or will be when it is made."""
-        return shutil.disk_usage(nearest(path)).free
+        status = os.statvfs(nearest(path))
+
+        return status.f_bavail * status.f_frsize
 
     def free_memory(self) -> int:
         """Return the bytes of memory that programs can still get without anything being swapped out."""
         if MEMINFO.exists():  # what psutil reads too, without the time to load it
-            facts = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
-            return int(facts["MemAvailable"].split()[0]) * 1024
+            _, _, available = MEMINFO.read_bytes().partition(b"MemAvailable:")
+            return int(available.split(maxsplit=1)[0]) * 1024
         import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - no types of its own; takes time to load
 
         return int(psutil.virtual_memory().available)
@@ -337,10 +350,20 @@ class Quotas:
     """`Quotas` of this machine and of everybody who shares its database."""
 
     def __init__(
-        self, book: QuotaBook, *, trees: Path, host: str, limits: Limits | None = None, meters: Meters | None = None
+        self,
+        store: QuotaStore | None,
+        *,
+        trees: Path,
+        host: str,
+        limits: Limits | None = None,
+        meters: Meters | None = None,
     ) -> None:
-        """Count in *book*; *trees* is where worktrees are, whose file system must not run full."""
-        self._book = book
+        """
+        Count in *store*; *trees* is where worktrees are, whose file system must not run full.
+
+        None is for a home where nobody worked yet: looking at its limits must not make a database.
+        """
+        self._store = store
         self._trees = trees
         self._host = host
         self.limits = limits or Limits()
@@ -348,13 +371,13 @@ class Quotas:
 
     def estimate(self, workflow: str) -> float | None:
         """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
-        costs = self._book.completed_costs(workflow, limit=PAST_WORKFLOWS)
+        return self._store.estimate(workflow) if self._store is not None else None
 
-        return statistics.median(costs) if costs else None
-
-    def status(self, *, estimated_cost: float | None = None) -> tuple[QuotaStatus, ...]:
-        """Return every limit."""
-        return tuple(self._all(self._book.spending(), estimated_cost))
+    def status(
+        self, *, estimated_cost: float | None = None, sizes: Mapping[str, int] | None = None
+    ) -> tuple[QuotaStatus, ...]:
+        """Return every limit; *sizes* is what `sizes` returned, None to measure the worktrees now."""
+        return tuple(self._all(self._spending(), estimated_cost, self.sizes() if sizes is None else sizes))
 
     def admit(
         self,
@@ -371,26 +394,51 @@ class Quotas:
         owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the owner
         knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
         """
-        estimated = estimated_cost
-        if estimated is None and (workflow := self._book.workflow_of(check_adw_id(adw_id))):
-            estimated = self.estimate(workflow)
-        wanted = Reservation(adw_id=check_adw_id(adw_id), host=self._host, estimated_cost=estimated)
-        for status in (self._disk(), self._memory(), self._size(self.sizes(adw_id))):
+        if self._store is None:
+            raise UsageError(f"workflow {adw_id} cannot get a place: the home has no database yet")
+        wanted = Reservation(adw_id=check_adw_id(adw_id), host=self._host, estimated_cost=estimated_cost)
+        for status in (self._disk(), self._memory()):
             _refuse(status)
 
         def decide(found: Spending) -> None:
             known = found if spent is None else replace(found, spent_by_asker=spent, cap_of_asker=cap)
-            self._decide(wanted, known)
+            self._decide(adw_id, known)
 
-        self._book.reserve(wanted, decide)
+        self._store.reserve(wanted, decide)
+
+    def is_machine_full(self) -> bool:
+        """Say whether too little disk or memory is free for new work."""
+        limits, meters = self.limits, self._meters
+
+        return meters.free_disk(self._trees) < limits.min_free_disk or meters.free_memory() < limits.min_free_memory
+
+    def reserve_in(self, session: Session, adw_id: str, workflow: str) -> tuple[float, float | None]:
+        """
+        Reserve a place inside the transaction that claims the run, on a machine that is not full; raise QuotaExceeded.
+
+        Returns what the workflow has cost and its own cap, as the decision saw them.
+        """
+        if self._store is None:
+            raise UsageError(f"workflow {adw_id} cannot get a place: the home has no database yet")
+        seen: list[Spending] = []
+
+        def decide(spending: Spending) -> None:
+            seen.append(spending)
+            self._decide(adw_id, spending)
+
+        estimated = self._store.recent_estimate(session, workflow)
+        self._store.reserve_in(session, Reservation(adw_id=adw_id, host=self._host, estimated_cost=estimated), decide)
+
+        return seen[-1].spent_by_asker, seen[-1].cap_of_asker
 
     def check_start(self, workflow: str) -> None:
         """
         Raise QuotaExceeded when a new workflow of this name could not begin until somebody frees a limit.
 
         Nothing is reserved. Memory and the number of runs become free by themselves: then a start waits in the queue.
+        A worktree that is too large stops its own workflow only (`why_too_large`).
         """
-        spending, estimated = self._book.spending(), self.estimate(workflow)
+        spending, estimated = self._spending(), self.estimate(workflow)
         for status in (
             self._disk(),
             self._worktrees(spending, asking=_NEW),
@@ -401,15 +449,16 @@ class Quotas:
 
     def release(self, adw_id: str) -> None:
         """Give the place back."""
-        self._book.release(check_adw_id(adw_id))
+        if self._store is not None:
+            self._store.release(check_adw_id(adw_id))
 
     def workflows(self) -> tuple[str, ...]:
         """Return the workflows that have a place."""
-        return tuple(place.adw_id for place in self._book.places())
+        return tuple(place.adw_id for place in self._places())
 
     def free_left_behind(self) -> int:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
-        return self._book.free_left_behind()
+        return self._store.free_left_behind() if self._store is not None else 0
 
     def gauges(self, *, spent_today: float, sizes: Mapping[str, int] | None) -> tuple[QuotaStatus, ...]:
         """
@@ -417,20 +466,21 @@ class Quotas:
 
         *spent_today* comes from the stored sums, and *sizes* are a recent result of `sizes`; None: unknown.
         """
-        spending = Spending(places=self._book.places(), spent_today=spent_today)
+        spending = Spending(places=self._places(), spent_today=spent_today)
+        size = self._size(sizes) if sizes is not None else self._unknown_size()
 
         return (
             self._disk(),
             self._memory(),
             self._worktrees(spending, asking=""),
-            self._size(sizes) if sizes is not None else self._unknown_size(),
+            *((size,) if self.limits.max_worktree_size else ()),
             self._cost_per_day(spending, asking="", more=0.0),
             self._runs(spending, asking=""),
         )
 
     def reached(self) -> tuple[QuotaStatus, ...]:
         """Return the limits that stop new work now, without measuring the worktrees."""
-        spending = self._book.spending()
+        spending = self._spending()
         shared = (self._disk(), self._memory(), self._worktrees(spending, asking=""), self._runs(spending, asking=""))
 
         return tuple(
@@ -441,7 +491,7 @@ class Quotas:
 
     def rest_of_day(self) -> float:
         """Return what all workflows together may still spend until midnight UTC; never below 0."""
-        return max(0.0, self.limits.max_cost_per_day - self._book.spending().spent_today)
+        return max(0.0, self.limits.max_cost_per_day - self._spending().spent_today)
 
     def worktrees(self) -> tuple[str, ...]:
         """Return the workflows that have a worktree here: a directory that is none is not counted."""
@@ -450,29 +500,45 @@ class Quotas:
 
         return tuple(sorted(path.name for path in self._trees.iterdir() if (path / ".git").is_file()))
 
-    def sizes(self, adw_id: str = "") -> dict[str, int]:
-        """Return the size of each worktree, or of the one of *adw_id*; every file in it is looked at."""
-        return {name: size_of(self._trees / name) for name in self.worktrees() if adw_id in {"", name}}
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each worktree, of none where that is not limited; every file in them is looked at."""
+        if not self.limits.max_worktree_size:
+            return {}
+
+        return {name: size_of(self._trees / name) for name in self.worktrees()}
+
+    def too_large(self, sizes: Mapping[str, int]) -> dict[str, str]:
+        """Return why each workflow has to pause whose worktree has reached the limit, the largest first."""
+        limit = self.limits.max_worktree_size
+        reached = sorted((name for name in sizes if 0 < limit <= sizes[name]), key=lambda name: (-sizes[name], name))
+
+        return {name: f"{self._large(name, sizes[name])}: {_SMALLER}, then: adw resume {name}" for name in reached}
 
     # --- how ---------------------------------------------------------------------------------------------------
 
-    def _all(self, spending: Spending, estimated_cost: float | None) -> Iterator[QuotaStatus]:
+    def _spending(self) -> Spending:
+        return self._store.spending() if self._store is not None else Spending()
+
+    def _places(self) -> tuple[Reservation, ...]:
+        return self._store.places() if self._store is not None else ()
+
+    def _all(self, spending: Spending, estimated_cost: float | None, sizes: Mapping[str, int]) -> Iterator[QuotaStatus]:
         yield self._disk()
         yield self._memory()
         yield self._worktrees(spending, asking="")
-        yield self._size(self.sizes())
+        yield self._size(sizes)
         yield self._cost(estimated_cost, spending.spent_by_asker)
         yield self._cost_per_day(spending, asking="", more=estimated_cost or 0.0)
         yield self._runs(spending, asking="")
 
-    def _decide(self, wanted: Reservation, spending: Spending) -> None:
-        """Raise QuotaExceeded when there is no capacity for *wanted* besides the others."""
-        spent = spending.spent_by_asker
-        to_come = max(0.0, (wanted.estimated_cost or 0.0) - spent)
-        _refuse(self._worktrees(spending, asking=wanted.adw_id))
-        _refuse(self._runs(spending, asking=wanted.adw_id))
-        _refuse(self._cost(wanted.estimated_cost, spent, cap=spending.cap_of_asker, asking=wanted.adw_id))
-        _refuse(self._cost_per_day(spending, asking=wanted.adw_id, more=to_come))
+    def _decide(self, adw_id: str, spending: Spending) -> None:
+        """Raise QuotaExceeded when there is no capacity for *adw_id* besides the others."""
+        spent, estimated = spending.spent_by_asker, spending.estimate_of_asker
+        to_come = max(0.0, (estimated or 0.0) - spent)
+        _refuse(self._worktrees(spending, asking=adw_id))
+        _refuse(self._runs(spending, asking=adw_id))
+        _refuse(self._cost(estimated, spent, cap=spending.cap_of_asker, asking=adw_id))
+        _refuse(self._cost_per_day(spending, asking=adw_id, more=to_come))
 
     def _disk(self) -> QuotaStatus:
         free, limit = self._meters.free_disk(self._trees), self.limits.min_free_disk
@@ -483,7 +549,7 @@ class Quotas:
             limit=_gb(limit),
             unit="GB free",
             is_exceeded=free < limit,
-            detail=f"{_gb(free):g} GB are free on the file system of {self._trees}, {_gb(limit):g} GB must be: "
+            detail=f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
             "remove worktrees with adw gc, make room, or lower quota.min_free_disk",
         )
 
@@ -496,7 +562,7 @@ class Quotas:
             limit=_gb(limit),
             unit="GB free",
             is_exceeded=free < limit,
-            detail=f"{_gb(free):g} GB of memory are free, {_gb(limit):g} GB must be: "
+            detail=f"{size_text(free)} of memory are free, {size_text(limit)} must be: "
             "wait for other work to end, or lower quota.min_free_memory",
         )
 
@@ -534,19 +600,31 @@ class Quotas:
 
     def _size(self, sizes: Mapping[str, int]) -> QuotaStatus:
         limit = self.limits.max_worktree_size
-        largest = max(sizes, key=lambda name: sizes[name], default="")
-        used = sizes.get(largest, 0)
-        whose = f"the largest worktree, {self._trees / largest}, has" if largest else "there is no worktree, which has"
+        largest, reached = max(sizes, key=lambda name: sizes[name], default=""), tuple(self.too_large(sizes))
+        if not limit:
+            detail = "quota.max_worktree_size is off: worktrees are not measured"
+        elif reached:
+            named = ", ".join(self._large(name, sizes[name]) for name in reached[:MOST_NAMED])
+            more = f" and {len(reached) - MOST_NAMED} more" if len(reached) > MOST_NAMED else ""
+            detail = f"{named}{more}, and the workflow that works in it pauses: {_SMALLER}"
+        elif largest:
+            detail = f"the largest worktree, {self._trees / largest}, has {size_text(sizes[largest])} of "
+            detail += size_text(limit)
+        else:
+            detail = f"there is no worktree; one may have up to {size_text(limit)}"
 
         return QuotaStatus(
             name="worktree_size",
-            used=_gb(used),
+            used=_gb(sizes.get(largest, 0)),
             limit=_gb(limit),
             unit="GB",
-            is_exceeded=used > limit,
-            detail=f"{whose} {_gb(used):g} GB of {_gb(limit):g} GB: "
-            "remove what was built in it, or raise quota.max_worktree_size",
+            is_exceeded=bool(reached),
+            detail=detail,
+            is_known=bool(limit),
         )
+
+    def _large(self, name: str, size: int) -> str:
+        return f"the worktree {self._trees / name} has {size_text(size)} of {size_text(self.limits.max_worktree_size)}"
 
     def _cost(
         self, estimated: float | None, spent: float, *, cap: float | None = None, asking: str = ""
@@ -604,4 +682,5 @@ def _refuse(status: QuotaStatus) -> None:
 
 
 def _gb(size: int) -> float:
-    return round(size / GB, 2)
+    """Return a size in GB, to the kilobyte."""
+    return round(size / GB, 6)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from adws.adw_modules.rollback.run import WorkflowRollback
+from adws.adw_modules.rollback.run import WorkflowRollback, mark_workflow_rolled_back
 
-__all__ = ["WorkflowRollback"]
+__all__ = ["WorkflowRollback", "mark_workflow_rolled_back"]

@@ -47,7 +47,7 @@ from adws.adw_modules.workflow.requirements import Requirements
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.ownership.leases import Requests
-    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
     from adws.adw_modules.queue.store import RunStore
     from adws.app import Home
 
@@ -135,7 +135,7 @@ class Rollbacks:
 
         Raises WorkflowBusy while somebody works on it, PullRequestMerged when there is nothing to undo any more.
         """
-        with self._home.ownership.own(check_adw_id(adw_id)) as owned:
+        with self._home.ownership.own(check_adw_id(adw_id), needs_issue=False) as owned:
             report = self._made(owned, wishes)
         self._hand_on(report, wishes)
 
@@ -154,7 +154,7 @@ class Rollbacks:
         self, run: Run, wishes: RollbackOptions, end: Callable[[RollbackReport], RunEnd]
     ) -> tuple[RollbackReport, Run]:
         """Do the same for a run that we have claimed, and end it as *end* says; return the report and the run."""
-        with self._home.ownership.own(run.adw_id, run=run) as owned:
+        with self._home.ownership.own(run.adw_id, run=run, needs_issue=False) as owned:
             report = self._made(owned, wishes)
 
             return report, owned.end_run(owned.run or run, end(report))
@@ -425,13 +425,14 @@ class WorkflowRollback:
         return report
 
 
-def mark_workflow_rolled_back(adw_id: str, reason: str = "", *, home: Home | None = None) -> RollbackReport:
+def mark_workflow_rolled_back(adw_id: str, error_message: str = "", *, home: Home | None = None) -> RollbackReport:
     """
-    Mark a workflow rolled back, in its document and in the database, after its rollback is finished.
+    Mark a workflow rolled back, in its document and in the database, with *error_message* as the reason.
 
-    There is no mark without that: what is still to be undone is undone first, and blocks the mark when it cannot be.
+    There is no mark before the rollback is finished: what is still to be undone is undone first, and blocks the mark
+    when it cannot be.
     """
-    return WorkflowRollback(adw_id, logger, home=home).rollback(reason or "marked as rolled back")
+    return WorkflowRollback(adw_id, logger, home=home).rollback(error_message or "marked as rolled back")
 
 
 # Rollbacks that a worker makes: queued as runs like all other work, so that the requester need not wait.
@@ -450,14 +451,18 @@ MAX_BLOCKED_SECONDS = 3600.0
 class RollbackRuns:
     """Queues rollbacks, and makes those that a worker has claimed."""
 
-    def __init__(self, rollbacks: Rollbacks, *, runs: RunStore, requests: Requests, clock: Clock) -> None:
+    def __init__(
+        self, rollbacks: Rollbacks, *, ownership: WorkflowOwnership, runs: RunStore, requests: Requests, clock: Clock
+    ) -> None:
         self._rollbacks = rollbacks
+        self._ownership = ownership
         self._runs = runs
         self._requests = requests
         self._clock = clock
 
     def queue(self, adw_id: str, wishes: RollbackOptions, *, by: str = "", wait_seconds: float = 30.0) -> Run:
         """Return the durable run that will roll the workflow back; raise WorkflowBusy when its owner stays at it."""
+        self._ownership.migrate(adw_id)  # a run is of a workflow that the database knows
         payload = payload_of(wishes)
         until = self._clock.monotonic() + wait_seconds
         asked: Request | None = None

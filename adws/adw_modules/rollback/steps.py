@@ -323,7 +323,7 @@ class Undoing:
         for effect in self._worktree_effects():
             if self._why_damaged(effect.undo):
                 continue  # its files are kept when it is removed
-            payload = self._patch(Path(path_of(effect.undo)), is_made=effect.outcome != "intended")
+            payload = self._patch(self._place(effect.undo), is_made=effect.outcome != "intended")
             if payload:
                 kept = repository.write_patch(self._home.folder_of(self._document.adw_id), PATCH_NAME, payload)
                 said.append(f"uncommitted work is kept in {kept}")
@@ -336,11 +336,17 @@ class Undoing:
 
         return [one for one in result if path_of(one.undo)]
 
+    def _place(self, facts: Mapping[str, JsonValue]) -> Path:
+        """Return where a worktree of the ledger is; older tools wrote its path relative to the repository."""
+        git = self._home.git_if_any
+
+        return Path(path_of(facts)) if git is None else git.root / path_of(facts)
+
     def _why_damaged(self, facts: Mapping[str, JsonValue]) -> str:
         """Return how a worktree is damaged that the ledger has with *facts*; "" when it is not, or is not ours."""
         git = self._home.git_if_any
         try:
-            return git.why_damaged(Path(path_of(facts)), reason=self._reason(facts)) if git is not None else ""
+            return git.why_damaged(self._place(facts), reason=self._reason(facts)) if git is not None else ""
         except NotOurs:
             return ""
 
@@ -394,14 +400,19 @@ class Undoing:
         return f"its commits are kept as {keep_commits(self._git(), self._document.adw_id, sha)}"
 
     def _remove_worktree(self, step: Step) -> StepResult:
-        git, path = self._git(), Path(path_of(step.facts))
+        git, path = self._git(), self._place(step.facts)
         known = self._known_worktree(path)
         # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
         is_unlocked = known is not None and not known.lock_reason and not step.facts.get("reason")
         reason = "" if is_unlocked else self._reason(step.facts)
         is_recorded = step.facts.get("outcome") in MADE
         said = self._keep_files(git, path, step.facts) if is_recorded and self._why_damaged(step.facts) else ""
-        result = _said(git.remove_worktree(path, reason=reason, is_recorded=is_recorded))
+        try:
+            result = _said(git.remove_worktree(path, reason=reason, is_recorded=is_recorded))
+        except NotOurs:
+            if known is not None or path.is_symlink() or path.exists():
+                raise
+            return StepResult(status="gone", detail="it is not there")
 
         return replace(result, detail=said) if said else result
 
@@ -457,11 +468,11 @@ class Undoing:
 
     def _own_worktrees(self) -> list[Worktree]:
         """Return the worktrees that are locked for this workflow, or that the ledger has from older tools."""
-        ours = {path_of(effect.undo) for effect in effects(self._document) if effect.kind == "worktree"}
+        ours = {self._place(effect.undo) for effect in effects(self._document) if effect.kind == "worktree"}
         reason = git_module.lock_reason(self._document.adw_id)
         trees = self._worktrees()
 
-        return [tree for tree in trees if tree.lock_reason == reason or str(tree.path) in ours]
+        return [tree for tree in trees if tree.lock_reason == reason or tree.path in ours]
 
     def _refuse_default(self, branch: str) -> None:
         if not branch or branch in {"main", "master"} or branch == self._git().default_branch():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import circuit_breaker, timestamps
+from adws.adw_modules import circuit_breaker, effects, timestamps
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import Actor, NewDelivery, RunRequest
 from adws.adw_modules.errors import (
@@ -40,9 +40,11 @@ from adws.adw_modules.reports.model import StuckKind, Window
 from adws.adw_modules.reports.reports import DayCounts
 from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
+from adws.adw_modules.worker.control import Applied
 
 if TYPE_CHECKING:
-    from adws.adw_modules.checkpoint import BreakerRow
+    from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.reports.model import StuckNow
     from adws.adw_modules.resources.model import QuotaStatus
@@ -114,11 +116,14 @@ class CronJobs:
         """
         Check the limits and notify people of those that were reached, and of those that are free again.
 
-        Nothing is switched: a run that asks for a place while a limit is reached is refused and retried by itself.
+        Nothing is switched: a run that asks for a place while a limit is reached is refused and retried by itself. A
+        workflow whose worktree has reached its size is paused, also in the middle of a phase.
         """
         quotas = self._home.quotas
         quotas.free_left_behind()
-        statuses = {self._quota_key(status): status for status in quotas.status()}
+        sizes = quotas.sizes()
+        paused = [self._pause_large(adw_id, why) for adw_id, why in quotas.too_large(sizes).items()]
+        statuses = {self._quota_key(status): status for status in quotas.status(sizes=sizes)}
         known = tick.memo.get("exceeded")
         before: JsonObject = dict(known) if isinstance(known, dict) else {}
         # What other machines remember of themselves stays: only they can see it change.
@@ -129,11 +134,37 @@ class CronJobs:
                 after[key] = before.get(key, tick.due)
             if status.is_exceeded != (key in before):
                 notices.append(self._quota_notice(key, status, tick.due))
-        named = [status.name for status in statuses.values() if status.is_exceeded]
-        outcome = f"used up, so that new work waits: {', '.join(named)}" if named else "no quota is used up"
+        reached = [status.name for status in statuses.values() if status.is_exceeded]
+        named = [name for name in reached if name != "worktree_size"]
+        outcome = "; ".join(
+            (
+                *((f"used up, so that new work waits: {', '.join(named)}",) if named else ()),
+                *((f"worktree too large: {', '.join(paused)}",) if paused else ()),
+            )
+        )
         details = tuple(f"{status.name}: {status.detail}" for status in statuses.values() if status.is_exceeded)
 
-        return JobEnd(outcome=outcome, memo={"exceeded": after}, notices=tuple(notices), details=details)
+        return JobEnd(
+            outcome=outcome or "no quota is used up",
+            memo={"exceeded": after},
+            notices=tuple(notices),
+            details=details,
+        )
+
+    def _pause_large(self, adw_id: str, why: str) -> str:
+        """Pause a workflow that is not over; return it with how it stands then."""
+        try:
+            document = self._home.load(adw_id)
+            state, host = document.current_state, effects.host_of_work(document)
+            if host not in {"", self._home.host}:
+                return f"{adw_id} (works on {host}, and left it here)"
+            if WorkflowState(state) in ACTIVE_STATES:
+                answer = self._home.control.pause(adw_id, by=CRON, reason=why)
+                state = answer.state if isinstance(answer, Applied) else "asked to pause"
+        except AdwError as exc:
+            return f"{adw_id} (not paused: {exc})"
+
+        return f"{adw_id} ({state})"
 
     def _quota_key(self, status: QuotaStatus) -> str:
         return f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name

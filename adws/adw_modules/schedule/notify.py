@@ -130,11 +130,9 @@ class CommentChannel:
     def _issue_of(self, adw_id: str) -> int | None:
         """Return the issue of a workflow, None when it has none here."""
         try:
-            number = self.home.store.peek(adw_id).data.get("issue_number")
+            return self.home.store.load(adw_id).document.issue_number
         except StateError:
             return None
-
-        return number if isinstance(number, int) else None
 
     def _post(self, forge: Forge, number: int, row: NotificationRow) -> None:
         key = self.home.forge_key
@@ -264,7 +262,10 @@ def hint_of(kind: str, adw_id: str) -> str:
 def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channels: tuple[str, ...]) -> Notice:
     """Return what people are told when a limit is reached, or is not any more."""
     kind = "quota_exceeded" if is_exceeded else "quota_free"
-    said = "is used up: new work waits" if is_exceeded else "is free again: work goes on"
+    if name.startswith("worktree_size"):
+        said = "is used up: workflows with such a worktree pause" if is_exceeded else "is free again"
+    else:
+        said = "is used up: new work waits" if is_exceeded else "is free again: work goes on"
 
     return Notice(key=key, kind=kind, title=f"the quota {name} {said}", text=_line(detail, MAX_TEXT), channels=channels)
 

@@ -25,6 +25,7 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
 from adws.adw_modules.steps.model import Assignment, CallReport
 from adws.adw_modules.workflow.model import (
+    ACCEPT,
     COLLECT_STRATEGIES,
     NO_TEMPLATES,
     ON_ERROR,
@@ -155,7 +156,7 @@ class CallFacts:
 class Judgement:
     """What follows from a call, and what the row remembers of it."""
 
-    facts: JsonObject  #: for the event: again, after_seconds, page, call, rule | sequence, reason
+    facts: JsonObject  #: for the event: again, after_seconds, page, call, rule | sequence, reason, is_cut
     fingerprint: str = ""
     same_failures: int = 0
     marks: str = ""
@@ -254,7 +255,10 @@ def _next_page(
 ) -> Judgement:
     if row.page >= rule.max_attempts:
         why = f"{row.page} of {rule.max_attempts} calls are made, and {rule.when} still holds"
-        return Judgement(facts=_over(step, EXHAUSTED, why))
+        if rule.on_limit != ACCEPT:
+            return Judgement(facts=_over(step, EXHAUSTED, why))
+        cut: JsonObject = {"is_cut": True, "rule": ON_SUCCESS, "max_attempts": rule.max_attempts}
+        return Judgement(facts={**_over(step, COMPLETED, why), **cut})
     asked: JsonObject = {key: expressions.render(value, known) for key, value in rule.next_call.items()}
     call = merged(row.call or {}, asked)
     marks = row.marks

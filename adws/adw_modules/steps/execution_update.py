@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from adws.adw_modules import timestamps
@@ -21,6 +22,7 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue, counted
 from adws.adw_modules.steps import call_policy
 from adws.adw_modules.steps.call_policy import INTERRUPTION, REPLACE, CallFacts, Judgement, collected
 from adws.adw_modules.steps.model import (
+    CUT,
     NULL,
     RETRY_WAIT,
     RUNNING,
@@ -42,6 +44,7 @@ from adws.adw_modules.steps.model import (
     values_of,
 )
 from adws.adw_modules.workflow.model import (
+    ACCEPT,
     ASYNC,
     CONTINUE,
     FAIL_FAST,
@@ -153,7 +156,7 @@ def _fresh(head: ExecutionRow, shelf: IterationRepository, most: int) -> list[It
     if head.next_index >= (head.execution.total or 0):
         return []
     rows = shelf.not_begun(head.next_index, most)
-    head.next_index += len(rows)
+    head.next_index = rows[-1].index + 1 if len(rows) == most else head.execution.total or 0
 
     return rows
 
@@ -256,14 +259,23 @@ def _of_loop(loop: LoopSpec) -> JsonObject:
     return result
 
 
-def ended(done: Execution, reason: str) -> JsonObject:
-    """Return what is told when everything is over."""
+def was_cut(row: Iteration) -> bool:
+    """Say whether an iteration handed on what it had when its calls were used up."""
+    return row.state == IterationState.COMPLETED.value and row.why == CUT
+
+
+def ended(done: Execution, reason: str, cut: int = 0) -> JsonObject:
+    """Return what is told when everything is over; *cut* iterations reached their limit of calls."""
+    if cut and not reason:
+        which = f"{cut} of {done.total} iterations were" if done.step.loop is not None else "it was"
+        reason = f"{which} cut at max_attempts: there are more pages"
     return {
         "total_iterations": done.total or 0,
         "successful": done.succeeded,
         "failed": done.failed,
         "cancelled": done.cancelled,
         "success_rate": _success_rate(done),
+        **({"cut": cut} if cut else {}),
         **({"reason": reason} if reason else {}),
     }
 
@@ -358,7 +370,6 @@ _NOT_STORABLE = (
 )
 
 _encode = json.JSONEncoder(allow_nan=False).encode
-_USUAL: Mapping[str, Any] = Event(event_type="").__dict__
 
 
 class ExecutionUpdate:
@@ -375,11 +386,13 @@ class ExecutionUpdate:
         lane: Slot | None,
         parts_of: Callable[[int], Iterable[JsonValue]],
         known: Callable[[], Mapping[str, Value]],
+        cut: Callable[[], int],
     ) -> None:
         """
-        Both callbacks read the database, and are called only when a rule needs what they read.
+        The callbacks read the database, and are called only when a rule needs what they read.
 
-        *parts_of* returns what was kept of the earlier pages of an iteration, *known* what templates know.
+        *parts_of* returns what was kept of the earlier pages of an iteration, *known* what templates know, *cut* how
+        many stored iterations reached their limit of calls.
         """
         self.plan = plan
         self._step = plan.new.step
@@ -391,6 +404,7 @@ class ExecutionUpdate:
         self._lane = lane
         self._parts_of = parts_of
         self._known = known
+        self._cut = cut
         self.events: list[Event] = []
         self.changed: dict[int, Iteration] = {}
         self.pages: list[tuple[int, int, str]] = []  #: index, page and part of what is kept
@@ -406,11 +420,12 @@ class ExecutionUpdate:
 
     # --- what happens ------------------------------------------------------------------------------------------
 
-    def start(self, total: int) -> None:
-        """Say that everything is stored and calls can begin."""
-        data = self._redactor.redact(started(self._step, total))
+    def start(self, total: int, said: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Say that everything is stored and calls can begin; *said* are fields of the event from somebody outside."""
+        data = {**said.get("data", {}), **self._redactor.redact(started(self._step, total))}  # type: ignore[dict-item]  # a table stays one
         self._base["total_iterations"] = total
-        self._tell("iterator_started", status="running", data=data, context=self.plan.event_context)
+        fields = {"status": "running", "context": self.plan.event_context, **said, "data": data}
+        self._tell("iterator_started", **fields)
 
     def begin(self, rows: Sequence[Iteration]) -> tuple[Assignment, ...]:
         """Give *rows* to the lane, and return the calls to make."""
@@ -437,10 +452,11 @@ class ExecutionUpdate:
             facts: JsonObject = {"again": False, "sequence": call_policy.FAILED, "reason": reason}
             self._judged(row, None, Judgement(facts=facts, marks=row.marks), NULL)
 
-    def ask_to_cancel(self, reason: str) -> None:
+    def ask_to_cancel(self, reason: str, said: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Say that nothing more is begun."""
         if not self.head.cancel_reason and not self.is_over:
-            self._tell("iterator_cancel_requested", status="cancelling", data={"reason": self._redactor.redact(reason)})
+            data = {**said.get("data", {}), "reason": self._redactor.redact(reason)}
+            self._tell("iterator_cancel_requested", **{"status": "cancelling", **said, "data": data})
 
     def cancel(self, rows: Iterable[Iteration], reason: str) -> None:
         """End iterations that wait."""
@@ -449,6 +465,25 @@ class ExecutionUpdate:
             self._touch(row)
             self._end_sequence(row, call_policy.FAILED if row.attempts else "", why)
             self._over(row, IterationState.CANCELLED, why)
+
+    # --- loops that are run outside ----------------------------------------------------------------------------
+
+    def begin_outside(self, row: Iteration, said: Mapping[str, Any]) -> None:
+        """Record that somebody outside of adw begins an iteration; *said* are fields of the event."""
+        self._touch(row)
+        row.state, row.attempts, row.same_call, row.started_at = RUNNING, 1, 1, self._moment
+        event = self._write("iteration_started", row, **{"status": RUNNING, **said})
+        row.last_event_id = event.event_id
+
+    def end_outside(
+        self, row: Iteration, state: IterationState, said: Mapping[str, Any], *, reason: str, result: str
+    ) -> None:
+        """Record how an iteration ended that somebody outside of adw ran; *result* is a text of JSON."""
+        self._touch(row)
+        row.attempts = max(1, row.attempts)
+        row.result = result
+        row.error = reason[:MAX_MESSAGE] if state is IterationState.FAILED else ""
+        self._over(row, state, reason, said=said)
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -645,8 +680,8 @@ class ExecutionUpdate:
             self._again(self.changed[command.index], command)
         else:
             row = self.changed[command.index]
-            self._end_sequence(row, command.sequence, command.reason)
-            self._over(row, command.state, command.reason)
+            self._end_sequence(row, command.sequence, command.reason, is_cut=command.is_cut)
+            self._over(row, command.state, command.reason, is_cut=command.is_cut)
 
     def _again(self, row: Iteration, command: CallAgain) -> None:
         if command.page != row.page:
@@ -659,34 +694,54 @@ class ExecutionUpdate:
             timestamps.to_text(self._now + timedelta(seconds=command.after_seconds)) if command.after_seconds else ""
         )
 
-    def _end_sequence(self, row: Iteration, sequence: str, reason: str) -> None:
+    def _end_sequence(self, row: Iteration, sequence: str, reason: str, *, is_cut: bool = False) -> None:
         if not sequence or not self._step.retry:
             return
+        data: JsonObject = {"total_attempts": row.attempts, "pages": row.page, "reason": reason}
+        if is_cut:
+            data["is_cut"] = True
+            warning = self._write(
+                "retry_limit_reached", row, status="warning", parent_event_id=row.last_event_id, data=dict(data)
+            )
+            row.last_event_id = warning.event_id
         event = self._write(
             f"retry_sequence_{sequence}",
             row,
             status=sequence,
             parent_event_id=row.last_event_id,
             result=self._place(row) if sequence == call_policy.COMPLETED else None,
-            data={"total_attempts": row.attempts, "pages": row.page, "reason": reason},
+            data=data,
         )
         row.last_event_id = event.event_id
 
-    def _over(self, row: Iteration, state: IterationState, reason: str) -> None:
+    def _over(
+        self,
+        row: Iteration,
+        state: IterationState,
+        reason: str,
+        *,
+        is_cut: bool = False,
+        said: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         if state is IterationState.COMPLETED:
             self._collect(row)
         row.state, row.ended_at = state.value, self._moment
         row.next_at, row.run_id, row.token = "", None, 0
-        row.why = "" if state is IterationState.COMPLETED else reason
-        event = self._write(
-            f"iteration_{state.value}",
-            row,
-            status=state.value,
-            parent_event_id=row.last_event_id,
-            duration=self._since(row.started_at),
-            result=self._shown(_UNREAD, row.result, row) if state is IterationState.COMPLETED else None,
-            data={"reason": reason} if reason else {},
-        )
+        row.why = (CUT if is_cut else "") if state is IterationState.COMPLETED else reason
+        fields = {
+            "status": state.value,
+            "duration": self._since(row.started_at),
+            "result": self._shown(_UNREAD, row.result, row) if state is IterationState.COMPLETED else None,
+            **said,
+            "data": {
+                **said.get("data", {}),
+                **({"reason": reason} if reason else {}),
+                **({"is_cut": True} if is_cut else {}),
+            },
+        }
+        if row.last_event_id:
+            fields.setdefault("parent_event_id", row.last_event_id)
+        event = self._write(f"iteration_{state.value}", row, **fields)
         row.last_event_id = event.event_id
         self._obey(event)
 
@@ -701,6 +756,9 @@ class ExecutionUpdate:
         head = self.head
         done = head.execution
         head.ended_at = self._moment
+        cut = 0
+        if any(rule.kind == ON_SUCCESS and rule.on_limit == ACCEPT for rule in self._step.retry):
+            cut = self._cut() + sum(was_cut(row) for row in self.changed.values())
         event = self._write(
             f"iterator_{command.state.value}",
             None,
@@ -709,7 +767,7 @@ class ExecutionUpdate:
             duration=self._since(head.created_at),
             context=self.plan.event_context,
             result={REFERENCE: done.execution_id} if command.state is ExecutionState.COMPLETED else None,
-            data=ended(done, command.reason),
+            data=ended(done, command.reason, cut),
             meta={**self._base["meta"], **end_meta(done, self._moment)},
         )
         head.execution = fold(head.execution, event)
@@ -722,20 +780,19 @@ class ExecutionUpdate:
     def _write(self, event_type: str, row: Iteration | None, **fields: Any) -> Event:
         head = self.head
         head.last_event += 1
-        event = object.__new__(Event)  # every call makes four of these: see `events.new_event`
-        known = event.__dict__
-        known.update(self._base)
-        known["event_type"] = event_type
-        known["event_id"] = f"{self.plan.new.execution_id}.{head.last_event}"
+        event_id = f"{self.plan.new.execution_id}.{head.last_event}"
+        of_row: dict[str, Any] = {}
         if row is not None:
-            known["iteration_index"] = row.index
-            known["attempt_number"] = row.attempts or 1
-            known["retry_sequence_id"] = row.sequence_id or None
-            known["parent_event_id"] = head.execution.first_event_id or None
-            known["node_type"] = "iteration"
-        known.update(fields)
+            of_row = {
+                "iteration_index": row.index,
+                "attempt_number": row.attempts or 1,
+                "retry_sequence_id": row.sequence_id or None,
+                "parent_event_id": head.execution.first_event_id or None,
+                "node_type": "iteration",
+            }
+        event = Event(**{"event_type": event_type, "event_id": event_id, **self._base, **of_row, **fields})
         if event_type == "action_started" and row is not None and not row.sequence_id:
-            known["retry_sequence_id"] = event.event_id
+            event.retry_sequence_id = event.event_id
         self.events.append(event)
 
         return event
@@ -744,7 +801,6 @@ class ExecutionUpdate:
         new = self.plan.new
 
         return {
-            **_USUAL,
             "adw_id": new.adw_id,
             "created_at": self._moment,
             "execution_id": new.execution_id,
@@ -894,6 +950,7 @@ def _after_call(event: Event) -> Command:
         state=IterationState.COMPLETED if is_well else IterationState.FAILED,
         sequence=sequence,
         reason=str(judged.get("reason") or ""),
+        is_cut=is_well and judged.get("is_cut") is True,
     )
 
 

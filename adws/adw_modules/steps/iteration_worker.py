@@ -93,12 +93,17 @@ class ToolCalls:
             if answer.ordered:
                 return self._suspended(assignment, answer, began)
             result = checked(answer.value, max_bytes=self._max_bytes)
-            if step.sink is not None:
-                facts = {**facts, "rows": self._save(step, assignment, context, result)}
         except (Fenced, LeaseLost, RunLost):
             raise
         except Exception as exc:  # noqa: BLE001 - whatever a tool or a function of the user raises is a failed call
             return self._failed(step, assignment, exc, facts, began)
+        try:
+            if step.sink is not None:
+                facts = {**facts, "rows": self._save(step, assignment, context, result)}
+        except (Fenced, LeaseLost, RunLost):
+            raise
+        except Exception as exc:  # noqa: BLE001 - the call is over only when its result is saved
+            return self._failed(step, assignment, exc, facts, began, part="Sink failed: ")
 
         return CallReport(
             index=assignment.index,
@@ -132,10 +137,17 @@ class ToolCalls:
         )
 
     def _failed(
-        self, step: StepSpec, assignment: Assignment, exc: Exception, facts: JsonObject, began: float
+        self,
+        step: StepSpec,
+        assignment: Assignment,
+        exc: Exception,
+        facts: JsonObject,
+        began: float,
+        *,
+        part: str = "",
     ) -> CallReport:
         result = error_handler.describe(exc, step.name)
-        message = self._redactor.redact_text(result.message)[:MAX_MESSAGE]
+        message = (part + self._redactor.redact_text(result.message))[:MAX_MESSAGE]
         more = getattr(exc, "facts", None)
         error: JsonObject = {
             **result.to_json(),

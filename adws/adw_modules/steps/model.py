@@ -58,7 +58,7 @@ class NewExecution:
     context: JsonObject  #: what templates may know: issue, workload, vars, results of steps and phases before
     labels: frozenset[str] = frozenset()  #: of its runs
     demands: Requirements = NO_DEMANDS  #: of the workers that make its calls
-    parent_run_id: int | None = None
+    parent_run_id: int | None = None  #: the run of the workflow that asked for it; also the parent of its lanes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +140,7 @@ class EndIteration:
     state: IterationState
     sequence: str = ""  #: completed | exhausted | failed
     reason: str = ""
+    is_cut: bool = False  #: completed at `max_attempts`: what was collected counts, and there is more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,6 +194,8 @@ PENDING, RUNNING, RETRY_WAIT = (
     IterationState.RUNNING.value,
     IterationState.RETRY_WAIT.value,
 )
+#: `why` of a completed iteration whose sequence reached `max_attempts`.
+CUT = "cut"
 #: How JSON spells what is not there.
 NULL = "null"
 

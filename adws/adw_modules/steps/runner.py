@@ -19,11 +19,12 @@ from adws.adw_modules.checkpoint import PhaseCheckpoints, holds, task_of
 from adws.adw_modules.error_handler import WorkflowError
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import ExpressionError, Fenced, LeaseLost, RunLost
-from adws.adw_modules.events import new_event
+from adws.adw_modules.events import Event
 from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Rows, Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue, counted
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended, WaitingForChildren
+from adws.adw_modules.steps.call_policy import collecting
 from adws.adw_modules.steps.context import (
     known_of,
     limited,
@@ -65,6 +66,7 @@ class StepProgress:
     at: str | None = None  #: the step that comes next, "" at the end, None at the beginning
     steps: JsonObject = field(default_factory=dict)  #: results by name, null for one that was skipped
     statuses: JsonObject = field(default_factory=dict)  #: completed | skipped
+    cut: list[JsonValue] = field(default_factory=list)  #: steps whose calls were used up before their last page
     vars: JsonObject = field(default_factory=dict)
     visits: JsonObject = field(default_factory=dict)  #: how often each step was begun
     execution: str = ""  #: what the step that comes next waits for
@@ -96,10 +98,11 @@ class StepProgress:
 
         return count
 
-    def finish(self, step: str, status: str, stored: JsonValue) -> None:
+    def finish(self, step: str, status: str, stored: JsonValue, *, is_cut: bool = False) -> None:
         """Note the result of a step."""
         self.steps[step] = stored
         self.statuses[step] = status
+        self.cut = [name for name in self.cut if name != step] + ([step] if is_cut else [])
         self.execution = self.call = ""
 
 
@@ -201,8 +204,8 @@ class StepEvents:
         event_id = f"{self._execution_id}.s{progress.told}"
         if event_type == "action_started":
             self._call = event_id
-        event = new_event(
-            event_type,
+        event = Event(
+            event_type=event_type,
             adw_id=self._context.document.adw_id,
             event_id=event_id,
             created_at=moment,
@@ -394,7 +397,14 @@ class _PhaseSteps:
             context=known_to(context, self._progress),
             labels=self._home.run_factory.of(self._document, "resume").labels,
             demands=demands_of(self._home, self._document, step),
+            parent_run_id=self._run_id(),
         )
+
+    def _run_id(self) -> int | None:
+        """Return the run that makes this attempt, which asks for the runs of its calls."""
+        run_id = self._context.queue.get("queue_id")
+
+        return run_id if isinstance(run_id, int) else None
 
     # --- executions --------------------------------------------------------------------------------------------
 
@@ -412,6 +422,7 @@ class _PhaseSteps:
             return result
         # Never stored, half stored, or stopped with the workflow: opening it goes on where it stood.
         new = self._executions.plan(execution_id) or replace(self._new(step, 1), execution_id=execution_id)
+        new = replace(new, parent_run_id=self._run_id())  # lanes that were stopped are opened anew by this run
 
         return self._opened(step, new, resolved(new.context, self._executions, new.adw_id))
 
@@ -423,7 +434,8 @@ class _PhaseSteps:
         self._progress.metas += [{"call": meta["call"]} for meta in metas if "call" in meta]
         if found.state is not ExecutionState.COMPLETED:
             raise self._execution_error(step, found)
-        self._finish(step, *self._result_of(step, found))
+        cut = self._executions.cut(found.execution_id) if collecting(step) is not None else 0
+        self._finish(step, *self._result_of(step, found, cut), is_cut=bool(cut))
         self._executions.mark_taken(found.execution_id)
 
         return None
@@ -445,13 +457,15 @@ class _PhaseSteps:
             },
         )
 
-    def _result_of(self, step: StepSpec, found: Execution) -> tuple[Value, JsonValue]:
-        """Return the result of an execution as templates know it, and as it is stored."""
+    def _result_of(self, step: StepSpec, found: Execution, cut: int) -> tuple[Value, JsonValue]:
+        """Return the result of an execution as templates know it, and as it is stored; *cut* iterations have more."""
         execution_id = found.execution_id
         if step.loop is None:
             result = next((value for _index, _state, value in self._executions.results(execution_id)), None)
             return result, stored_result(result, f"{execution_id}#0", self._executions)
         facts: JsonObject = {"total": found.total or 0, "successful": found.succeeded, "failed": found.failed}
+        if collecting(step) is not None:
+            facts["cut"] = cut
         if self._executions.results_size(execution_id) > MAX_INLINE:
             stored: JsonObject = {**facts, "results": {REFERENCE: execution_id}}
             return read_result(stored, self._executions, self._document.adw_id), stored
@@ -514,17 +528,23 @@ class _PhaseSteps:
 
     # --- ends --------------------------------------------------------------------------------------------------
 
-    def _finish(self, step: StepSpec, result: Value, stored: JsonValue) -> None:
+    def _finish(self, step: StepSpec, result: Value, stored: JsonValue, *, is_cut: bool = False) -> None:
         """Note the result of a step, set its variables, and find the step after it."""
         progress = self._progress
-        progress.finish(step.name, "completed", stored)
-        known = {**self._values(), "result": result}
+        progress.finish(step.name, "completed", stored, is_cut=is_cut)
+        ended: dict[str, Value] = {"result": result, "is_cut": is_cut}
+        known = {**self._values(), **ended}
         for name, template in step.vars.items():
             progress.vars[name] = expressions.render(template, known)
-        progress.at = next_step(self._phase.steps, step, {**self._values(), "result": result})
-        self._events.tell("step_completed", step, result=self._home.redactor.redact(limited(stored)))
+        progress.at = next_step(self._phase.steps, step, {**self._values(), **ended})
+        shown = self._home.redactor.redact(limited(stored))
+        self._events.tell("step_completed", step, result=shown, data={"is_cut": True} if is_cut else {})
         self._save(step)
-        self._context.say(f"step {step.name} is done")
+        self._context.say(
+            f"step {step.name} reached max_attempts and goes on with what it collected: there are more pages"
+            if is_cut
+            else f"step {step.name} is done"
+        )
 
     def _failed(self, step: StepSpec, exc: WorkflowError) -> RunReport:
         """Report that a step failed; the next attempt begins it anew."""
@@ -548,7 +568,10 @@ class _PhaseSteps:
         done = [name for name, status in progress.statuses.items() if status == "completed"]
         last = done[-1] if done else ""
         steps: JsonObject = {
-            name: result_facts(progress.steps.get(name), status=str(status))
+            name: {
+                **result_facts(progress.steps.get(name), status=str(status)),
+                **({"is_cut": True} if name in progress.cut else {}),
+            }
             for name, status in progress.statuses.items()
         }
         result: JsonObject = {"result": self._short(progress.steps.get(last)), "steps": steps}

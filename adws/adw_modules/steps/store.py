@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
-from adws.adw_modules.errors import RunLost, StateInvalid, UsageError
+from adws.adw_modules.errors import EventRefused, RunLost, StateInvalid, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock, OwnerRecord, ProcessRecord
@@ -34,6 +34,8 @@ from adws.adw_modules.steps.execution_update import (
     shown_facts,
 )
 from adws.adw_modules.steps.model import (
+    NULL,
+    PENDING,
     RUNNING,
     Assignment,
     CallReport,
@@ -49,7 +51,7 @@ from adws.adw_modules.steps.model import (
     Taken,
     lane_run,
 )
-from adws.adw_modules.workflow.model import StepSpec, step_from_json, step_to_json
+from adws.adw_modules.workflow.model import EXTERNAL, StepSpec, step_from_json, step_to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -349,6 +351,11 @@ WHERE taken_at IS NULL AND state = 'running' AND EXISTS (
     WHERE flow.adw_id = executions.adw_id AND flow.state IN ('completed', 'failed', 'abandoned', 'rolled_back')
 )
 """
+#: Loops that are run outside, for a task that is their parent.
+OPEN_OF_TASK = (
+    "SELECT execution_id FROM {open} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'"
+    " AND parent_execution_id = :task_id ORDER BY execution_id"
+)
 OPEN_OF_WORKFLOW = "SELECT execution_id FROM {open} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'"
 
 # --- iterations ------------------------------------------------------------------------------------------------
@@ -420,8 +427,10 @@ FIRST_WAITING = (
 NEXT_AT = "SELECT min(next_at) FROM {waiting} WHERE execution_id = :execution_id AND state = 'retry_wait'"
 NOT_BEGUN = (
     f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx >= :next_index"
-    " ORDER BY idx LIMIT :most"
+    " AND state = 'pending' ORDER BY idx LIMIT :most"
 )
+ONE = f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx = :idx"
+SET_ELEMENT = "UPDATE iterations SET element = :element WHERE execution_id = :execution_id AND idx = :idx"
 ONE_WAITING = (
     f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx = :idx AND state = 'retry_wait'"
 )
@@ -434,6 +443,8 @@ RESULTS = (
     "SELECT idx, state, result FROM iterations WHERE execution_id = :execution_id AND idx >= :first"
     " ORDER BY idx LIMIT :most"
 )
+#: Iterations that completed when their calls were used up; `why` of one that has ended has no index.
+CUT_COUNT = "SELECT count(*) FROM iterations WHERE execution_id = :execution_id AND state = 'completed' AND why = 'cut'"
 RESULTS_SIZE = "SELECT coalesce(sum(length(result)), 0) FROM iterations WHERE execution_id = :execution_id"
 SHOWN = f"SELECT {_SHOWN} FROM iterations WHERE execution_id = :execution_id AND idx >= :first ORDER BY idx LIMIT :most"
 RECORD_PROCESS = """
@@ -488,6 +499,7 @@ class Texts:
     head_to_change: str
     our_lane: str
     open_of_workflow: str
+    open_of_task: str
     of_lane: str
     orphans: str
     due: str
@@ -508,6 +520,7 @@ class Texts:
             head_to_change=render(HEAD_TO_CHANGE),
             our_lane=render(OUR_LANE),
             open_of_workflow=render(OPEN_OF_WORKFLOW),
+            open_of_task=render(OPEN_OF_TASK),
             of_lane=render(OF_LANE),
             orphans=render(ORPHANS),
             due=render(DUE),
@@ -542,8 +555,12 @@ class IterationRepository:
         """Return the first of those in the order of the collection."""
         return next(iter(self._all(self._texts.first_waiting)), None)
 
+    def one(self, index: int) -> Iteration | None:
+        """Return the iteration with that index, whatever its state."""
+        return next(iter(self._all(ONE, idx=index)), None)
+
     def one_waiting(self, index: int) -> Iteration | None:
-        """Return one of those."""
+        """Return one that waits for its next call."""
         return next(iter(self._all(ONE_WAITING, idx=index)), None)
 
     def next_at(self) -> str | None:
@@ -565,6 +582,12 @@ class IterationRepository:
         rows = self._session.all(PAGES, {"execution_id": self._id, "idx": index})
 
         return (json.loads(row[0]) for row in rows)
+
+    def cut(self) -> int:
+        """Return how many handed on what they had when their calls were used up."""
+        row = self._session.one(CUT_COUNT, {"execution_id": self._id})
+
+        return int(row[0]) if row else 0
 
     def _all(self, text: str, **params: object) -> list[Iteration]:
         return [to_iteration(row) for row in self._session.all(text, {"execution_id": self._id, **params})]
@@ -680,6 +703,11 @@ class ExecutionLooks:
             row = session.one(RESULTS_SIZE, {"execution_id": execution_id})
 
         return int(row[0]) if row else 0
+
+    def cut(self, execution_id: str) -> int:
+        """Return how many iterations handed on what they had when their calls were used up."""
+        with self._database.read() as session:
+            return IterationRepository(session, self._sql, execution_id).cut()
 
     def facts(self, execution_id: str) -> Mapping[str, JsonValue]:
         """Return counts for people; empty for an execution that does not exist."""
@@ -940,7 +968,10 @@ class Executions(ExecutionLooks):
         shelf = IterationRepository(session, self._sql, execution_id)
         turn.ask_to_cancel(reason)
         lost = shelf.orphans()
-        turn.give_up(lost, reason)
+        if turn.plan.new.step.tool == EXTERNAL:
+            turn.cancel(lost, reason)  # no lane has them: they are with somebody outside
+        else:
+            turn.give_up(lost, reason)
         has_more = cancel_some(turn, shelf)
         self._save(session, turn)
 
@@ -959,6 +990,120 @@ class Executions(ExecutionLooks):
             result = [row[0] for row in session.all(self._sql.open_of_workflow, {"adw_id": adw_id})]
 
         return sum(self.cancel(execution_id, reason=reason) for execution_id in result)
+
+    # --- loops that are run outside ----------------------------------------------------------------------------
+
+    def open_outside(self, session: Session, new: NewExecution, total: int, said: Mapping[str, Any]) -> None:
+        """Store a loop whose iterations somebody outside reports; raise EventRefused when it has begun already."""
+        moment = timestamps.to_text(self._clock.now())
+        if not session.run(INSERT, new_params(new, lanes=0, moment=moment, redactor=self._redactor)):
+            raise EventRefused(f"the loop {new.execution_id} has begun already: give another loop its own execution_id")
+        session.run_each(
+            STORE, [{"execution_id": new.execution_id, "idx": index, "element": NULL} for index in range(total)]
+        )
+        self._plans.pop(new.execution_id, None)  # of a transaction that was rolled back
+        turn = self._open_loop(session, new.execution_id)
+        turn.head.stored = total
+        turn.start(total, said)
+        self._save(session, turn)
+
+    def tell_outside(
+        self,
+        session: Session,
+        execution_id: str,
+        index: int,
+        state: IterationState,
+        said: Mapping[str, Any],
+        *,
+        value: JsonValue = None,
+        reason: str = "",
+    ) -> None:
+        """
+        Record that an iteration outside is running, with *value* as its element, or how it ended, with its result.
+
+        Raises EventRefused when that contradicts what is recorded: an iteration begins once and ends once.
+        """
+        turn = self._open_loop(session, execution_id)
+        shelf = IterationRepository(session, self._sql, execution_id)
+        row = shelf.one(index)
+        if row is None:
+            raise UsageError(
+                f"iteration_index is {index}, and the loop {execution_id} has {turn.head.stored} elements: count from 0"
+            )
+        if row.state not in (PENDING, RUNNING):
+            raise EventRefused(f"iteration {index} of {execution_id} is {row.state} already: it ends once")
+        if state is IterationState.RUNNING:
+            if row.state == RUNNING:
+                raise EventRefused(f"iteration {index} of {execution_id} is running already: it begins once")
+            if turn.head.cancel_reason:
+                raise EventRefused(f"the loop {execution_id} begins nothing more: {turn.head.cancel_reason}")
+            turn.begin_outside(row, said)
+            element = json_text(value, f"the element of iteration {index}", self._redactor)
+            session.run(SET_ELEMENT, {"execution_id": execution_id, "idx": index, "element": element})
+        else:
+            text = json_text(value, f"the result of iteration {index}", self._redactor)
+            turn.end_outside(row, state, said, reason=reason, result=text)
+        if index == turn.head.next_index:
+            following = shelf.not_begun(index + 1, 1)
+            turn.head.next_index = following[0].index if following else turn.head.stored
+        self._save(session, turn)
+        if turn.head.cancel_reason and not turn.is_over:  # too many failed: what has not begun is cancelled
+            while self._cancel_pending(session, execution_id):
+                pass
+
+    def end_loop_outside(
+        self, session: Session, execution_id: str, state: ExecutionState, said: Mapping[str, Any], *, reason: str
+    ) -> bool:
+        """
+        Take the end of a loop; False when it has ended so already. Raises EventRefused.
+
+        adw counts itself: a loop is completed or failed when its last iteration ends. Only a cancellation ends it
+        sooner.
+        """
+        found = self._turn(session, execution_id)
+        if found is not None and found.is_over and found.head.execution.state is state:
+            return False
+        turn = self._open_loop(session, execution_id)
+        if state is not ExecutionState.CANCELLED:
+            done = turn.head.execution
+            raise EventRefused(
+                f"{(done.total or 0) - done.ended} of {done.total} iterations of {execution_id} have no end: report"
+                " theirs, or iterator_cancelled"
+            )
+        turn.ask_to_cancel(reason or "cancelled outside", said)
+        self._save(session, turn)
+        self.cancel_in(session, execution_id, reason=reason or "cancelled outside")
+
+        return True
+
+    def cancel_outside(self, session: Session, adw_id: str, task_id: str, *, reason: str) -> None:
+        """Cancel what is open of the loops of a task that is over."""
+        for row in session.all(self._sql.open_of_task, {"adw_id": adw_id, "task_id": task_id}):
+            self.cancel_in(session, row[0], reason=reason)
+
+    def cancel_in(self, session: Session, execution_id: str, *, reason: str) -> None:
+        """Cancel all that is left of an execution in the transaction of the caller."""
+        while self._cancel_chunk(session, execution_id, reason)[1]:
+            pass
+
+    def _cancel_pending(self, session: Session, execution_id: str) -> bool:
+        """Cancel some of the iterations that nobody has begun; return whether there are more."""
+        turn = self._turn(session, execution_id)
+        if turn is None or turn.is_over:
+            return False
+        has_more = cancel_some(turn, IterationRepository(session, self._sql, execution_id))
+        self._save(session, turn)
+
+        return has_more
+
+    def _open_loop(self, session: Session, execution_id: str) -> ExecutionUpdate:
+        turn = self._turn(session, execution_id)
+        if turn is None:
+            raise EventRefused(f"the loop {execution_id} has not begun: report its iterator_started first")
+        if turn.is_over:
+            raise EventRefused(f"the loop {execution_id} is {turn.head.execution.state.value} already: it ends once")
+
+        return turn
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -1040,6 +1185,7 @@ class Executions(ExecutionLooks):
             lane=None if run is None else _lane_of(run),
             parts_of=shelf.parts,
             known=lambda: resolved(plan.new.context, self, plan.new.adw_id),
+            cut=shelf.cut,
         )
 
     def _step(self, session: Session, execution_id: str) -> StepSpec:
@@ -1060,8 +1206,14 @@ class Executions(ExecutionLooks):
     def _save(self, session: Session, turn: ExecutionUpdate) -> None:
         """Write what an update changed; the end of the execution makes the run of the workflow due."""
         save_turn(session, turn, self._redactor)
-        if turn.is_over and turn.events:  # nothing happens to one that has ended: so this update ended it
-            self._wake(session, turn.plan.new.adw_id)
+        if not turn.is_over or not turn.events:
+            return
+        # Nothing happens to one that has ended: so this update ended it.
+        new = turn.plan.new
+        if new.step.tool == EXTERNAL:  # no phase takes its result: it goes on when its task is reported
+            session.run(MARK_TAKEN, {"execution_id": new.execution_id, "moment": timestamps.to_text(self._clock.now())})
+        else:
+            self._wake(session, new.adw_id)
 
 
 def execution_of(run: Run) -> str:

@@ -43,6 +43,7 @@ from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.phase import Order, Orders
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.retry_handler import is_async
 from adws.adw_modules.steps.http_client import HttpAnswer, HttpRequest, shown
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import AgentOptions, PhaseSpec, Timeouts
@@ -825,5 +826,7 @@ class Callables:
         function = getattr(module, name, None)
         if not callable(function):
             raise ConfigError(f"{module_name} has no function {name}: correct the call {call}")
+        if is_async(function):
+            raise ConfigError(f"{call} is async, and adw calls it as a plain function: call asyncio.run inside of it")
 
         return function  # type: ignore[no-any-return]  # what it returns is looked at when it did

@@ -12,7 +12,7 @@ from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row
 from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.steps.model import IterationState
+from adws.adw_modules.steps.model import CUT, IterationState
 
 # What people see of steps whose calls are spread over workers: executions, their iterations, the calls of one of these.
 #
@@ -64,6 +64,7 @@ class IterationLine:
     page: int
     next_at: str | None  #: of one that waits
     why: str  #: on_error | on_success, of one that waits
+    is_cut: bool = False  #: completed at max_attempts: its result lacks the pages after that
     error: str
     started_at: str | None
     ended_at: str | None
@@ -240,6 +241,7 @@ def _execution(row: Row) -> ExecutionLine:
 
 def _line(row: Row) -> IterationLine:
     index, state, attempts, page, next_at, why, error, started_at, ended_at, element, result = row
+    is_cut = state == IterationState.COMPLETED.value and why == CUT
 
     return IterationLine(
         index=index,
@@ -247,7 +249,8 @@ def _line(row: Row) -> IterationLine:
         attempts=attempts,
         page=page,
         next_at=next_at or None,
-        why=why,
+        why="" if is_cut else why,
+        is_cut=is_cut,
         error=error or (why if state in _UNWELL else ""),
         started_at=started_at,
         ended_at=ended_at,

@@ -8,17 +8,16 @@ refused in the same statement that would have written. The outbox stays empty, f
 from __future__ import annotations
 
 import errno
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.db import connection
-from adws.adw_modules.db.connection import Database, Params, Session
+from adws.adw_modules.db.connection import Database, Params, Row, Session
+from adws.adw_modules.document import WorkflowDocument, parse
 from adws.adw_modules.errors import (
     CommitUnknown,
     DatabaseUnavailable,
@@ -29,36 +28,31 @@ from adws.adw_modules.errors import (
     StateNotFound,
 )
 from adws.adw_modules.events import Event
-from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
-from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
+from adws.adw_modules.identifiers import JsonObject, check_adw_id
+from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice
 from adws.adw_modules.state_machine import is_terminal
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
-from adws.adw_modules.store import serialization
-from adws.adw_modules.store.serialization import RevisionBuilder
-
-if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
-
+from adws.adw_modules.store import files, serialization
+from adws.adw_modules.store.serialization import Revision, Serializer
 
 #: Ids read at a time.
 _IDS_AT_ONCE = 1000
-_HOME = {"home": "database"}
 
 
-class _Next(NamedTuple):
-    """The next revision, ready to be written."""
+class _OldBody(NamedTuple):
+    """A body of an older version, which the next write replaces."""
 
-    document: WorkflowDocument
-    params: dict[str, object]
-    events: list[Params]
+    revision: int
+    version: str
+    data: JsonObject
 
 
 class DatabaseStateStore:
     """
     A `StateStore` in the database.
 
-    *parse* makes a document of plain JSON, *dump* the JSON text of a document (`document.parse`, `document.to_bytes`);
-    *scrub* takes secrets out of every text before it is stored.
+    *scrub* takes secrets out of every text before it is stored; *not_imported* are directories of documents that
+    `adw state migrate` would import.
     """
 
     def __init__(
@@ -66,15 +60,14 @@ class DatabaseStateStore:
         database: Database,
         *,
         clock: Clock,
-        parse: Callable[[Mapping[str, JsonValue]], WorkflowDocument],
-        dump: Callable[[WorkflowDocument], bytes] | None = None,
         scrub: Callable[[bytes], bytes] | None = None,
+        not_imported: Sequence[Path] = (),
     ) -> None:
         self._database = database
-        self._parse = parse
-        self._scrub = scrub
-        # Its outbox stays empty: events have a table of their own.
-        self._builder = RevisionBuilder(clock=clock, parse=parse, dump=dump, scrub=scrub, max_outbox=0)
+        self._not_imported = not_imported
+        # Its outbox stays empty: events have a table of their own. Nobody reads a row line by line.
+        self._serializer = Serializer(clock=clock, scrub=scrub, max_outbox=0, is_indented=False)
+        self._old: dict[str, _OldBody] = {}  #: bodies of older versions, as they were read last
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -82,43 +75,55 @@ class DatabaseStateStore:
         """Return the stored revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
         data, notices = self._read(check_adw_id(adw_id))
 
-        return LoadedState(document=self._parse(data), notices=notices)
-
-    def peek(self, adw_id: str) -> PeekedState:
-        """Return the same as plain JSON of the current version, without parsing it into a model: for viewers."""
-        data, notices = self._read(check_adw_id(adw_id))
-
-        return PeekedState(data=data, notices=notices)
+        return LoadedState(document=parse(data), notices=notices)
 
     def exists(self, adw_id: str) -> bool:
         """Say whether there is a document, good or bad; a row that is only registered has none yet."""
-        with self._database.read() as session:
-            return session.one(connection.STATE_EXISTS, {"adw_id": check_adw_id(adw_id), **_HOME}) is not None
+        return self._row(check_adw_id(adw_id)) is not None
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every document; those created meanwhile may be missing."""
         after = ""
         while True:
             with self._database.read() as session:
-                rows = session.all(connection.STATE_IDS, {"after": after, "limit": _IDS_AT_ONCE, **_HOME})
+                rows = session.all(
+                    """
+                    SELECT adw_id FROM workflow_states WHERE home = 'database' AND revision > 0 AND adw_id > :after
+                    ORDER BY adw_id LIMIT :limit
+                    """,
+                    {"after": after, "limit": _IDS_AT_ONCE},
+                )
             yield from (row[0] for row in rows)
             if len(rows) < _IDS_AT_ONCE:
                 return
             after = rows[-1][0]
 
-    def _read(self, adw_id: str) -> tuple[JsonObject, tuple[LoadNotice, ...]]:
+    def _row(self, adw_id: str) -> Row | None:
+        """Return revision and body, None when there is no document."""
         with self._database.read() as session:
-            row = session.one(connection.STATE_BODY, {"adw_id": adw_id, **_HOME})
+            return session.one(
+                """
+                SELECT revision, body FROM workflow_states
+                WHERE adw_id = :adw_id AND home = 'database' AND revision > 0
+                """,
+                {"adw_id": adw_id},
+            )
+
+    def _read(self, adw_id: str) -> tuple[JsonObject, tuple[LoadNotice, ...]]:
+        row = self._row(adw_id)
         if row is None:
-            raise StateNotFound(adw_id)
+            raise files.not_found(adw_id, self._not_imported)
         where = f"{self._database.name}, workflow {adw_id}"
         data = _checked(where, adw_id, revision=row[0], body=row[1])
         version = version_of(data)
         if version == CURRENT_VERSION:
             return data, ()
-        notice = LoadNotice(kind="migrated", path=where, reason=f"read as {version}, brought to {CURRENT_VERSION}")
+        migrated = StateMigration.migrate(data)
+        self._old[adw_id] = _OldBody(row[0], version, data)
+        reason = f"brought from version {version} to {CURRENT_VERSION} in memory; its next write stores it so"
+        notice = LoadNotice(kind="migrated", path=where, reason=reason)
 
-        return StateMigration.migrate(data), (notice,)
+        return {**migrated, "revision": row[0]}, (notice,)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -127,7 +132,7 @@ class DatabaseStateStore:
         document: WorkflowDocument,
         *,
         events: Sequence[Event] = (),
-        also: Callable[[Session], object] = lambda _session: None,
+        also: Callable[[Session], object] | None = None,
     ) -> WorkflowDocument:
         """
         Store *document* as revision 1, and do *also* in the same transaction; raise StateExists when its id is taken.
@@ -135,50 +140,82 @@ class DatabaseStateStore:
         With a fence it only fills the row that the registry made for this very owner (same fence, no document yet). A
         creator that was too slow finds its row taken or gone, and is refused with Fenced.
         """
-        check_adw_id(document.adw_id)
-        after = self._next(document, revision=1, fence=document.fence, events=events)
-        params = {**after.params, **_HOME, "expected": 0}
+        adw_id, fence = check_adw_id(document.adw_id), document.fence
+        after = self._serializer.next_revision(document, revision=1, fence=fence, events=events)
+        params = _params(after, expected=0)
 
         def work(session: Session) -> None:
-            is_in = _fill(session, params) if document.fence > 0 else session.run(connection.STATE_INSERT, params) == 1
-            if not is_in:
-                raise _refusal_to_create(session, document)
-            session.run_each(connection.EVENT_INSERT, after.events)
-            also(session)
+            if fence > 0:
+                head = _head(session, adw_id)
+                is_ours = head == ("database", 0, fence) and _write_row(session, params)
+                if not is_ours and (head is None or (head[:2] == ("database", 0) and head[2] > fence)):
+                    raise Fenced(adw_id, fence, None if head is None else head[2])
+            else:
+                is_ours = bool(
+                    session.run(
+                        """
+                        INSERT INTO workflow_states (
+                            adw_id, repository, issue_number, title, workflow, state, revision, fence, owner,
+                            lease_until, lease_boot, taken_at, home, schema_version, created_at, updated_at, body)
+                        VALUES (
+                            :adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence, '',
+                            0, '', '', 'database', :schema_version, :created_at, :updated_at, :body)
+                        ON CONFLICT (adw_id) DO NOTHING
+                        """,
+                        params,
+                    )
+                )
+            if not is_ours:
+                raise StateExists(adw_id)
+            session.run_each(connection.EVENT_INSERT, after.event_rows)
+            if also is not None:
+                also(session)
 
-        return self._committed(work, after)
+        return self._committed(work, after, params)
 
-    def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """
-        Store *document* with *events* as the next revision; raise StateNotFound, StateConflict or Fenced.
-
-        The revision that ends a workflow also frees its issue.
-        """
-        return self.save_with(document, fence=fence, events=events)
-
-    def save_with(
+    def save(
         self,
         document: WorkflowDocument,
         *,
         fence: int,
         events: Sequence[Event] = (),
-        also: Callable[[Session], object] = lambda _session: None,
+        also: Callable[[Session], object] | None = None,
     ) -> WorkflowDocument:
-        """Do the same, and *also* in the same transaction."""
-        check_adw_id(document.adw_id)
-        after = self._next(document, revision=document.revision + 1, fence=fence, events=events)
+        """
+        Store *document* with *events* as the next revision, and do *also* in the same transaction.
+
+        The revision that ends a workflow also frees its issue. Raises StateNotFound, StateConflict or Fenced.
+        """
+        adw_id, expected = check_adw_id(document.adw_id), document.revision
+        old = self._old.get(adw_id)
+        if old is not None and old.revision == expected:
+            # The backup is in the event: it is committed with the revision that replaces it, or neither is.
+            kept: JsonObject = {"from": old.version, "to": CURRENT_VERSION, "document": old.data}
+            events = (Event(event_type="state_migrated", data=kept), *events)
+        after = self._serializer.next_revision(document, revision=expected + 1, fence=fence, events=events)
         # A document that was never stored follows nothing, not even a row that is only registered.
-        after.params["expected"] = document.revision if document.revision > 0 else -1
+        params = _params(after, expected=expected if expected > 0 else -1)
 
         def work(session: Session) -> None:
-            if not _write(session, after.params):
-                raise _refusal(session, document, fence)
-            if is_terminal(after.document.current_state):
-                _free_issue(session, after.document)
-            session.run_each(connection.EVENT_INSERT, after.events)
-            also(session)
+            if not _write_row(session, params):
+                head = _head(session, adw_id)
+                if head is None or head[0] != "database" or head[1] == 0:
+                    raise StateNotFound(adw_id)
+                if head[2] > fence:
+                    raise Fenced(adw_id, fence, head[2])
+                raise StateConflict(adw_id, expected, head[1])
+            if document.issue_number is not None and is_terminal(document.current_state):
+                session.run(
+                    "DELETE FROM adw_locks WHERE issue_number = :issue_number AND adw_id = :adw_id", params
+                )  # with the write that ends it: a crash cannot come between
+            if after.event_rows:
+                session.run_each(connection.EVENT_INSERT, after.event_rows)
+            if also is not None:
+                also(session)
 
-        return self._committed(work, after)
+        stored = self._committed(work, after, params)
+        self._old.pop(adw_id, None)
+        return stored
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """
@@ -188,90 +225,71 @@ class DatabaseStateStore:
         a transaction: it holds the row, so it is either committed before this returns or refused.
         """
         params = {"adw_id": check_adw_id(adw_id), "fence": fence}
-        self._database.transact(lambda session: session.run(connection.STATE_FENCE_OUT, params))
+        sql = """
+        UPDATE workflow_states SET fence = :fence + 1 WHERE adw_id = :adw_id AND home = 'database' AND fence <= :fence
+        """
+        self._database.transact(lambda session: session.run(sql, params))
 
     def sweep(self, adw_id: str) -> None:
         """Do nothing: a transaction that was cut off leaves nothing behind."""
 
-    def _next(self, document: WorkflowDocument, *, revision: int, fence: int, events: Sequence[Event]) -> _Next:
-        """Return the revision that follows *document*, without its secrets."""
-        stored, body, stamped = self._builder.build(document, revision=revision, fence=fence, events=events)
-        params = connection.document_params(stored)
-        params.update(fence=fence, schema_version=stored.state_version, body=body.decode("utf-8"))
-
-        return _Next(stored, params, self._event_params(stamped))
-
-    def _event_params(self, events: Sequence[Event]) -> list[Params]:
-        params: list[Params] = [connection.event_params(event) for event in events]
-        if self._scrub is None or not params:
-            return params
-        texts = "\n".join(map(str, chain.from_iterable(each.values() for each in params))).encode("utf-8")
-        if self._scrub(texts) == texts:  # the usual case, found out without writing the events as JSON texts
-            return params
-
-        return [self._scrubbed(event, self._scrub) for event in events]
-
-    def _scrubbed(self, event: Event, scrub: Callable[[bytes], bytes]) -> Params:
-        text = connection.json_text(event.to_json(), f"the event {event.event_type}").encode("ascii")
-
-        return connection.event_params(Event.from_json(json.loads(scrub(text))))
-
-    def _committed(self, work: Callable[[Session], None], after: _Next) -> WorkflowDocument:
+    def _committed(self, work: Callable[[Session], None], after: Revision, params: Params) -> WorkflowDocument:
         """Do *work*; when the answer to the commit was lost, look whether our revision is there."""
         try:
             self._database.transact(work)
         except CommitUnknown:
-            with self._database.read() as session:
-                row = session.one(connection.STATE_BODY, {**after.params, **_HOME})
-            if row != (after.document.revision, after.params["body"]):
+            if self._row(after.document.adw_id) != (after.document.revision, params["body"]):
                 raise
 
         return after.document
 
 
-def _write(session: Session, params: Params) -> bool:
-    """Write over the expected revision; False when the row does not allow it."""
-    if session.run(connection.STATE_WRITE, params) == 1:
+def _params(after: Revision, *, expected: int) -> Params:
+    """Return the columns of the row of a document, and the revision that it has to follow."""
+    document = after.document
+    params = connection.document_params(document)
+    params.update(
+        fence=document.fence,
+        schema_version=document.state_version,
+        body=after.body.decode("utf-8"),
+        expected=expected,
+    )
+
+    return params
+
+
+def _head(session: Session, adw_id: str) -> Row | None:
+    return session.one("SELECT home, revision, fence FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
+
+
+def _write_row(session: Session, params: Params) -> bool:
+    """Write a document over the revision it was made from, unless a later owner was seen; False when it is refused."""
+    # SQLite writes every index anew whose columns are named in SET, changed or not: so this one leaves out what stays
+    # the same in a workflow's life, and does nothing when one of those did change.
+    if session.run(
+        """
+        UPDATE workflow_states
+        SET state = :state, revision = :revision, fence = :fence, schema_version = :schema_version,
+            updated_at = :updated_at, body = :body
+        WHERE adw_id = :adw_id AND home = 'database' AND revision = :expected AND fence <= :fence
+          AND repository = :repository AND workflow = :workflow AND created_at = :created_at AND title = :title
+          AND coalesce(issue_number, 0) = coalesce(:issue_number, 0)
+        """,
+        params,
+    ):
         return True
-
-    return session.run(connection.STATE_WRITE_ALL, params) == 1
-
-
-def _fill(session: Session, params: Params) -> bool:
-    """Write the first document into the row registered under the same fence; False when there is no such row."""
-    is_ours = session.one(connection.STATE_HEAD, params) == ("database", 0, params["fence"])
-
-    return is_ours and _write(session, params)
-
-
-def _refusal_to_create(session: Session, document: WorkflowDocument) -> Exception:
-    """Return why there can be no first document: the id is another's, or its creator lost it."""
-    head = session.one(connection.STATE_HEAD, {"adw_id": document.adw_id})
-    if document.fence > 0 and head is None:
-        return Fenced(document.adw_id, document.fence)
-    if document.fence > 0 and head is not None and head[:2] == ("database", 0) and head[2] > document.fence:
-        return Fenced(document.adw_id, document.fence, head[2])
-
-    return StateExists(document.adw_id)
-
-
-def _free_issue(session: Session, document: WorkflowDocument) -> None:
-    """Give the issue back with the write that ends its workflow: a crash cannot come between the two."""
-    if document.issue_number is not None:
-        key = {"issue_number": document.issue_number, "adw_id": document.adw_id}
-        session.run(connection.LOCK_END, key)
-
-
-def _refusal(session: Session, document: WorkflowDocument, fence: int) -> Exception:
-    """Return why the row could not be written, from the row itself."""
-    head = session.one(connection.STATE_HEAD, {"adw_id": document.adw_id})
-    if head is None or head[0] != "database" or head[1] == 0:
-        return StateNotFound(document.adw_id)
-    _, revision, current = head
-    if current > fence:
-        return Fenced(document.adw_id, fence, current)
-
-    return StateConflict(document.adw_id, document.revision, revision)
+    return bool(
+        session.run(
+            """
+            UPDATE workflow_states
+            SET repository = :repository, issue_number = :issue_number, title = :title, workflow = :workflow,
+                state = :state, revision = :revision, fence = :fence, schema_version = :schema_version,
+                created_at = :created_at, updated_at = :updated_at, body = :body
+            WHERE adw_id = :adw_id AND home = 'database' AND revision = :expected AND fence <= :fence
+            """,
+            params,
+        )
+    )
 
 
 def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeGuard
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeGuard
 from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
 from adws.adw_modules.costs import money
-from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, StateError, StateNotFound, UsageError
+from adws.adw_modules.errors import AdwError, DurabilityUnknown, IssueLocked, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue, nearest, normalise
 from adws.adw_modules.state_machine import is_terminal
@@ -26,7 +26,6 @@ from adws.adw_modules.state_machine import is_terminal
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.ownership.issue_locks import IssueLocks
-    from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
 
 
@@ -197,7 +196,7 @@ def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, a
     UsageError for a field that is not set by hand or is not there and for a value that a person may not give it,
     StateInvalid for one that is not of its type.
     """
-    stored: JsonObject = json.loads(document_module.to_bytes(document))
+    stored: JsonObject = document.to_plain()
     for key in assignments:
         _check_key(key, stored, allow_new=allow_new)
 
@@ -205,7 +204,7 @@ def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, a
     for key, value in values.items():
         check(key, value)
     changed = document_module.parse({**stored, **values})
-    after: JsonObject = json.loads(document_module.to_bytes(changed))
+    after: JsonObject = changed.to_plain()
 
     return Change(
         document=changed,
@@ -228,7 +227,7 @@ def apply_change(
 
     Values that are there already are not written again: the change that is returned has no effect then.
     """
-    with _owning(adw_id, home) as owned:
+    with home.ownership.own(adw_id) as owned:
         before = owned.document
         change = plan_change(before, assignments, allow_new=allow_new)
         if not change.has_effect:
@@ -242,22 +241,6 @@ def apply_change(
             stored = owned.save(change.document, events=(event,))
 
         return Change(document=stored, old=change.old, new=change.new)
-
-
-@contextmanager
-def _owning(adw_id: str, home: Home) -> Iterator[OwnedWorkflow]:
-    """Own the workflow; one whose document nobody registered is told apart from one that is not there."""
-    with ExitStack() as stack:
-        try:
-            owned = stack.enter_context(home.ownership.own(adw_id))
-        except StateNotFound:
-            if not home.store.exists(adw_id):
-                raise
-            raise StateError(
-                f"the database does not know workflow {adw_id}, though its document is there: "
-                "adw state migrate takes in an old document, adw db rebuild every document"
-            ) from None
-        yield owned
 
 
 # --- keys and values -------------------------------------------------------------------------------------------

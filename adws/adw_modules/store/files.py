@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from adws.adw_modules import durable_file
+from adws.adw_modules.document import WorkflowDocument, parse
 from adws.adw_modules.durable_file import LOCK_NAME
 from adws.adw_modules.errors import (
     AdwError,
@@ -39,13 +39,13 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue, check_adw_id
-from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice, PeekedState
+from adws.adw_modules.interfaces import Clock, LoadedState, LoadNotice
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, backup_name, version_of
 from adws.adw_modules.store import serialization
-from adws.adw_modules.store.serialization import Revision, RevisionBuilder, Seal
+from adws.adw_modules.store.serialization import Seal, Serializer
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.store.projection import Projection
 
 
@@ -113,10 +113,15 @@ def signature_of(status: os.stat_result, tail: bytes) -> Signature:
 
 
 def look_at(directory: int) -> Signature | None:
-    """Return the signature of the document without reading it, None when it is missing."""
+    """Return the signature of the document without reading it, None when it is missing or cannot be looked at."""
     try:
-        status, tail = durable_file.look_at_end(FILE_NAME, directory=directory, size=serialization.SEAL_BYTES)
-    except (FileNotFoundError, UnsafePath):
+        fd = os.open(FILE_NAME, durable_file.READ_FLAGS, dir_fd=directory)
+        try:
+            status = os.fstat(fd)
+            tail = os.pread(fd, serialization.SEAL_BYTES, max(0, status.st_size - serialization.SEAL_BYTES))
+        finally:
+            os.close(fd)
+    except OSError:
         return None  # the read that follows reports it
 
     return signature_of(status, tail)
@@ -146,11 +151,28 @@ def resolve(
     if current.kind is Kind.GOOD and current.data is not None:
         return Resolved(data=current.data, used=current, current=current)
     if current.kind is Kind.LEGACY and current.data is not None:
-        reason = f"brought from version {current.version} to {CURRENT_VERSION} in memory"
+        reason = (
+            f"brought from version {current.version} to {CURRENT_VERSION} in memory;"
+            " its next write, or adw state migrate, stores it so and keeps a backup"
+        )
         notice = LoadNotice(kind="migrated", path=current.path, reason=reason)
         return Resolved(data=current.data, used=current, current=current, notices=(notice,))
 
     return _fall_back(current, _candidates(directory, folder, adw_id, max_bytes=max_bytes, copy_of=copy_of))
+
+
+def not_found(adw_id: str, places: Sequence[Path]) -> StateNotFound:
+    """Return the error for a workflow that is not there, which names a document below *places* that can be imported."""
+    for place in places:
+        path = place / adw_id / FILE_NAME
+        try:
+            text, _ = durable_file.read_file(str(path), max_bytes=serialization.MAX_BYTES)
+            version = version_of(serialization.parse(text))
+        except (AdwError, OSError, durable_file.TooLarge, serialization.Unreadable):
+            continue  # nothing there, or nothing that could be imported
+        return StateNotFound(adw_id, f"{path}, of version {version}, is not imported: adw state migrate does that")
+
+    return StateNotFound(adw_id)
 
 
 def _candidates(
@@ -249,19 +271,13 @@ def _whole_number(data: JsonObject | None, key: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-# One write of a document under a fence: from a temp file that nobody else has to a durable new name.
-#
-# The temp's name carries the fence. `block` puts a directory there: then the open of a former owner fails (the name is
-# taken), and so does the rename of a temp it had already made (the name is a directory, or gone). So an owner that was
-# stopped between any two system calls can never overwrite its successor.
+# Fences: the temp of a writer carries its fence in its name. A takeover puts a directory there: then the open of a
+# former owner fails (the name is taken), and so does the rename of a temp it had already made (the name is a directory,
+# or gone). So an owner that was stopped between any two system calls can never overwrite its successor.
 
 
 #: The fence of the writer follows.
 TEMP_PREFIX = f".{FILE_NAME}.tmp"
-
-
-class SpareInUse(Exception):
-    """The file that was borrowed is needed by somebody: write again, with a new one."""
 
 
 def temp_name(fence: int) -> str:
@@ -269,135 +285,87 @@ def temp_name(fence: int) -> str:
     return f"{TEMP_PREFIX}.{fence}"
 
 
-class FencedWrite:
+class _FencedTemp:
     """
-    A write in the open directory *directory*, which is closed at the end.
+    The temp of a fence: inside the block nobody else with this fence can write. Closes *directory* at the end.
 
-    Inside the block nobody else with this fence can write. Leaving it by an error removes the temp; an OSError becomes
-    DurabilityUnknown once the new name is in place, and before that Fenced when the temp was taken away, else
+    Entering raises Fenced, or durable_file.TempBusy while another write under this fence goes on. An OSError inside
+    becomes DurabilityUnknown once the new name is in place, and before that Fenced when the temp was taken away, else
     StateWriteFailed.
     """
 
-    def __init__(self, directory: int, folder: str, adw_id: str, fence: int, *, may_borrow: bool = False) -> None:
-        """With *may_borrow* the file of the predecessor may be used again, once `fill` is called."""
-        self.directory = directory
-        self._may_borrow = may_borrow
-        self._is_borrowed = False
+    def __init__(self, directory: int, folder: str, adw_id: str, fence: int) -> None:
+        self.fd = -1
+        self.name = temp_name(fence)
+        self._directory = directory
         self._path = f"{folder}/{FILE_NAME}"
         self._adw_id = adw_id
         self._fence = fence
-        self._temp = temp_name(fence)
-        self._fd = -1
-        self._tail = b""
-        self._is_published = False
+        self._is_published = False  #: whether the document's name is that of the new file
 
     def __enter__(self) -> Self:
-        """Make the temp; raise Fenced, or durable_file.TempBusy while another write under this fence goes on."""
         try:
-            self._fd = self._claim()
-        except durable_file.TempBlocked:
-            durable_file.close_quietly(self.directory)
-            raise Fenced(self._adw_id, self._fence) from None
-        except OSError as exc:
-            durable_file.close_quietly(self.directory)
-            raise StateWriteFailed(self._path, exc) from exc
-        except BaseException:
-            durable_file.close_quietly(self.directory)
+            self.fd = durable_file.claim_temp(self._directory, self.name)
+        except BaseException as exc:
+            self.__exit__(type(exc), exc, exc.__traceback__)
             raise
         return self
-
-    def _claim(self) -> int:
-        if self._may_borrow:
-            fd = durable_file.borrow_temp(self.directory, self._temp, PREVIOUS_NAME)
-            if fd is not None:
-                self._is_borrowed = True
-                return fd
-
-        return durable_file.claim_temp(self.directory, self._temp)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not isinstance(exc, OSError) or isinstance(exc, AdwError):
-            self._let_go()
+        is_fenced = isinstance(exc, durable_file.TempBlocked)
+        if isinstance(exc, OSError) and not self._is_published and self.fd >= 0:
+            is_fenced = self._was_taken_away()
+        if self.fd >= 0:
+            durable_file.discard_temp(self._directory, self.name, self.fd)
+        durable_file.close_quietly(self._directory)
+        if exc is None or isinstance(exc, AdwError):
             return
-        is_fenced = not self._is_published and self._was_taken_away()
-        self._let_go()
-        if self._is_published:
-            raise DurabilityUnknown(self._path, exc) from exc
         if is_fenced:
             raise Fenced(self._adw_id, self._fence) from exc
-        raise StateWriteFailed(self._path, exc) from exc
+        if isinstance(exc, OSError):
+            raise (DurabilityUnknown if self._is_published else StateWriteFailed)(self._path, exc) from exc
 
-    def _let_go(self) -> None:
-        if self._fd >= 0:
-            durable_file.discard_temp(self.directory, self._temp, self._fd)
-        durable_file.close_quietly(self.directory)
-
-    def fill(self, payload: bytes, *, mode: int) -> None:
-        """Put *payload* into the temp and on the disk; raise SpareInUse or durable_file.NoLeases for a borrowed one."""
-        self._tail = payload[-serialization.SEAL_BYTES :]
-        if self._is_borrowed and not durable_file.own_spare(self.directory, PREVIOUS_NAME, self._fd):
-            raise SpareInUse
-        durable_file.fill(self._fd, payload, mode=mode)
-
-    def need_spare(self) -> None:
-        """Raise SpareInUse when the predecessor's file is borrowed: it must stay whole for now."""
-        if self._is_borrowed:
-            raise SpareInUse
-
-    def keep_previous(self) -> None:
-        """Keep the document that is about to be replaced as its predecessor."""
-        durable_file.link_previous(self.directory, FILE_NAME, PREVIOUS_NAME)
-
-    def keep_aside(self, name: str) -> None:
-        """Keep what stands in the document's place as *name*, too; it is not overwritten by the rename then."""
-        os.link(FILE_NAME, name, src_dir_fd=self.directory, dst_dir_fd=self.directory, follow_symlinks=False)
-
-    def publish(self) -> None:
+    def replace_document(self) -> None:
         """Put the temp in the document's place: the moment from which the new revision is there."""
-        os.rename(self._temp, FILE_NAME, src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        os.rename(self.name, FILE_NAME, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._is_published = True
 
-    def publish_new(self) -> bool:
+    def publish_new(self, taken: AdwError) -> None:
         """
-        Put the temp where no document is; return False when there is one.
+        Put the temp where no document is; raise *taken* when there is one.
 
         By a link and not by a rename, which would overwrite, and would put the directory of a takeover in its place.
         """
+        directory = self._directory
         try:
-            os.link(self._temp, FILE_NAME, src_dir_fd=self.directory, dst_dir_fd=self.directory, follow_symlinks=False)
+            os.link(self.name, FILE_NAME, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         except FileExistsError:
-            return False
+            raise taken from None
         self._is_published = True
         # Left behind, it is a second name of a good document, and the next writer clears it away.
         with contextlib.suppress(OSError):
-            os.unlink(self._temp, dir_fd=self.directory)
+            os.unlink(self.name, dir_fd=directory)
 
-        return True
-
-    def settle(self) -> Signature | None:
+    def settle(self, text: bytes) -> Signature | None:
         """Make the new name durable, once; return what the file is recognised by, None when that cannot be told."""
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         try:
-            signature = signature_of(os.fstat(fd), self._tail)
+            signature = signature_of(os.fstat(fd), text[-serialization.SEAL_BYTES :])
         except OSError:
             signature = None
-        durable_file.settle(self.directory, fd)
+        durable_file.settle(self._directory, fd)
 
         return signature
 
     def _was_taken_away(self) -> bool:
-        """Say whether our temp is gone while the directory is not: only a takeover takes it away."""
-        if self._fd < 0:
-            return False
+        """Say whether the temp is gone while its directory is not: only a takeover takes it away."""
         try:
-            return not durable_file.is_at(self.directory, self._temp, self._fd) and self._directory_is_there()
+            is_there = durable_file.is_at(self._directory, self.name, self.fd)
+            return not is_there and os.fstat(self._directory).st_nlink > 0
         except OSError:
             return False
-
-    def _directory_is_there(self) -> bool:
-        return os.fstat(self.directory).st_nlink > 0
 
 
 def block(directory: int, fence: int) -> None:
@@ -456,7 +424,29 @@ def plan_repair(directory: int, resolved: Resolved, now: datetime) -> Repair | N
         return Repair(resolved, None)
 
     taken = frozenset(os.listdir(directory))
-    return Repair(resolved, next(name for name in _names(resolved.current, now) if name not in taken))
+    names = _names(resolved.current, now)
+    return Repair(resolved, next(name for name in names if name not in taken or is_same_file(directory, name)))
+
+
+def is_same_file(directory: int, name: str) -> bool:
+    """Say whether *name* is a second name of the document in place: a writer was killed before it replaced that."""
+    try:
+        kept, current = (os.stat(each, dir_fd=directory, follow_symlinks=False) for each in (name, FILE_NAME))
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(kept, current)
+
+
+def keep_aside(directory: int, name: str) -> None:
+    """
+    Keep what stands in the document's place as *name*, too, durably: the rename comes after that.
+
+    Other programs wrote that file, and perhaps synced nothing. A writer that was killed here left the name behind.
+    """
+    if not is_same_file(directory, name):
+        os.link(FILE_NAME, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    durable_file.sync_file(name, directory=directory)
+    os.fsync(directory)
 
 
 def _names(current: StoredCopy, now: datetime) -> Iterator[str]:
@@ -467,26 +457,6 @@ def _names(current: StoredCopy, now: datetime) -> Iterator[str]:
             yield backup_name(FILE_NAME, current.version, number)
         else:
             yield f"{FILE_NAME}.{current.kind.value}-{moment}" + ("" if number == 1 else f".{number}")
-
-
-def publish(write: FencedWrite, repair: Repair | None, *, adw_id: str, expected: int) -> None:
-    """Keep what is in the document's place, then replace it: there is no moment without a document."""
-    if repair is None:
-        write.keep_previous()
-        write.publish()
-        return
-    if repair.aside is not None:
-        write.keep_aside(repair.aside)
-        write.publish()
-        return
-    if not write.publish_new():
-        raise StateConflict(adw_id, expected, expected + 1)
-
-
-def publish_first(write: FencedWrite, adw_id: str) -> None:
-    """Put the first revision in its place; raise StateExists when somebody was faster."""
-    if not write.publish_new():
-        raise StateExists(adw_id)
 
 
 def repair_events(repair: Repair) -> tuple[Event, ...]:
@@ -505,45 +475,31 @@ def repair_events(repair: Repair) -> tuple[Event, ...]:
     return (recovered,)
 
 
-logger = logging.getLogger("adw.state")
-
 #: Events a document keeps when there is no projection that would collect them.
 OUTBOX_WITHOUT_PROJECTION = 200
-#: Waiting events from which on a write first brings them into the database: owners that are killed again and again
-#: before the projection comes round would else leave more and more.
-OUTBOX_LIMIT = 100
 #: Workflows whose file a store remembers, so that a save need not read it again.
 MAX_REMEMBERED = 4096
-
-
-#: Stands in for a file that is missing; its mode is that of a new one.
-_NO_FILE: Signature = (0, 0, 0, 0, durable_file.NEW_FILE_MODE, b"")
 
 
 class _Known(NamedTuple):
     """A document as it was when we last wrote or read it."""
 
-    signature: Signature
+    signature: Signature | None  #: None: there is no file, or nothing is known of it
     revision: int
     fence: int
-    own_writes: int = 0  #: how many revisions in a row, up to this one, this store wrote and synced itself
 
-
-class _Base(NamedTuple):
-    """What the next revision is built on."""
-
-    mode: int
-    repair: Repair | None = None  #: set when the file in place is not a good document
-    own_writes: int = 0  #: as in _Known
+    @property
+    def mode(self) -> int:
+        """The permissions that the next revision gets."""
+        return durable_file.NEW_FILE_MODE if self.signature is None else self.signature[4] & 0o777
 
 
 class FileStateStore:
     """
     A `StateStore` on a local disk.
 
-    *parse* makes a document of plain JSON and *dump* the indented JSON text of a document (`document.parse`,
-    `document.to_bytes`); *scrub* takes secrets out of that text; *projection* is told of every write and asked for its
-    copy when a file is lost.
+    *scrub* takes secrets out of the text of a document; *projection* is told of every write and asked for its copy when
+    a file is lost; *not_imported* are directories of documents that `adw state migrate` would import.
     """
 
     def __init__(
@@ -551,45 +507,35 @@ class FileStateStore:
         root: Path,
         *,
         clock: Clock,
-        parse: Callable[[Mapping[str, JsonValue]], WorkflowDocument],
-        dump: Callable[[WorkflowDocument], bytes] | None = None,
         projection: Projection | None = None,
         scrub: Callable[[bytes], bytes] | None = None,
         max_bytes: int = serialization.MAX_BYTES,
+        not_imported: Sequence[Path] = (),
     ) -> None:
         self._root = os.fspath(root)
+        self._not_imported = not_imported
         self._clock = clock
-        self._parse = parse
         self._projection = projection
         self._max_bytes = max_bytes
-        self._builder = RevisionBuilder(
+        self._serializer = Serializer(
             clock=clock,
-            parse=parse,
-            dump=dump,
             scrub=scrub,
             max_bytes=max_bytes,
             max_outbox=OUTBOX_WITHOUT_PROJECTION if projection is None else None,
         )
         self._known: dict[str, _Known] = {}
-        self._handed_over: dict[str, int] = {}  #: the last revision the projection got from here
-        self._handed_over_by = os.getpid()
-        self._has_leases = True  #: until the system refuses one
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     def load(self, adw_id: str) -> LoadedState:
         """Return the last valid revision and what was noticed; raise StateNotFound or StateCorrupt."""
         resolved = self._resolve(check_adw_id(adw_id))
-        document = self._parse(resolved.data)
-        self._remember_good(adw_id, resolved)
+        document = parse(resolved.data)
+        current = resolved.current
+        if current.kind is Kind.GOOD:
+            self._remember(adw_id, _Known(current.signature, current.revision, current.fence))
 
         return LoadedState(document=document, notices=resolved.notices)
-
-    def peek(self, adw_id: str) -> PeekedState:
-        """Return the same as plain JSON of the current version, for viewers."""
-        resolved = self._resolve(check_adw_id(adw_id))
-
-        return PeekedState(data=resolved.data, notices=resolved.notices)
 
     def exists(self, adw_id: str) -> bool:
         """Say whether there is a document, good or bad."""
@@ -607,6 +553,9 @@ class FileStateStore:
             raise StateReadFailed(self._root, exc) from exc
         yield from (name for name in names if self.exists(name))
 
+    def _folder(self, adw_id: str) -> str:
+        return f"{self._root}/{adw_id}"
+
     def _resolve(self, adw_id: str) -> Resolved:
         folder = self._folder(adw_id)
         try:
@@ -616,95 +565,117 @@ class FileStateStore:
         try:
             return self._resolve_in(directory, folder, adw_id)
         except StateNotFound:
-            raise StateNotFound(adw_id) from None
+            raise not_found(adw_id, self._not_imported) from None
         finally:
             if directory is not None:
                 durable_file.close_quietly(directory)
 
     def _resolve_in(self, directory: int | None, folder: str, adw_id: str) -> Resolved:
-        return resolve(directory, folder, adw_id, max_bytes=self._max_bytes, copy_of=self._copy_of)
-
-    def _copy_of(self, adw_id: str) -> bytes | None:
-        if self._projection is None:
-            return None
-        self._projection.flush()  # what this process handed over a moment ago is the newest there is
-        return self._projection.copy_of(adw_id)
-
-    def _remember_good(self, adw_id: str, resolved: Resolved) -> None:
-        current = resolved.current
-        if current.kind is not Kind.GOOD or current.signature is None:
-            return
-        known = self._known.get(adw_id)
-        if known is None or known.signature != current.signature:
-            self._remember(adw_id, _Known(current.signature, current.revision, current.fence))
+        copy_of = None if self._projection is None else self._projection.copy_of
+        return resolve(directory, folder, adw_id, max_bytes=self._max_bytes, copy_of=copy_of)
 
     def _remember(self, adw_id: str, known: _Known) -> None:
         if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
-            self._handed_over.clear()
-        self._known[adw_id] = known
+        if known.signature is None:
+            self._known.pop(adw_id, None)
+        else:
+            self._known[adw_id] = known
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
         """Store *document* as revision 1; raise StateExists when its id is taken, also by a document that is bad."""
-        adw_id = check_adw_id(document.adw_id)
+        adw_id, fence = check_adw_id(document.adw_id), document.fence
         folder = self._folder(adw_id)
-        after = self._builder.build(document, revision=1, fence=document.fence, outbox=[], events=events)
+        after = self._serializer.next_revision(document, revision=1, fence=fence, events=events)
         directory = _make_folder(folder)
         try:
-            with FencedWrite(directory, folder, adw_id, document.fence) as write:
-                self._refuse_if_taken(adw_id)
-                write.fill(serialization.add_checksum(after.body), mode=durable_file.NEW_FILE_MODE)
-                publish_first(write, adw_id)
-                signature = write.settle()
+            with _FencedTemp(directory, folder, adw_id, fence) as temp:
+                if self.exists(adw_id):
+                    raise StateExists(adw_id)
+                text = serialization.add_checksum(after.body)
+                durable_file.fill(temp.fd, text, mode=durable_file.NEW_FILE_MODE)
+                temp.publish_new(StateExists(adw_id))
+                signature = temp.settle(text)
                 # The directory may be new, or made by the holder of the lock in it: its own name must be durable too.
                 durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
             raise StateExists(adw_id) from None
-        self._hand_over(after, signature, own_writes=1)
+        self._remember(adw_id, _Known(signature, 1, fence))
+        if self._projection is not None:
+            self._projection.update(after)
 
         return after.document
 
-    def save(self, document: WorkflowDocument, *, fence: int, events: Sequence[Event] = ()) -> WorkflowDocument:
+    def save(
+        self,
+        document: WorkflowDocument,
+        *,
+        fence: int,
+        events: Sequence[Event] = (),
+        also: Callable[[Session], object] | None = None,
+    ) -> WorkflowDocument:
         """
         Store *document* with *events* as the next revision, in one durable step.
 
-        Raises StateConflict, Fenced, StateWriteFailed (the old revision is intact) or DurabilityUnknown.
+        *also* is done with the update of the projection, see there. Raises StateConflict, Fenced, StateWriteFailed (the
+        old revision is intact) or DurabilityUnknown.
         """
-        adw_id = check_adw_id(document.adw_id)
-        try:
-            return self._save(adw_id, document, fence, events, may_borrow=self._may_borrow(adw_id))
-        except (SpareInUse, durable_file.NoLeases) as exc:
-            self._has_leases = self._has_leases and isinstance(exc, SpareInUse)
-            return self._save(adw_id, document, fence, events, may_borrow=False)
-
-    def _save(
-        self, adw_id: str, document: WorkflowDocument, fence: int, events: Sequence[Event], *, may_borrow: bool
-    ) -> WorkflowDocument:
+        adw_id, expected = check_adw_id(document.adw_id), document.revision
         folder = self._folder(adw_id)
         directory = self._open_for_save(adw_id, folder)
         try:
-            with FencedWrite(directory, folder, adw_id, fence, may_borrow=may_borrow) as write:
+            with _FencedTemp(directory, folder, adw_id, fence) as temp:
                 # Compared only now: from here to the rename nobody else with this fence can write.
-                base = self._compare(directory, folder, document, fence)
-                if base.repair is not None or base.own_writes < 2:
-                    write.need_spare()
-                if len(document.outbox) > OUTBOX_LIMIT:
-                    self._relieve(directory, folder, adw_id)
-                after = self._build_on(base, document, fence, events)
-                write.fill(serialization.add_checksum(after.body), mode=base.mode)
-                publish(write, base.repair, adw_id=adw_id, expected=document.revision)
-                signature = write.settle()
+                known, repair = self._known.get(adw_id), None
+                if known is None or known.signature != look_at(directory):
+                    known, repair = self._read_again(directory, folder, adw_id)
+                if fence < known.fence:
+                    raise Fenced(adw_id, fence, known.fence)
+                if expected != known.revision:
+                    raise StateConflict(adw_id, expected, known.revision)
+
+                if repair is not None:
+                    events = (*repair_events(repair), *events)
+                confirmed = 0 if self._projection is None else self._projection.confirmed_revision(adw_id)
+                after = self._serializer.next_revision(
+                    document,
+                    revision=expected + 1,
+                    fence=fence,
+                    events=events,
+                    outbox=serialization.waiting_after(document.outbox, confirmed),
+                )
+                text = serialization.add_checksum(after.body)
+                durable_file.fill(temp.fd, text, mode=known.mode)
+
+                # Keep what is in the document's place, then replace it: there is no moment without a document.
+                if repair is None:
+                    durable_file.link_previous(directory, FILE_NAME, PREVIOUS_NAME)
+                    temp.replace_document()
+                elif repair.aside is not None:
+                    keep_aside(directory, repair.aside)
+                    temp.replace_document()
+                else:
+                    temp.publish_new(StateConflict(adw_id, expected, expected + 1))
+                signature = temp.settle(text)
         except durable_file.TempBusy:
             # A writer of the same fence is about to make the next revision.
-            raise StateConflict(adw_id, document.revision, document.revision + 1) from None
+            raise StateConflict(adw_id, expected, expected + 1) from None
         except DurabilityUnknown:
             self._known.pop(adw_id, None)  # what is on the disk must be read to be known
             raise
-        self._hand_over(after, signature, own_writes=base.own_writes + 1)
+        self._remember(adw_id, _Known(signature, expected + 1, fence))
+        if self._projection is not None:
+            self._projection.update(after, also=also)
 
         return after.document
+
+    def catch_up(self, adw_id: str) -> None:
+        """Bring the database copy of a document, and the events that wait in it, up to what is on the disk."""
+        if self._projection is not None:
+            stored = self.load(adw_id).document
+            self._projection.catch_up(stored)
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """
@@ -716,7 +687,11 @@ class FileStateStore:
         folder = self._folder(check_adw_id(adw_id))
         directory = _make_folder(folder)
         try:
-            for shut in range(self._lowest_open_fence(directory, folder, adw_id, fence), fence + 1):
+            try:
+                lowest = min(fence, self._resolve_in(directory, folder, adw_id).used.fence)
+            except AdwError:  # also a database that is away: a takeover must not wait for it
+                lowest = 0
+            for shut in range(lowest, fence + 1):
                 block(directory, shut)
         except OSError as exc:
             raise StateWriteFailed(folder, exc) from exc
@@ -741,25 +716,6 @@ class FileStateStore:
         finally:
             durable_file.close_quietly(directory)
 
-    # --- the parts of a write ----------------------------------------------------------------------------------
-
-    def _folder(self, adw_id: str) -> str:
-        return f"{self._root}/{adw_id}"
-
-    def _may_borrow(self, adw_id: str) -> bool:
-        """
-        Say whether the predecessor's file may be written over.
-
-        Only when document and predecessor are both our own writes. Before that the document may not be durable, and the
-        disk may still have the predecessor's file under its name; or a former owner may have it open.
-        """
-        known = self._known.get(adw_id)
-        return self._has_leases and known is not None and known.own_writes >= 2
-
-    def _refuse_if_taken(self, adw_id: str) -> None:
-        if self.exists(adw_id):
-            raise StateExists(adw_id)
-
     def _open_for_save(self, adw_id: str, folder: str) -> int:
         directory = _open_to_write(folder)
         if directory is not None:
@@ -769,85 +725,15 @@ class FileStateStore:
 
         return _make_folder(folder)
 
-    def _lowest_open_fence(self, directory: int, folder: str, adw_id: str, fence: int) -> int:
-        try:
-            value = self._resolve_in(directory, folder, adw_id).used.fence
-        except AdwError:  # also a database that is away: a takeover must not wait for it
-            return 0
-        return min(value, fence)
-
-    def _compare(self, directory: int, folder: str, document: WorkflowDocument, fence: int) -> _Base:
-        """Return what to build on; raise Fenced or StateConflict."""
-        adw_id = document.adw_id
-        known = self._known.get(adw_id)
-        if known is None or known.signature != look_at(directory):
-            known, repair = self._read_again(directory, folder, adw_id)
-        else:
-            repair = None
-        if fence < known.fence:
-            raise Fenced(adw_id, fence, known.fence)
-        if document.revision != known.revision:
-            raise StateConflict(adw_id, document.revision, known.revision)
-
-        return _Base(mode=known.signature[4] & 0o777, repair=repair, own_writes=known.own_writes)
-
     def _read_again(self, directory: int, folder: str, adw_id: str) -> tuple[_Known, Repair | None]:
+        """Return what is on the disk, and what has to be put right there."""
         try:
             resolved = self._resolve_in(directory, folder, adw_id)
         except StateNotFound:
             raise StateNotFound(adw_id) from None
-        known = _Known(resolved.current.signature or _NO_FILE, resolved.used.revision, resolved.used.fence)
+        known = _Known(resolved.current.signature, resolved.used.revision, resolved.used.fence)
 
         return known, plan_repair(directory, resolved, self._clock.now())
-
-    def _build_on(self, base: _Base, document: WorkflowDocument, fence: int, events: Sequence[Event]) -> Revision:
-        confirmed = 0 if self._projection is None else self._projection.confirmed_revision(document.adw_id)
-        outbox = serialization.waiting_after(document.outbox, confirmed)
-        if base.repair is not None:
-            events = (*repair_events(base.repair), *events)
-
-        return self._builder.build(document, revision=document.revision + 1, fence=fence, outbox=outbox, events=events)
-
-    def catch_up(self, adw_id: str) -> None:
-        """Bring the database copy of a document, and the events that wait in it, up to what is on the disk."""
-        if self._projection is None:
-            return
-        stored = self.load(adw_id).document
-        now = self._builder.as_it_is(stored)
-        self._projection.submit(serialization.projected(now, serialization.events_after(stored, 0)))
-        self._projection.flush()
-
-    def _relieve(self, directory: int, folder: str, adw_id: str) -> None:
-        """Bring the events that wait in the stored document into the database now; when that fails, they wait on."""
-        if self._projection is None:
-            return
-        try:
-            stored = self._parse(self._resolve_in(directory, folder, adw_id).data)
-            now = self._builder.as_it_is(stored)
-            self._projection.submit(serialization.projected(now, serialization.events_after(stored, 0)))
-            self._projection.flush()
-        except AdwError:
-            logger.warning("Events wait in the document", extra={"action": "outbox_waits"}, exc_info=True)
-
-    def _hand_over(self, after: Revision, signature: Signature | None, *, own_writes: int) -> None:
-        """Remember what is on the disk now and tell the projection."""
-        document = after.document
-        adw_id, revision = document.adw_id, document.revision
-        if signature is None:
-            self._known.pop(adw_id, None)
-        else:
-            self._remember(adw_id, _Known(signature, revision, document.fence, own_writes))
-        if self._projection is None:
-            return
-        if self._handed_over_by != os.getpid():  # forked: what the parent handed over waits in the parent
-            self._handed_over_by = os.getpid()
-            self._handed_over.clear()
-        events = after.events
-        if self._handed_over.get(adw_id) != revision - 1:
-            # An earlier process, or a write that failed half-way, left events behind: storing them twice is harmless.
-            events = serialization.events_after(document, self._handed_over.get(adw_id, 0))
-        self._handed_over[adw_id] = revision
-        self._projection.submit(serialization.projected(after, events))
 
 
 def _open_to_write(folder: str) -> int | None:

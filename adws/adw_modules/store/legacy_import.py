@@ -29,7 +29,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, check_adw_id, in_home, normalise
-from adws.adw_modules.interfaces import LoadedState, LoadNotice, Registry, StateStore
+from adws.adw_modules.interfaces import LoadedState, LoadNotice, StateStore
 from adws.adw_modules.state_machine import is_terminal
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, version_of
 from adws.adw_modules.store import serialization
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.issue_locks import IssueLocks
     from adws.adw_modules.ownership.leases import Leases
     from adws.adw_modules.ownership.ownership import WorkflowOwnership
-    from adws.adw_modules.process.identity import SystemProcesses
 
 
 #: Directories whose children are workflows: ours, and that of older set-ups.
@@ -50,8 +49,6 @@ HOMES_OF_DOCUMENTS = frozenset({"state", "agents"})
 SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "__pycache__", "node_modules", "trees"})
 #: The key by which an imported document says where it came from.
 ORIGIN_KEY = "imported_from"
-#: How long the row of an adopted document is ours before it is given back.
-ADOPTION_SECONDS = 30.0
 
 
 class ImportAction(Enum):
@@ -228,14 +225,14 @@ class TreePlanner:
 
 def _notices_of(store: StateStore, adw_id: str) -> tuple[LoadNotice, ...]:
     try:
-        return store.peek(adw_id).notices
+        return store.load(adw_id).notices
     except AdwError:
         return ()  # there is nothing that stands in for it
 
 
 def _was_imported_from(path: Path, store: StateStore, adw_id: str) -> bool:
     try:
-        return store.peek(adw_id).data.get(ORIGIN_KEY) == str(path)
+        return store.load(adw_id).data.get(ORIGIN_KEY) == str(path)
     except AdwError:
         return False
 
@@ -277,16 +274,10 @@ class TreeMigration:
         *,
         store: StateStore,
         ownership: WorkflowOwnership,
-        registry: Registry,
-        leases: Leases,
-        processes: SystemProcesses,
         max_bytes: int = serialization.MAX_BYTES,
     ) -> None:
         self._store = store
         self._ownership = ownership
-        self._registry = registry
-        self._leases = leases
-        self._processes = processes
         self._max_bytes = max_bytes
 
     def apply_migration(self, plan: MigrationPlan) -> Iterator[ImportedFile]:
@@ -306,8 +297,6 @@ class TreeMigration:
 
     def _migrate(self, file: PlannedFile) -> str:
         """Write the document back as its owner; the store keeps the old file beside the new one and says so."""
-        if self._leases.read(file.adw_id) is None:
-            self._adopt(self._store.load(file.adw_id).document)
         before = _names_in(file.path.parent)
         with self._ownership.own(file.adw_id) as owned:
             owned.save(owned.document)
@@ -316,14 +305,6 @@ class TreeMigration:
         return "; ".join(
             (f"{file.version} -> {CURRENT_VERSION}", *(f"the old file is kept as {name}" for name in kept))
         )
-
-    def _adopt(self, document: WorkflowDocument) -> None:
-        """Give a document that nobody registered its row, and its issue unless it is finished."""
-        if is_terminal(document.current_state):
-            document = document.model_copy(update={"issue_number": None})
-        lease = self._registry.register(document, self._processes.me("cli"), ttl_seconds=ADOPTION_SECONDS)
-
-        self._leases.release(lease)
 
     def _import(self, file: PlannedFile) -> str:
         document = _document_to_import(file.path, _read(file.path, self._max_bytes))

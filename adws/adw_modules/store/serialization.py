@@ -13,19 +13,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from operator import methodcaller
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from adws.adw_modules import document as document_module
 from adws.adw_modules import events as events_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import AdwError, StateUnserialisable
+from adws.adw_modules.db import connection
+from adws.adw_modules.db.connection import Params
+from adws.adw_modules.document import Part, PhaseRecord, WorkflowDocument, part_to_json
+from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.interfaces import Clock, ProjectedWrite, WorkflowSummary
-
-if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
-
+from adws.adw_modules.interfaces import Clock, WorkflowSummary
 
 #: Bytes a document may have unless the caller says otherwise.
 MAX_BYTES = 16 * 1024 * 1024
@@ -210,35 +209,50 @@ class Revision(NamedTuple):
 
     document: WorkflowDocument
     body: bytes  #: its JSON text, without the checksum
-    events: tuple[Event, ...]  #: those that happened with it
+    event_rows: list[Params]  #: the events that happened with it, as parameters of `connection.EVENT_INSERT`
 
 
-class RevisionBuilder:
+#: A phase with more attempts is put together from their texts; one with fewer is serialised again as a whole.
+FEW_ATTEMPTS = 8
+
+
+class OutboxEntry(dict[str, JsonValue]):
+    """An event that waits in a document; it remembers its text as parts do."""
+
+    __slots__ = ("stored_text",)
+
+
+class Serializer:
     """
-    Builds revisions.
+    Makes the revisions that one store writes.
 
-    *parse*, *dump* and *scrub* are those of the store. *max_outbox* is how many events a document keeps: None for all
-    that are not confirmed, 0 where events are stored beside the document. *max_bytes* None: a document of any size.
+    A part of a document that did not change is the same object, and has the text it was written with: only what is new
+    in a revision is serialised and searched for secrets. *scrub* takes secrets out of a text. *max_outbox* is how many
+    events a document keeps: None for all that are not confirmed, 0 where events are stored beside the document.
+    *max_bytes* None: a document of any size. *is_indented*: one key a line, so that people can read and grep it.
     """
 
     def __init__(
         self,
         *,
         clock: Clock,
-        parse: Callable[[Mapping[str, JsonValue]], WorkflowDocument],
-        dump: Callable[[WorkflowDocument], bytes] | None,
         scrub: Callable[[bytes], bytes] | None,
         max_bytes: int | None = None,
         max_outbox: int | None = None,
+        is_indented: bool = True,
     ) -> None:
+        self._indent = 1 if is_indented else None
+        #: Line breaks, each with the indentation of a depth.
+        self._breaks = [b"\n" + b" " * depth if is_indented else b"" for depth in range(5)]
+        self._colon = b": " if is_indented else b":"
+        self._end = self._breaks[0] + b"}"
+        self._keys = [b'"%b"%b' % (name.encode(), self._colon) for name in ("outbox", *document_module.PARTS)]
         self._clock = clock
-        self._parse = parse
-        self._dump = dump or methodcaller("to_bytes")
         self._scrub = scrub
         self._max_bytes = max_bytes
         self._max_outbox = max_outbox
 
-    def build(
+    def next_revision(
         self,
         document: WorkflowDocument,
         *,
@@ -248,40 +262,139 @@ class RevisionBuilder:
         outbox: Sequence[JsonObject] = (),
     ) -> Revision:
         """Return *document* as *revision* under *fence*, with *events* stamped and added to *outbox*."""
+        scrub = self._scrub
         moment = timestamps.to_text(self._clock.now())
         stamped = events_module.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
-        stored = document.model_copy()
-        stored.assign(revision=revision, fence=fence, updated_at=moment, outbox=self._outbox(outbox, stamped))
-        body = self._text_of(stored)
-        if self._scrub is not None:
-            scrubbed = self._scrub(body)
-            if scrubbed != body:  # seldom: then the document and its events are what is left of them
-                body, stored = scrubbed, self._parse(parse(scrubbed))
-                stamped = events_after(stored, revision - 1) if self._max_outbox != 0 else stamped
+        waiting: list[JsonObject] = []
+        if self._max_outbox != 0:
+            waiting = [*outbox, *[OutboxEntry(event.to_json()) for event in stamped]]
+            if self._max_outbox is not None:
+                waiting = waiting[-self._max_outbox :]
+        stored = document.changed(revision=revision, fence=fence, updated_at=moment, outbox=waiting)
+        fresh = _Fresh()
+        body = self._text_of(stored, fresh)
+        rows: list[Params] = [connection.event_params(event) for event in stamped]
+
+        if rows and self._max_outbox == 0:  # else the events are in the document
+            fresh.texts.append(connection.event_texts(rows).encode("utf-8"))
+        news = b"[%b]" % b",".join(fresh.texts)
+        if b"NaN" in news or b"Infinity" in news:  # perhaps only inside of a text
+            document_module.refuse_constants(document.adw_id, body)
+        if scrub is not None and scrub(news) != news:
+            # Seldom: then the document and its events are what is left of them, and nothing is remembered.
+            body, fresh = scrub(body), _Fresh()
+            stored = document_module.parse(parse(body))
+            rows = [_scrubbed_row(event, scrub) for event in stamped]
         if self._max_bytes is not None and len(body) + SEAL_BYTES > self._max_bytes:
             size = f"{len(body)} bytes, the limit is {self._max_bytes}"
             raise StateUnserialisable(f"the document of {document.adw_id} has {size}: keep large texts in files")
+        for part, text in fresh.parts:
+            object.__setattr__(part, "stored_text", (self, text))
 
-        return Revision(stored, body, stamped)
+        return Revision(stored, body, rows)
 
-    def _outbox(self, before: Sequence[JsonObject], stamped: Sequence[Event]) -> list[JsonObject]:
-        if self._max_outbox == 0:
-            return []
-        waiting = [*before, *(event.to_json() for event in stamped)]
-
-        return waiting if self._max_outbox is None else waiting[-self._max_outbox :]
-
-    def as_it_is(self, document: WorkflowDocument) -> Revision:
-        """Return *document*, as it was read from its file, as the revision that is stored there."""
-        return Revision(document, self._text_of(document), ())
-
-    def _text_of(self, document: WorkflowDocument) -> bytes:
+    def _text_of(self, document: WorkflowDocument, fresh: _Fresh) -> bytes:
+        """Return the text of *document*, byte for byte that of `document.to_bytes`, and collect what of it is new."""
+        first, second = self._breaks[1], self._breaks[2]
         try:
-            return self._dump(document)
-        except AdwError:
-            raise
-        except (ValueError, TypeError) as exc:
+            extra = document.__pydantic_extra__ or {}
+            head = part_to_json(document, indent=self._indent, exclude={*document_module.PARTS, "outbox", *extra})
+            fresh.texts.append(head)
+            values = (
+                self._list(self._texts(document.outbox, second, fresh)),
+                self._texts((document.workflow,), first, fresh)[0] if document.workflow else b"null",
+                self._texts((document.issue,), first, fresh)[0] if document.issue else b"null",
+                self._texts((document.rollback,), first, fresh)[0] if document.rollback else b"null",
+                self._list(self._texts(document.resources, second, fresh)),
+                self._list(self._texts(document.state_history, second, fresh)),
+                self._list(self._phase_texts(document.phases, fresh)),
+            )
+            lines = [head[: -len(self._end)], *[b"%b%b" % line for line in zip(self._keys, values, strict=True)]]
+            if extra:
+                text = document_module.object_to_json(extra, indent=self._indent)
+                fresh.texts.append(text)
+                lines.append(text[1 + len(first) : -len(self._end)])
+        except (ValueError, TypeError) as exc:  # also what pydantic cannot write
             raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
+
+        return (b"," + first).join(lines) + self._end
+
+    def _list(self, texts: list[bytes]) -> bytes:
+        first, second = self._breaks[1], self._breaks[2]
+
+        return b"[%b%b%b]" % (second, (b"," + second).join(texts), first) if texts else b"[]"
+
+    def _texts(self, parts: Sequence[Part | JsonObject], line_break: bytes, fresh: _Fresh) -> list[bytes]:
+        """Return the text of each of *parts*, whose lines begin with *line_break*."""
+        texts = [b""] * len(parts)
+        for place, part in enumerate(parts):
+            text = b""
+            try:
+                store, text = part.stored_text  # type: ignore[union-attr,misc]  # what has none is caught
+                is_known = store is self and bool(text)
+            except (AttributeError, TypeError):  # never stored, changed since, or a plain object
+                is_known = False
+            if not is_known:
+                if isinstance(part, Part):
+                    text = part_to_json(part, indent=self._indent)
+                else:
+                    text = document_module.object_to_json(part, indent=self._indent)
+                text = text.replace(b"\n", line_break)
+                fresh.texts.append(text)
+                if isinstance(part, Part | OutboxEntry):  # a plain object of the outbox cannot remember it
+                    fresh.parts.append((part, text))
+            texts[place] = text
+
+        return texts
+
+    def _phase_texts(self, phases: Sequence[PhaseRecord], fresh: _Fresh) -> list[bytes]:
+        """Return the text of each phase; of one with many attempts only those are serialised that changed."""
+        second = self._breaks[2]
+        texts = [b""] * len(phases)
+        for place, phase in enumerate(phases):
+            text = b""
+            try:
+                store, text = phase.stored_text  # type: ignore[misc]  # None, and what has none, is caught
+                is_known = store is self
+                for attempt in phase.attempts:
+                    is_known &= attempt.stored_text[0] is self  # type: ignore[index]  # the same
+            except (AttributeError, TypeError):  # it, or an attempt, was never stored or changed since
+                is_known = False
+            if not is_known:
+                if len(phase.attempts) <= FEW_ATTEMPTS or phase.__pydantic_extra__:  # those come after the attempts
+                    text = part_to_json(phase, indent=self._indent).replace(b"\n", second)
+                    fresh.texts.append(text)
+                    fresh.parts += [(attempt, b"") for attempt in phase.attempts]
+                else:
+                    text = self._long_phase(phase, fresh)
+                fresh.parts.append((phase, text))
+            texts[place] = text
+
+        return texts
+
+    def _long_phase(self, phase: PhaseRecord, fresh: _Fresh) -> bytes:
+        """Return the text of a phase, put together from its own fields and its attempts."""
+        _, _, second, third, fourth = self._breaks
+        own = part_to_json(phase, indent=self._indent, exclude={"attempts"}).replace(b"\n", second)
+        fresh.texts.append(own)
+        attempts = (b"," + fourth).join(self._texts(phase.attempts, fourth, fresh))
+        before, after = own[: -1 - len(second)], b"%b]%b}" % (third, second)
+
+        return b'%b,%b"attempts"%b[%b%b%b' % (before, third, self._colon, fourth, attempts, after)
+
+
+class _Fresh:
+    """What is new in a revision: its texts, and the parts that are to remember theirs."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self.parts: list[tuple[object, bytes]] = []
+
+
+def _scrubbed_row(event: Event, scrub: Callable[[bytes], bytes]) -> Params:
+    text = connection.json_text(event.to_json(), f"the event {event.event_type}").encode("ascii")
+
+    return connection.event_params(Event.from_json(json.loads(scrub(text))))
 
 
 def revision_of(entry: JsonObject) -> int:
@@ -298,22 +411,9 @@ def waiting_after(outbox: Sequence[JsonObject], revision: int) -> list[JsonObjec
     return [entry for entry in outbox if revision_of(entry) > revision]
 
 
-def events_after(document: WorkflowDocument, revision: int) -> tuple[Event, ...]:
-    """Return the events of the outbox that came with a later revision than *revision*."""
-    return tuple(map(Event.from_json, waiting_after(document.outbox, revision)))
-
-
-def projected(revision: Revision, events: tuple[Event, ...]) -> ProjectedWrite:
-    """Return what the database's copy has to follow."""
-    document = revision.document
-    return ProjectedWrite(
-        adw_id=document.adw_id,
-        revision=document.revision,
-        fence=document.fence,
-        body=revision.body,
-        summary=summary_of(document),
-        events=events,
-    )
+def outbox_rows(document: WorkflowDocument) -> list[Params]:
+    """Return the events that wait in *document*, as parameters of `connection.EVENT_INSERT`."""
+    return [connection.event_params(Event.from_json(entry)) for entry in document.outbox]
 
 
 def summary_of(document: WorkflowDocument) -> WorkflowSummary:

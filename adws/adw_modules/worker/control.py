@@ -8,19 +8,30 @@ lease, closes what a crash left open, and makes the change itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules import document
-from adws.adw_modules.document import Draft, Mark
-from adws.adw_modules.engine import resume, transitions
+from adws.adw_modules.document import Draft, FrozenIssue, Mark
+from adws.adw_modules.engine import continuing, resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
+from adws.adw_modules.engine.continuing import ContinuePlan, RunLimits
 from adws.adw_modules.engine.resume import ResumePlan
 from adws.adw_modules.engine.transitions import WAITING, TerminalFailure, waiting_attempt
-from adws.adw_modules.errors import AdwError, ConfigError, ForgeError, StateInvalid, UsageError, WorkflowBusy
+from adws.adw_modules.errors import (
+    AdwError,
+    ConfigError,
+    ForgeError,
+    NotTheLockOwner,
+    StateError,
+    StateInvalid,
+    UnknownWorkflow,
+    UsageError,
+    WorkflowBusy,
+)
 from adws.adw_modules.interfaces import Request
 from adws.adw_modules.phase import NoOrders, Outcome
 from adws.adw_modules.plain_document import last_attempt, objects
@@ -41,11 +52,13 @@ from adws.adw_modules.state_machine import (
     WorkflowStateMachine,
     state_named,
 )
+from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.worker.run_executor import NOTED, note_hint
 from adws.adw_modules.workflow.model import WorkflowSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import FrozenIssue, WorkflowDocument
+    from adws.adw_modules.db.connection import Session
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject, JsonValue
     from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
@@ -192,10 +205,10 @@ class Control:
         return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
 
     @contextmanager
-    def _session(self, adw_id: str) -> Iterator[WorkSession]:
+    def _session(self, adw_id: str, *, needs_issue: bool = True) -> Iterator[WorkSession]:
         """Own a workflow to change it inside the block; raise WorkflowBusy when somebody works on it."""
         engine = self._home.engine  # built first: a wrong setting is refused before the workflow is taken
-        with self._home.ownership.own(adw_id) as owned, engine.log_of(adw_id):
+        with self._home.ownership.own(adw_id, needs_issue=needs_issue) as owned, engine.log_of(adw_id):
             yield WorkSession(engine, owned, NoOrders())
 
     # --- stopping ----------------------------------------------------------------------------------------------
@@ -262,7 +275,8 @@ class Control:
     ) -> Asked | Applied:
         """Make *change* as the owner, or leave a request to the one there is."""
         try:
-            with self._session(adw_id) as session:
+            # Ending a document of an older version is allowed also when another workflow has its issue by now.
+            with self._session(adw_id, needs_issue=kind != "abandon") as session:
                 session.settle()
                 return change(session)
         except WorkflowBusy:
@@ -299,9 +313,23 @@ class Control:
 
     # --- going on ----------------------------------------------------------------------------------------------
 
-    def plan(self, adw_id: str, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
+    def plan(
+        self,
+        adw_id: str,
+        *,
+        from_phase: str = "",
+        grant: int = 0,
+        budget: float | None = None,
+        spec: WorkflowSpec | None = None,
+    ) -> ResumePlan:
         """Return what a resume would do; changes nothing."""
         document = self._home.load(adw_id)
+        spec = self._missing_definition(document, spec)
+        if spec is not None:
+            clock = self._home.clock
+            draft = Draft(document, WorkflowStateMachine.of(document, now=clock.now), now=clock.now)
+            resume.adopt(draft, spec)
+            document = draft.document
         machine = WorkflowStateMachine.of(document, now=self._home.clock.now)
 
         return resume.plan_resume(
@@ -329,15 +357,16 @@ class Control:
         Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
 
         *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
-        which has no definition of its own. An issue that had no text when the workflow started is read again; raises
-        what the forge raises, unless *hint* says what to do.
+        which has no definition of its own; without it, the one that the document names. An issue that had no text when
+        the workflow started is read again; raises what the forge raises, unless *hint* says what to do.
         """
         issue = self._issue_read_again(adw_id, hint)
         with self._session(adw_id) as session:
             self._refuse_while_rolled_back(adw_id)
-            if spec is not None:
-                _refuse_second_definition(session.document)
-                session.change(lambda draft: resume.adopt(draft, spec))
+            missing = self._missing_definition(session.document, spec)
+            if missing is not None:
+                self.plan(adw_id, from_phase=from_phase, grant=grant, budget=budget, spec=missing)  # refused unwritten
+                session.change(lambda draft: resume.adopt(draft, missing))
                 session.forget_table()
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
@@ -345,12 +374,116 @@ class Control:
                 session.change(lambda draft: _take_issue(draft, issue))
             self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
-            for phase in session.spec.phases:
-                if phase.name == plan.phase and self._home.service_guard.reset_breakers(phase):
-                    self._home.service_waits.wake()
-            run = self._queue(self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by))
+            self._reset_breakers(session, plan.phase)
+            run = self._leave_to(
+                session, self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by)
+            )
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _missing_definition(self, document: WorkflowDocument, spec: WorkflowSpec | None) -> WorkflowSpec | None:
+        """Return the definition that a document of an older version gets: *spec*, or the one that it names."""
+        if document.workflow is not None and document.workflow.phases:
+            if spec is not None:
+                raise UsageError(
+                    f"workflow {document.adw_id} runs {document.workflow.name}, frozen when it started:"
+                    " leave --workflow out"
+                )
+            return None
+        resume.refuse_what_is_over(document, WorkflowStateMachine.of(document, now=self._home.clock.now))
+        if spec is None and document.workflow is not None:
+            named = document.workflow.name
+            for name in (f"adw_{named}_iso", named):  # a script of this name, which need not have the shape of ours
+                with suppress(UnknownWorkflow):
+                    return self._home.workflows.get(name)
+
+        return spec
+
+    def plan_continue(
+        self,
+        adw_id: str,
+        spec: WorkflowSpec,
+        *,
+        issue_number: int | None = None,
+        repository: str = "",
+        hint: str = "",
+        budget: float | None = None,
+    ) -> ContinuePlan:
+        """Return what `continue_with` would do, or raise what it would; changes nothing."""
+        home = self._home
+        known = home.load(adw_id)
+        _refuse_other_issue(home, known, issue_number, repository)
+        plan = self._plan_continue(known, spec, budget)
+        home.workflows.joined(resume.definition_of(known), plan.named)
+        home.preflight.check(start_request(home, known, spec, hint))
+
+        return plan
+
+    def _plan_continue(self, stored: WorkflowDocument, spec: WorkflowSpec, budget: float | None) -> ContinuePlan:
+        resume.definition_of(stored)  # raises for one of an older version that has none
+        machine = WorkflowStateMachine.of(stored, now=self._home.clock.now)
+        cap = self._home.settings.quota_max_cost
+
+        return continuing.plan_continue(stored, machine, spec, budget=budget, max_cost_usd=cap)
+
+    def continue_with(
+        self,
+        adw_id: str,
+        spec: WorkflowSpec,
+        *,
+        by: str,
+        issue_number: int | None = None,
+        repository: str = "",
+        hint: str = "",
+        budget: float | None = None,
+        model_set: str = "",
+        priority: int = 0,
+    ) -> Applied:
+        """
+        Carry a workflow on with the phases of *spec* in the same document, worktree and branch, and queue it.
+
+        It must be that of *issue_number* (None: of whichever), and gets its issue back: raises NotTheLockOwner, or
+        IssueLocked when another workflow has the issue by now. What cannot be done, and what could only end with
+        nothing done, raises UsageError or what the checks before a start raise; nothing has changed then.
+        """
+        home = self._home
+        self.plan_continue(
+            adw_id, spec, issue_number=issue_number, repository=repository, hint=hint, budget=budget
+        )  # raises before anything is owned: the forge and the remote may be slow
+        with self._session(adw_id) as session:
+            self._refuse_while_rolled_back(adw_id)
+            session.settle()
+            stored = session.document
+            plan = self._plan_continue(stored, spec, budget)
+            joined = home.workflows.joined(session.spec, plan.named)
+            limits = RunLimits(
+                attempts=home.settings.max_total_attempts,
+                minutes=home.settings.max_minutes,
+                reworks=home.settings.max_reworks,
+            )
+            # The lock before the document: a crash in between leaves one that recovery frees, while an active document
+            # without it would share its issue. The run last: recovery queues an active workflow that has none.
+            home.ownership.claim_again(stored)
+            phase = self._change(
+                session,
+                lambda draft: continuing.apply_continue(
+                    draft, plan, joined, limits=limits, hint=hint, by=by, model_set=model_set
+                ),
+            )
+            session.forget_table()
+            self._overtake(session)
+            self._reset_breakers(session, phase)
+            run = self._leave_to(
+                session, home.run_factory.of(session.document, "resume", asked_by=by, priority=priority)
+            )
+
+            return Applied(state=session.document.current_state, message=plan.describe(), run=run)
+
+    def _reset_breakers(self, session: WorkSession, name: str) -> None:
+        """Let a phase that a person asked for be tried at once, also when its services were unavailable."""
+        for phase in session.spec.phases:
+            if phase.name == name and self._home.service_guard.reset_breakers(phase):
+                self._home.service_waits.wake()
 
     def _issue_read_again(self, adw_id: str, hint: str) -> FrozenIssue | None:
         try:
@@ -374,22 +507,27 @@ class Control:
                 answer = NOTED
             self._home.requests.handled(request.request_id, answer)
 
-    def _queue(self, wanted: NewRun) -> Run:
+    def _leave_to(self, session: WorkSession, wanted: NewRun) -> Run:
         """
-        Return a run that is due now; one that waits for its time is replaced.
+        Give the workflow back and return a run that is due now, in one transaction; one that waits is replaced.
 
         Called by the owner of the workflow: a run that somebody else still has belongs to a worker that is gone, or
         that will find the workflow owned.
         """
-        run = self._home.runs.enqueue(wanted)
-        if run.state in LIVE_RUNS:
-            self._home.runs.take_back(run, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
-            run = self._home.runs.enqueue(wanted)
-        if run.state is not RunState.PENDING or not run.not_before:
-            return run
-        self._home.runs.ask_to_stop(run.run_id, reason=f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}")
+        runs, why = self._home.runs, f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}"
 
-        return self._home.runs.enqueue(replace(wanted, priority=run.priority))
+        def enqueue(transaction: Session) -> Run:
+            run = runs.enqueue_in(transaction, wanted)
+            if run.state in LIVE_RUNS:
+                runs.settle_in(transaction, run, RunEnd(state=RunState.PENDING, reason=why))
+                run = runs.enqueue_in(transaction, wanted)
+            if run.state is not RunState.PENDING or not run.not_before:
+                return run
+            runs.stop_in(transaction, run.run_id, reason=why)
+
+            return runs.enqueue_in(transaction, replace(wanted, priority=run.priority))
+
+        return session.owned.leave_with(enqueue)
 
     def hint(self, adw_id: str, text: str, *, by: str) -> Asked | Applied:
         """Say what to do differently in the next attempt."""
@@ -424,7 +562,7 @@ class Control:
                 self._end_runs(adw_id, f"the retry of {phase} was cancelled by {by}")
                 run = None
             else:  # the phase is not required
-                run = self._queue(self._home.run_factory.of(session.document, "resume", asked_by=by))
+                run = self._leave_to(session, self._home.run_factory.of(session.document, "resume", asked_by=by))
 
             return Applied(
                 state=state.value, message=f"{phase} is not tried again; the workflow is {state.value}", run=run
@@ -448,7 +586,11 @@ class Control:
             state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
             self._overtake(session)
-            run = None if is_over else self._queue(self._home.run_factory.of(session.document, "resume", asked_by=by))
+            run = (
+                None
+                if is_over
+                else self._leave_to(session, self._home.run_factory.of(session.document, "resume", asked_by=by))
+            )
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 
@@ -465,11 +607,63 @@ def _applied(session: WorkSession, what: str, doubt: str) -> Applied:
     return Applied(state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt)
 
 
-def _refuse_second_definition(document: WorkflowDocument) -> None:
-    if document.workflow is not None and document.workflow.phases:
-        raise UsageError(
-            f"workflow {document.adw_id} runs {document.workflow.name}, frozen when it started: leave --workflow out"
-        )
+# Going on with the work of an issue: which workflow that is, and whether it may.
+
+
+def last_workflow(home: Home, issue_number: int, repository: str, spec: WorkflowSpec) -> WorkflowDocument:
+    """Return the last workflow of an issue, which *spec* goes on with; raise UsageError when there is none."""
+    repository = repository or home.settings.repository or ""
+    rows = home.catalogue.find_by_issue(issue_number, repository) if home.has_database() else ()
+    for row in rows:
+        try:
+            return home.load(row.adw_id)
+        except StateError:
+            continue  # it was deleted, or cannot be read by anybody
+
+    raise UsageError(
+        f"{spec.name} goes on with the work of an earlier workflow, and issue {issue_number} has none:"
+        f" adw run {issue_number} --workflow plan begins it"
+    )
+
+
+def start_request(home: Home, document: WorkflowDocument, spec: WorkflowSpec, hint: str) -> StartRequest:
+    """Return what has to be so before *document* is carried on with *spec*; its own pull request may be open."""
+    issue = document.issue or FrozenIssue()
+    only_cleans = all(phase.state == WorkflowState.CLEANING.value for phase in spec.phases)
+
+    return StartRequest(
+        spec=spec,
+        issue_number=None if only_cleans else document.issue_number,
+        repository=document.repository,
+        title=issue.title,
+        body=issue.body,
+        hint=hint,
+        is_in_place=not home.has_worktrees and home.settings.worktree_enabled,
+        is_again=True,
+    )
+
+
+def _refuse_other_issue(home: Home, document: WorkflowDocument, issue_number: int | None, repository: str) -> None:
+    """Raise NotTheLockOwner unless *document* is of that issue, and the last one that works on its branch."""
+    adw_id, locks = document.adw_id, home.locks
+    wanted = document.issue_number if issue_number is None else issue_number
+    is_there = not repository or locks.key(document.repository) == locks.key(repository)
+    if wanted is None:
+        return
+    if document.issue_number != wanted or not is_there:
+        named = f"issue {document.issue_number}" if document.issue_number is not None else "no issue"
+        of = f" of {document.repository}" if document.repository and not is_there else ""
+        raise NotTheLockOwner(adw_id, wanted, f"its document names {named}{of}")
+    first = document.continues or adw_id
+    for row in home.catalogue.find_by_issue(wanted, document.repository or home.settings.repository or ""):
+        if row.adw_id == adw_id:
+            continue
+        try:
+            other = home.load(row.adw_id)
+        except StateError:
+            continue
+        if other.continues == first and other.followups > document.followups:
+            raise NotTheLockOwner(adw_id, wanted, f"workflow {other.adw_id} went on with its branch: use that one")
 
 
 # What a person may order about a workflow as it stands now.
@@ -670,7 +864,7 @@ class PendingRetries:
         retries = []
         for one in ids:
             try:
-                retry = of_phase(self._home.store.peek(one).data)
+                retry = of_phase(self._home.store.load(one).data)
             except AdwError:
                 if adw_id:
                     raise

@@ -75,6 +75,7 @@ class Preflight:
         home, spec = self._home, request.spec
         self._check_repository(request)
         home.workflows.check_ready(spec)  # every phase has a runner here, the programs of agents included
+        self._check_calls(request)
         if home.has_forge:
             _ = home.forge  # raises ConfigError when something is missing to use it, such as the token
         self._check_origin(spec)
@@ -125,11 +126,27 @@ class Preflight:
                 f"git remote set-url {name} {wanted}{setting}"
             )
 
+    def _check_calls(self, request: StartRequest) -> None:
+        """Refuse phases whose function or executor cannot be called, such as an async one; imports their modules."""
+        phases = [phase for phase in request.spec.phases if phase.runner == "python"]
+        if not phases or self._is_elsewhere(request):
+            return
+        runner = self._home.phase_runners["python"]
+        for phase in phases:
+            problem = runner.check(phase)
+            if problem:
+                raise StartRefused(problem)
+
+    def _is_elsewhere(self, request: StartRequest) -> bool:
+        """Say whether the work is done on another machine, with the agents and modules there."""
+        offer = self._home.claim_policy.offer
+
+        return offer is not None and not meets(offer, request.demands or request.spec.demands)
+
     def _check_logins(self, request: StartRequest) -> None:
         home = self._home
-        offer = home.claim_policy.offer
-        if offer is not None and not meets(offer, request.demands or request.spec.demands):
-            return  # the work is done by agents of another machine
+        if self._is_elsewhere(request):
+            return
         for runner in dict.fromkeys(phase.runner for phase in _agent_phases(request.spec)):
             profile = home.agent_runner.profile(runner)
             problem = home.agent_preflight.why_logged_out(profile, home.agent_variables(profile))

@@ -8,7 +8,7 @@ crash in between leaves a run whose worker is gone, and recovery finds both.
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -47,8 +47,10 @@ from adws.adw_modules.queue.model import (
     stop_reason,
 )
 from adws.adw_modules.state_machine import ACTIVE_STATES, TERMINAL_STATES, WorkflowState
+from adws.adw_modules.worker.claim import ERRAND_KINDS, Claim
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.ownership.leases import Requests
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
@@ -231,10 +233,6 @@ FIRST_BUSY_SECONDS = 0.05
 TROUBLE_SECONDS = 30.0
 #: Seconds until a run is retried that a quota refused.
 QUOTA_SECONDS = 60.0
-#: Kinds of runs that do not go on with a workflow.
-ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
-
-
 #: Why work was stopped without a change to the workflow itself.
 _STOPS = {
     "drain": "its worker was told to end and gave it back",
@@ -261,10 +259,12 @@ class RunExecutor:
         # executed in several threads.
         _ = home.engine, home.workspace, home.ownership, home.lease_renewer, home.runs, home.requests
 
-    def work(self, run: Run, *, owning: AbstractContextManager[OwnedWorkflow] | None = None) -> RunResult:
-        """Work on *run* until it waits, is parked or over; *owning* is that of a caller who owns it already."""
+    def work(self, claimed: Run | Claim) -> RunResult:
+        """Work on a claimed run until it waits, is parked or over, with what was taken together with it."""
+        claim = claimed if isinstance(claimed, Claim) else Claim(run=claimed)
+        run = claim.run
         try:
-            end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(run, owning)
+            end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(claim)
         except WorkflowBusy as exc:
             return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
         except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
@@ -282,9 +282,10 @@ class RunExecutor:
 
         return end
 
-    def _go_on(self, run: Run, owning: AbstractContextManager[OwnedWorkflow] | None) -> RunResult:
-        with owning or self._home.ownership.own(run.adw_id, run=run) as owned:
-            return self._with(owned, run)
+    def _go_on(self, claim: Claim) -> RunResult:
+        run = claim.run
+        with self._home.ownership.own(run.adw_id, run=run, owned=claim.owned) as owned:
+            return self._with(owned, claim)
 
     def _do(self, run: Run) -> RunResult:
         handler = self._home.job_handler(run.kind)
@@ -312,44 +313,60 @@ class RunExecutor:
             said = {"action": "run_failed", "run_id": run.run_id}
             logger.warning("Could not tell that it is given up", extra=said, exc_info=True)
 
-    def _with(self, owned: OwnedWorkflow, run: Run) -> RunResult:
+    def _with(self, owned: OwnedWorkflow, claim: Claim) -> RunResult:
         home = self._home
-        run = owned.run or home.runs.begin(run)
+        run = owned.run or home.runs.begin(claim.run)
         with home.engine.log_of(run.adw_id), home.lease_renewer.charge(owned, run) as charge:
             if run.state is RunState.STOPPING:
                 charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
             session = WorkSession(home.engine, owned, charge)
-            outcome = self._carry_on(session, charge, RequestHandler(home.requests, session, charge))
-            if outcome != Stopped(reason="lost_lease"):
+            outcome = self._carry_on(session, charge, RequestHandler(home.requests, session, charge), claim)
+            if owned.ended is None and outcome != Stopped(reason="lost_lease"):
                 session.rest()
-        ended = owned.end_run(run, end_of(run, outcome))
+        ended = owned.ended or owned.end_run(run, end_of(run, outcome))
         if isinstance(outcome, RetryAt):
             # Makes the run due when what the workflow waits for ended before it began to wait.
             home.executions.wake(run.adw_id)
 
         return RunResult(run=ended, outcome=outcome)
 
-    def _carry_on(self, session: WorkSession, charge: LeaseHandle, desk: RequestHandler) -> Outcome:
+    def _carry_on(self, session: WorkSession, charge: LeaseHandle, requests: RequestHandler, claim: Claim) -> Outcome:
         """Make attempts until the workflow does not simply go on."""
-        desk.fetch()
-        early = desk.obey()
+        if claim.owned is None:
+            requests.fetch()
+        for request in claim.requests:
+            charge.note(request)
+        early = requests.obey()
         if early is not None:
             return early
         # Raises QuotaExceeded when a limit is reached, WorkElsewhere when only another machine can continue the work.
-        self._home.workspace.admit(session)
+        self._home.workspace.admit(session, has_quota=claim.has_quota(session.document))
         if not any(record.attempts for record in session.document.phases):
             self._home.status_comment.update(
                 session
             )  # a phase may take an hour, and the requester is to see it at once
+
+        def ends(outcome: Outcome, document: WorkflowDocument) -> RunEnd | None:
+            """Return how the run ends with the write of *outcome*; None: there is more to do before it ends."""
+            is_over = isinstance(outcome, Done | Failed | Paused) and not charge.has_business()
+            return end_of(claim.run, outcome) if is_over and not self._has_left(document) else None
+
         while True:
             if session.has_begun:
-                desk.note_hints()
-            elif (early := desk.obey()) is not None:
+                requests.note_hints()
+            elif (early := requests.obey()) is not None:
                 return early
-            outcome = session.attempt(may_go_on=lambda: not charge.has_business())
+            outcome = session.attempt(may_go_on=lambda: not charge.has_business(), end_of=ends)
             if not isinstance(outcome, Next):
-                return desk.conclude(outcome)
+                return outcome if session.has_ended else requests.conclude(outcome)
             self._home.status_comment.update(session)
+
+    def _has_left(self, document: WorkflowDocument) -> bool:
+        """Say whether something outside has to be released or told when the work on a workflow ends."""
+        has_comment = self._home.has_forge and document.issue_number is not None
+        has_agent = any(attempt.agent for record in document.phases for attempt in record.attempts)
+
+        return bool(document.resources) or has_comment or has_agent
 
     def _answer_latecomers(self, end: RunResult) -> None:
         """
@@ -376,9 +393,9 @@ class RunExecutor:
             home.engine.log_of(adw_id),
             home.lease_renewer.charge(owned) as charge,
         ):
-            desk = RequestHandler(home.requests, WorkSession(home.engine, owned, charge), charge)
-            desk.fetch()
-            desk.obey()
+            requests = RequestHandler(home.requests, WorkSession(home.engine, owned, charge), charge)
+            requests.fetch()
+            requests.obey()
 
     # --- acting ------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,9 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
 from adws.adw_modules.phase import Failed, Order
-from adws.adw_modules.queue.model import NO_TERMS, ClaimPolicy, Run, RunResult, RunState
+from adws.adw_modules.queue.model import NO_TERMS, ClaimPolicy, RunResult, RunState
 from adws.adw_modules.queue.workers import Patience, Unmatched, WorkerHeartbeat, plan_unmatched
+from adws.adw_modules.worker.claim import Claim
 from adws.adw_modules.workflow.requirements import Capabilities
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ class Worker:
             self._presence.busy = len(running)
             self._recover_if_due(listener)
             hint = listener.heard() if self._has_place(len(running)) else None
-            run = self._next(len(running))
-            if run is not None:
-                future = pool.submit(self._work_on, run)
+            claim = self._next(len(running))
+            if claim is not None:
+                future = pool.submit(self._work_on, claim)
                 running.add(future)
                 if hint is not None:
                     self._hints[future] = hint
@@ -214,13 +215,13 @@ class Worker:
 
         return running
 
-    def _work_on(self, run: Run) -> RunResult:
+    def _work_on(self, claim: Claim) -> RunResult:
         try:
-            return self._work.work(run)
+            return self._work.work(claim)
         except (AdwError, OSError):
             raise
         except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person has to resume it
-            return self._work.give_up(run, exc)
+            return self._work.give_up(claim.run, exc)
 
     def _recover_if_due(self, listener: Listener) -> None:
         if self._is_draining or not (self._is_time_to_recover() or self._has_lost()):
@@ -265,13 +266,13 @@ class Worker:
         """Say whether it may take up a workflow."""
         return busy < self._options.concurrency and not self._has_claimed_enough()
 
-    def _next(self, busy: int) -> Run | None:
+    def _next(self, busy: int) -> Claim | None:
         if busy >= self._places or self._has_claimed_enough():
             self._trouble_since = None  # nothing is wanted of the database
             return None
         is_full = busy >= self._options.concurrency
         try:
-            run = self._home.runs.claim(
+            claim = self._home.run_claimer.claim(
                 self._me,
                 ttl_seconds=self._options.ttl_seconds,
                 only_deliveries=is_full,
@@ -281,11 +282,11 @@ class Worker:
             self._note_trouble(exc)
             return None
         self._trouble_since = None
-        if run is not None:
+        if claim is not None:
             self.totals.claimed += 1
             self._taken += 1
 
-        return run
+        return claim
 
     def _has_claimed_enough(self) -> bool:
         return self._options.max_runs is not None and self._taken >= self._options.max_runs

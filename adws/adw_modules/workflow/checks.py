@@ -24,6 +24,7 @@ from adws.adw_modules.identifiers import hint
 from adws.adw_modules.state_machine import PIPELINE, REWORKABLE_STATES, WorkflowState, derive_table, state_named
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import (
+    ACCEPT,
     AGENT,
     AGENTS,
     BASE_MODES,
@@ -34,6 +35,7 @@ from adws.adw_modules.workflow.model import (
     FAILURE_POLICIES,
     GATE_KINDS,
     INPUTS_OF_TOOL,
+    LIMIT_POLICIES,
     LOOP_MODES,
     MAX_SECONDS,
     NO_TEMPLATES,
@@ -401,8 +403,10 @@ OF_A_LOOP = ("index",)
 OF_A_CALL = ("attempt", "page")
 #: The result of a call: for on_error, for on_success, and for all that is done with a result.
 OF_A_FAILURE, OF_A_RESPONSE, OF_A_RESULT = ("error",), ("response",), ("result",)
+#: The result of a step, and whether its calls reached `max_attempts` before the last page.
+OF_AN_END = (*OF_A_RESULT, "is_cut")
 #: Names that no element can have.
-RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_RESPONSE, *OF_A_RESULT))
+RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_RESPONSE, *OF_AN_END))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -461,10 +465,10 @@ def _templates(step: StepSpec) -> Iterator[_Template]:
     for path, rule in rule_paths(step):
         yield from _of_rule_step_templates(path, rule, call)
     yield from _of_sink_step_templates(step, call | {*OF_A_RESULT})
-    yield from _texts(("vars",), step.vars, base | {*OF_A_RESULT})
+    yield from _texts(("vars",), step.vars, base | {*OF_AN_END})
     for index, following in enumerate(step.next):
         if following.when:
-            yield _Template(("next", index, "when"), following.when, base | {*OF_A_RESULT}, is_condition=True)
+            yield _Template(("next", index, "when"), following.when, base | {*OF_AN_END}, is_condition=True)
 
 
 def _of_rule_step_templates(path: KeyPath, rule: RetryRule, call: frozenset[str]) -> Iterator[_Template]:
@@ -675,6 +679,8 @@ def _of_pages(rule: RetryRule, tool: str) -> Iterator[DefinitionProblem]:
         for name, usual in (("next_call", {}), ("collect", "replace"), ("merge_path", "")):
             if getattr(rule, name) != usual:
                 yield _problem((name,), f"{name} is for on_success: a failed call is made again as it was")
+        if rule.on_limit != ACCEPT:
+            yield _problem(("on_limit",), "on_limit is for on_success: calls that keep failing have failed")
         return
     if not rule.when.strip():
         yield _problem((), "on_success has no while: without one it would never end")
@@ -683,6 +689,7 @@ def _of_pages(rule: RetryRule, tool: str) -> Iterator[DefinitionProblem]:
         if key not in known:
             yield _problem(("next_call", key), f"{key!r} is no input of the tool {tool}{hint(key, known)}")
     yield from _not_one_of(("collect",), "way to collect", rule.collect, COLLECT_STRATEGIES)
+    yield from _not_one_of(("on_limit",), "policy about the limit", rule.on_limit, LIMIT_POLICIES)
     if why := path_problem(rule.merge_path):
         yield _problem(("merge_path",), f"merge_path {why}")
 
@@ -884,7 +891,7 @@ _TYPES_STEP_SHAPES: Mapping[type, Mapping[str, _Rule]] = MappingProxyType(
             "threshold": _NUMBER,
         },
         RetryRule: {
-            **dict.fromkeys(("kind", "when", "strategy", "collect", "merge_path"), _TEXT),
+            **dict.fromkeys(("kind", "when", "strategy", "collect", "merge_path", "on_limit"), _TEXT),
             **dict.fromkeys(("max_attempts", "max_same_failures"), _WHOLE),
             **dict.fromkeys(("base_seconds", "max_seconds"), _NUMBER),
             "next_call": _TABLE_STEP_SHAPES,

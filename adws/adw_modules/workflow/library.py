@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 
-from adws.adw_modules.errors import UnknownWorkflow, WorkflowInvalid
+from adws.adw_modules.errors import UnknownWorkflow, UsageError, WorkflowInvalid
 from adws.adw_modules.identifiers import JsonObject, hint, nearest
+from adws.adw_modules.state_machine import WorkflowState, rank
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.checks import StepScope, check_phase, check_steps, check_workflow
 from adws.adw_modules.workflow.load import (
@@ -50,6 +51,8 @@ BUILT_IN = "built in"
 _EIGHT = tuple(STATE_OF_PHASE)
 #: The phases that adw does itself.
 _OWN_RUNNERS: Mapping[str, str] = MappingProxyType({"ship": SHIP, "clean": CLEAN})
+#: Built-in phases that can send the work back, and the one that they send it to.
+_REWORKED, _REWORK = frozenset({"test", "review", "ship"}), "build"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,7 +172,7 @@ def _phase(name: str, shape: _Shape) -> PhaseSpec:
         # What is shipped stays shipped, whether or not the clean-up works.
         is_required=name != "clean",
         # Shipping sends work back when the base moved and conflicts with it.
-        on_rework="build" if name in {"test", "review", "ship"} and "build" in earlier else "",
+        on_rework=_REWORK if name in _REWORKED and _REWORK in earlier else "",
     )
 
 
@@ -244,6 +247,50 @@ class Workflows:
     def all(self) -> tuple[WorkflowSpec, ...]:
         """Return every workflow, in the order of their names."""
         return tuple(self.get(name) for name in self.names())
+
+    def is_dependent(self, spec: WorkflowSpec) -> bool:
+        """Say whether *spec* goes on with the work of an earlier one: a built-in workflow that does not plan."""
+        return self._is_built_in(spec) and spec.phases[0].state != STATE_OF_PHASE["plan"]
+
+    def joined(self, known: WorkflowSpec, named: WorkflowSpec) -> WorkflowSpec:
+        """
+        Return *named* with the phases of *known* that it does not have, in the order of the pipeline.
+
+        Raises UsageError when one phase has two states, and WorkflowInvalid when they do not fit together.
+        """
+        for phase in named.phases:
+            other = known.phase(phase.name)
+            if other is not None and other.state != phase.state:
+                raise UsageError(
+                    f"phase {phase.name} runs under {phase.state} in {named.name}, and ran under {other.state} in"
+                    f" {known.name}: give it another name in one of them"
+                )
+        names = {phase.name for phase in named.phases}
+        phases = sorted(
+            (*(phase for phase in known.phases if phase.name not in names), *named.phases),
+            key=lambda phase: (rank(WorkflowState(phase.state)), phase.name in names),
+        )
+        there = {phase.name for phase in phases}
+        builds = any(phase.name == _REWORK and phase.state == STATE_OF_PHASE[_REWORK] for phase in phases)
+        can_rework = builds and self._is_built_in(named)
+        spec = replace(
+            named,
+            phases=tuple(
+                replace(
+                    phase,
+                    tier=0,
+                    needs=tuple(name for name in phase.needs if name in there),
+                    on_rework=_REWORK if can_rework and phase.name in _REWORKED & names else phase.on_rework,
+                )
+                for phase in phases
+            ),
+        )
+        self._refuse(spec)
+
+        return spec
+
+    def _is_built_in(self, spec: WorkflowSpec) -> bool:
+        return spec.name in self._built_in and spec.name not in self._own
 
     def without_runner(self, spec: WorkflowSpec) -> Mapping[str, str]:
         """Return the phases that nothing can run here, each with the reason."""

@@ -398,7 +398,7 @@ def _rule(value: object) -> RetryRule:
 def _kind_meant(when: str, then: Mapping[str, object]) -> str:
     """Return whether a rule is about failures or successes, by what it does or tests."""
     words = {*_WORD.findall(when)}
-    if {"next_call", "collect", "merge_path"} & then.keys() or words == {"response"}:
+    if {"next_call", "collect", "merge_path", "on_limit"} & then.keys() or words == {"response"}:
         return ON_SUCCESS
     if words == {"error"}:
         return ON_ERROR
@@ -540,6 +540,7 @@ ON_SUCCESS_KEYS = keys_of(
     next_call=json_table,
     collect=_collect,
     merge_path=text,
+    on_limit=text,
 )
 COLLECT_KEYS = keys_of({"strategy": "collect", "path": "merge_path"}, strategy=text, path=text)
 RULE_KEYS = keys_of(when=text, then=table, on=_which)

@@ -55,6 +55,9 @@ FAILURE_POLICIES = (FAIL_FAST, CONTINUE, THRESHOLD)
 ON_ERROR, ON_SUCCESS = "on_error", "on_success"
 #: What becomes of the results of a sequence of calls.
 COLLECT_STRATEGIES = ("append", "replace", "collect", "merge")
+#: What becomes of a sequence that reaches its `max_attempts` while its condition still holds.
+ACCEPT, FAIL = "accept", "fail"
+LIMIT_POLICIES = (ACCEPT, FAIL)
 
 SINK_TOOLS = ("sqlite", "postgres", "jsonl", "csv", "python")
 SINK_MODES = ("append", "upsert")
@@ -94,6 +97,7 @@ class RetryRule:
     collect: str = "replace"
     merge_path: str = ""  #: where in a response its items are, such as `data.items`
     max_same_failures: int = 5  #: the same failure so often in a row ends the sequence
+    on_limit: str = ACCEPT  #: on_success, when max_attempts calls are made: hand on what was collected, or fail
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -483,29 +487,35 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
 
 _Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
 
+
+def _plain_fields(phase: PhaseSpec) -> JsonObject:
+    """Return the fields of *phase* that are texts, numbers or lists of texts, in the order they are written in."""
+    return {
+        "tier": phase.tier,
+        "is_required": phase.is_required,
+        "max_attempts": phase.max_attempts,
+        "shell": phase.shell,
+        "call": phase.call,
+        "prompt": phase.prompt,
+        "on_rework": phase.on_rework,
+        "deadline_seconds": phase.deadline_seconds,
+        "commits": phase.commits,
+        "needs": [*phase.needs],
+        "allowed_paths": [*phase.allowed_paths],
+        "command": [*phase.command],
+        "env": [*phase.env],
+    }
+
+
 _DEFAULTS = PhaseSpec(name="", state="", runner="")
+_USUAL = _plain_fields(_DEFAULTS)
 _PHASE_KEYS = frozenset(PhaseSpec.__slots__)
 
 
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
     """Return *phase* as JSON, without what is as usual."""
     result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    for name in (
-        "tier",
-        "is_required",
-        "max_attempts",
-        "shell",
-        "call",
-        "prompt",
-        "on_rework",
-        "deadline_seconds",
-        "commits",
-    ):
-        if getattr(phase, name) != getattr(_DEFAULTS, name):
-            result[name] = getattr(phase, name)
-    for name in ("needs", "allowed_paths", "command", "env"):
-        if getattr(phase, name):
-            result[name] = list(getattr(phase, name))
+    result.update((name, value) for name, value in _plain_fields(phase).items() if value != _USUAL[name])
     if phase.timeouts != _DEFAULTS.timeouts:
         result["timeouts"] = _plain(phase.timeouts)
     if phase.retry != _DEFAULTS.retry:

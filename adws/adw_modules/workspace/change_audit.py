@@ -217,10 +217,18 @@ def configuration(files: Iterable[str]) -> tuple[str, ...]:
     return change_policy.matching(sorted(set(files)), change_policy.AGENT_FILES)
 
 
-# The configuration of agents in work on a branch of somebody else: as the base branch has it, while an agent works.
+# The rules and the configuration of agents: as the base branch has them now, while an agent works.
 #
-# It is put in place before every attempt of an agent, and the branch's own is put back before the work is committed, so
-# that it is neither obeyed nor changed. Fails closed: without a base branch no agent is started on such a branch.
+# On a branch of somebody else all of it is put in place before every attempt, and the branch's own is put back before
+# the work is committed, so that it is neither obeyed nor changed. Fails closed: without a base branch no agent is
+# started there. On a branch of our own it is what changed on the base branch since the work began, so that an attempt
+# works by the rules of the project as they are now; what the work itself changed, before or now, is left alone.
+
+
+#: Seconds in which the remote has to answer whether its rules are still the same; else those that are known here hold.
+RULES_SECONDS = 20.0
+#: Fact of a branch: the commit of the base branch whose rules were put in place.
+RULES = "rules"
 
 
 class AgentConfig:
@@ -236,6 +244,8 @@ class AgentConfig:
         phase, context = session.running()
         document = session.document
         if not is_guarded(document, phase):
+            if phase.runner in (AGENT, *AGENTS):
+                self._renew(session)
             return
         path, base = Path(document.worktree_path or ""), self._base()
         changed = {*self._workplace.changed_files(path, base), *self._workplace.status(path)}
@@ -244,12 +254,47 @@ class AgentConfig:
             self._workplace.show_as(path, base, names)
             context.say(f"as the base branch has them while the agent works: {', '.join(names)}")
 
+    def _renew(self, session: WorkSession) -> None:
+        """Have the rules in the worktree that changed on the base branch since the work began."""
+        document, (_, context) = session.document, session.running()
+        branch = effects.effect(document, f"branch:{document.branch_name}")
+        is_first = not any(attempt.agent for record in document.phases for attempt in record.attempts)
+        if branch is None or is_first:  # what the work begins with is what was fetched for it
+            return
+        path, start = Path(document.worktree_path or ""), str(branch.undo.get("start"))
+        base = str(branch.undo.get("base") or self._git.default_branch_known())
+        now = self._git.newest(base, seconds=RULES_SECONDS)
+        if now in {None, start}:
+            return
+        own = {*self._workplace.changed_files(path, start), *self._workplace.status(path)}
+        own -= {*self.renewed(document)}  # an attempt that was cut off left them
+        names = [name for name in configuration(self._git.changed_between(start, str(now))) if name not in own]
+        if not names:
+            return
+        session.change(lambda draft: effects.note(draft, branch.key, {RULES: now}))
+        self._workplace.show_as(path, str(now), names)
+        context.say(f"as {base} has them now, while the agent works: {', '.join(names)}")
+
+    def renewed(self, document: WorkflowDocument) -> tuple[str, ...]:
+        """Return the files of the worktree that are as the base branch has them, and not as the branch does."""
+        branch = effects.effect(document, f"branch:{document.branch_name}")
+        shown = str(branch.undo.get(RULES) or "") if branch is not None else ""
+        path = Path(document.worktree_path or "")
+        names = configuration(self._workplace.status(path)) if shown else ()
+
+        return self._workplace.same_as(path, shown, names) if names else ()
+
     def put_back(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
-        """Have the branch's own configuration in the worktree again; what the agent did to it is gone."""
-        if not is_guarded(document, phase):
+        """
+        Have the branch's own configuration in the worktree again.
+
+        On a branch of somebody else what the agent did to it is gone; on one of our own that is work, and stays.
+        """
+        if phase.runner not in (AGENT, *AGENTS):
             return
         path = Path(document.worktree_path or "")
-        names = configuration(self._workplace.status(path))
+        is_ours = not is_foreign(document)
+        names = self.renewed(document) if is_ours else configuration(self._workplace.status(path))
         if names:
             self._workplace.show_as(path, "HEAD", names)
 

@@ -7,11 +7,13 @@ released whenever the work rests. The main checkout is never touched.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
@@ -20,6 +22,7 @@ from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.transitions import WAITING
 from adws.adw_modules.errors import (
     AdwError,
+    ConfigError,
     DatabaseError,
     GitError,
     NotOurs,
@@ -33,6 +36,7 @@ from adws.adw_modules.git import repository
 from adws.adw_modules.git.git import branch_name
 from adws.adw_modules.phase import PhaseContext, RunReport
 from adws.adw_modules.resources.model import PortPair, Worktree
+from adws.adw_modules.resources.quotas import size_of
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
 from adws.adw_modules.workspace import change_audit, power_loss
@@ -160,8 +164,14 @@ def _freed(draft: Draft) -> None:
     draft.document.assign(backend_port=None, frontend_port=None)
 
 
+logger = logging.getLogger("adw.workspace")
+
 #: The patch of what was not committed in a worktree that was removed, in the workflow's directory.
 RELEASED_PATCH = "released-worktree.patch"
+#: What processes are told of their ports where there are none.
+_NO_VARIABLES: AbstractContextManager[Mapping[str, str]] = nullcontext(MappingProxyType({}))
+#: Most seconds that a worktree is measured between two phases; what takes longer is left to cron.
+MEASURE_SECONDS = 10.0
 
 
 class Workspace:
@@ -183,6 +193,10 @@ class Workspace:
             self._watch = RefWatch(self._git, remote=remote, host=home.host)
             self._agent_config = AgentConfig(self._git, self._workplace, remote=remote)
 
+    def renewed_rules(self, document: WorkflowDocument) -> tuple[str, ...]:
+        """Return the files of the worktree that adw put there from the base branch for the attempt that runs."""
+        return () if self._agent_config is None else self._agent_config.renewed(document)
+
     def workplace_of(self, document: WorkflowDocument) -> Path:
         """Return where the phases of a workflow work: what the home is in the repository, in the worktree."""
         home = self._home.settings.home
@@ -193,21 +207,39 @@ class Workspace:
 
         return Path(document.worktree_path) / home.relative_to(self._git.root)
 
-    def ledger(self, session: WorkSession) -> Ledger:
-        """Return the ledger of the workflow that *session* works on."""
-        return Ledger(session, host=self._host)
-
     # --- before ------------------------------------------------------------------------------------------------
 
-    def admit(self, session: WorkSession) -> None:
-        """Take a place in the quotas before the first attempt of a run; raise QuotaExceeded or WorkElsewhere."""
+    def admit(self, session: WorkSession, *, has_quota: bool = False) -> None:
+        """
+        Take a place in the quotas before the first attempt of a run, unless the claim of the run took one.
+
+        Raises QuotaExceeded, or WorkElsewhere, and then no place is kept.
+        """
         document = session.document
         if WorkflowState(document.current_state) not in ACTIVE_STATES:
             return
         only = effects.bound_to(document, host=self._host) if self._is_shared else ""
         if only:
+            if has_quota:
+                self._home.quotas.release(document.adw_id)
             raise WorkElsewhere(document.adw_id, only)
+        if has_quota:
+            return
         self._home.quotas.admit(document.adw_id, spent=document.cost.total_usd, cap=document.max_cost_usd)
+
+    def why_too_large(self, adw_id: str, path: Path) -> str:
+        """Return why a workflow has to pause before its next phase, "" while its worktree is below its limit."""
+        quotas, clock = self._home.quotas, self._home.clock
+        if not quotas.limits.max_worktree_size:
+            return ""
+        until = clock.monotonic() + MEASURE_SECONDS
+        size = size_of(path, may_go_on=lambda: clock.monotonic() < until)
+        reason = quotas.too_large({adw_id: size}).get(adw_id, "")
+        if not reason and clock.monotonic() >= until:
+            facts = {"action": "worktree_not_measured", "workflow": adw_id, "seconds": MEASURE_SECONDS}
+            logger.warning("The worktree has too many files to be measured between two phases", extra=facts)
+
+        return reason
 
     def prepare(self, session: WorkSession) -> None:
         """Have worktree and ports ready for an attempt; what it raises is a failed attempt."""
@@ -225,17 +257,15 @@ class Workspace:
             self._agent_config.put_in_place(session)
         watch.begin(session, session.running()[0].name)
 
-    @contextmanager
-    def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
+    def around(self, document: WorkflowDocument) -> AbstractContextManager[Mapping[str, str]]:
         """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
-        with self._ports.handed_over(document) as env:
-            yield env
+        return _NO_VARIABLES if self._git is None else self._ports.handed_over(document)
 
     # --- the worktree ------------------------------------------------------------------------------------------
 
     def _stand(self, git: Repository, session: WorkSession) -> None:
         self._come_here(session)
-        ledger = self.ledger(session)
+        ledger = session.ledger
         if ledger.facts(WORKTREE) is not None:
             self._discard_damaged(git, session)
             self._end_rebase(git, session.document)
@@ -271,7 +301,7 @@ class Workspace:
 
         Its files are kept first. The branch is what it was when the last phase was recorded, with what came after it.
         """
-        document, ledger = session.document, self.ledger(session)
+        document, ledger = session.document, session.ledger
         facts, adw_id = ledger.facts(WORKTREE) or {}, document.adw_id
         path, reason = Path(str(facts["path"])), str(facts.get("reason") or git_module.lock_reason(adw_id))
         head, recorded = git.commit_of(f"refs/heads/{document.branch_name}"), effects.secured_head(document)
@@ -346,6 +376,8 @@ class Workspace:
         branch = document.branch_name or _branch_of(document)
         reason = git_module.lock_reason(document.adw_id)
         meant = self._branch_facts(git, document, branch)
+        if "sha" not in (ledger.facts(f"branch:{branch}") or meant):
+            ledger.note(f"branch:{branch}", meant)  # an older tool made it, and recorded its name alone
         undo: JsonObject = {"path": str(path), "branch": branch, "reason": reason}
 
         def act() -> JsonObject:
@@ -358,7 +390,7 @@ class Workspace:
             WORKTREE,
             "worktree",
             undo=undo,
-            find=lambda: self._find(git, path, branch, reason),
+            find=lambda: self._find(git, document, path, branch, reason),
             act=act,
             fields=lambda _facts: {"worktree_path": str(path), "branch_name": branch},
             also=[Effect(key=f"branch:{branch}", kind="branch", undo=meant)],
@@ -371,7 +403,7 @@ class Workspace:
         Only new work needs the remote: what goes on stands on its own branch, whatever the network does.
         """
         known = effects.effect(document, f"branch:{branch}")
-        if known is not None and known.outcome in OPEN_OUTCOMES:
+        if known is not None and known.outcome in OPEN_OUTCOMES and "sha" in known.undo:
             is_made = known.outcome in effects.MADE
             return {name: fact for name, fact in known.undo.items() if not is_made or name != "is_fetched"}
         left = effects.branch_of_work(document)
@@ -382,6 +414,12 @@ class Workspace:
         own = git.commit_of(f"refs/heads/{branch}") if document.branch_name else None
         if own is not None:  # an older tool made it: where it began is not known
             return {"branch": branch, "base": git.default_branch(), "start": "", "sha": own}
+        if known is not None and any(record.status == "complete" for record in document.phases):
+            raise ConfigError(
+                f"branch {branch}, on which an older tool worked, is not in this repository: "
+                f"git fetch {self._home.settings.git_remote} {branch}:{branch} brings it back from the remote, "
+                f"else give the workflow up with adw abandon {document.adw_id}"
+            )
         base, start = git.fetch_default()
 
         return {"branch": branch, "base": base, "start": start, "sha": start}
@@ -404,9 +442,20 @@ class Workspace:
 
         return start
 
-    def _find(self, git: Repository, path: Path, branch: str, reason: str) -> JsonObject | None:
-        """Return the worktree that a crash kept from being written down; one that is only half there is removed."""
+    def _find(
+        self, git: Repository, document: WorkflowDocument, path: Path, branch: str, reason: str
+    ) -> JsonObject | None:
+        """
+        Return the worktree that a crash kept from being written down; one that is only half there is removed.
+
+        One that an older tool made is the workflow's own, with what is not committed in it; it was not locked.
+        """
         result = _entry(git, path)
+        ours = {git.root / effects.path_of(one.undo) for one in effects.effects(document) if one.outcome == "adopted"}
+        if result is not None and path in ours and result.branch == branch and result.lock_reason in {"", reason}:
+            git.lock_worktree(path, reason=reason)
+            self._sync(git, path)
+            return {"sha": result.head, **self._whole(path)}
         if result is not None and _is_whole(result, branch, reason) and self._is_clean(path):
             self._sync(git, path)
             return {"sha": result.head, **self._whole(path)}
@@ -462,7 +511,7 @@ class Workspace:
 
     def sync(self, document: WorkflowDocument) -> None:
         """Make what a phase wrote durable before its result is recorded; raise OSError when that failed."""
-        worktree = effects.effect(document, WORKTREE)
+        worktree = effects.effect(document, WORKTREE) if self._git is not None else None
         if self._git is not None and worktree is not None and worktree.outcome in effects.MADE:
             self._sync(self._git, Path(document.worktree_path or ""))
 
@@ -481,7 +530,7 @@ class Workspace:
         What differs is kept first, under a ref that an event names. Commits beyond the recorded one stay only when no
         attempt was cut off: those of one that was may be half of its work.
         """
-        document, workplace, ledger = session.document, self._workplace, self.ledger(session)
+        document, workplace, ledger = session.document, self._workplace, session.ledger
         path, facts = Path(document.worktree_path or ""), ledger.facts(WORKTREE) or {}
         now, commit = self._whole(path), effects.secured_head(document)
         why = power_loss.why_unclean(document, facts, now)
@@ -510,9 +559,10 @@ class Workspace:
 
         From here on everything that gates leave in the worktree is to be discarded: that is recorded before they run.
         """
-        git, workplace, document, watch = self._git, self._workplace, session.document, self._watch
-        if git is None or workplace is None or watch is None or self.ledger(session).facts(WORKTREE) is None:
+        git, workplace, watch = self._git, self._workplace, self._watch
+        if git is None or workplace is None or watch is None or session.ledger.facts(WORKTREE) is None:
             return report
+        document = session.document
         if not self._is_there(git, document):
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
         path = Path(document.worktree_path or "")
@@ -558,7 +608,7 @@ class Workspace:
 
     def _head(self, session: WorkSession) -> str:
         """Return the commit that the phase began from: the last one that was written down."""
-        return str((self.ledger(session).facts(f"branch:{session.document.branch_name}") or {}).get("sha") or "HEAD")
+        return str((session.ledger.facts(f"branch:{session.document.branch_name}") or {}).get("sha") or "HEAD")
 
     def _put_strays_back(self, session: WorkSession) -> None:
         """Put back what an attempt left that failed or was cut off before anybody looked at its files."""
@@ -580,11 +630,13 @@ class Workspace:
 
         Returns what that was, for the event; None when there was nothing.
         """
-        record = session.document.phases[index]
         git = self._git
-        if git is None or not record.attempts or not record.attempts[-1].leftovers:
+        if git is None:
             return None
-        if self.ledger(session).facts(WORKTREE) is None or not self._is_there(git, session.document):
+        record = session.document.phases[index]
+        if not record.attempts or not record.attempts[-1].leftovers:
+            return None
+        if session.ledger.facts(WORKTREE) is None or not self._is_there(git, session.document):
             return None
 
         return self._discard(git, session, {"phase": record.name, "attempt": record.attempts[-1].number})
@@ -684,7 +736,7 @@ class Workspace:
     def observe(self, session: WorkSession) -> None:
         """Record the refs that an attempt made which failed or was cut off."""
         is_here = effects.host_of_work(session.document) in {"", self._host}
-        if self._watch is not None and self.ledger(session).facts(WORKTREE) is not None and is_here:
+        if self._watch is not None and session.ledger.facts(WORKTREE) is not None and is_here:
             self._watch.settle(session)
 
     def release(self, session: WorkSession) -> None:

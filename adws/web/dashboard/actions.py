@@ -66,7 +66,7 @@ def mark(request: Request, home: Home, action: str) -> Mark:
 
 def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
     """Return what changes workflow *adw_id*: its history says who did *action*. Raises StateNotFound."""
-    home.store.peek(adw_id)
+    home.store.load(adw_id)
     note(request, action, adw_id=adw_id)
 
     return home.control.asked_by(mark(request, home, action))

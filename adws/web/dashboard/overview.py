@@ -17,7 +17,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from adws.adw_modules import circuit_breaker
-from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
     CostSum,
@@ -311,15 +311,12 @@ def _share(part: float, whole: float) -> float:
 
 def _amounts(status: QuotaStatus) -> str:
     if status.unit.endswith("free"):
-        return f"{frame.number(status.used)} GB, at least {frame.number(status.limit)}"
-    shown = frame.money if status.unit == "USD" else frame.number
-    sized = " GB" if status.unit == "GB" else ""
+        return f"{status.shown(status.used)}, at least {status.shown(status.limit)}"
+    shown = frame.money if status.unit == "USD" else frame.number if status.unit != "GB" else status.shown
     if not status.reserved:
-        return f"{shown(status.used)} of {shown(status.limit)}{sized}"
+        return f"{shown(status.used)} of {shown(status.limit)}"
 
-    return (
-        f"{shown(status.used - status.reserved)} and {shown(status.reserved)} reserved of {shown(status.limit)}{sized}"
-    )
+    return f"{shown(status.used - status.reserved)} and {shown(status.reserved)} reserved of {shown(status.limit)}"
 
 
 # `/`: what runs now, what is waiting and why, how it went, what it cost, what is held by whom.

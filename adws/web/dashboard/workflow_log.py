@@ -73,18 +73,19 @@ def show_log(
 @router.get("/log/tail")
 def tail(home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "") -> PlainTextResponse:
     """Give what came since, as plain text; the header says where to go on, as long as something may come."""
-    peeked = home.store.peek(adw_id).data
+    loaded = home.store.load(adw_id)
+    data = loaded.data
     folder = folder_of(home, adw_id)
-    sources = attempt_files.outputs(folder, peeked)
+    sources = attempt_files.outputs(folder, data)
     if after:
         spot = attempt_files.spot_in(after)
-        has_ended = _has_ended(peeked, spot.phase, spot.attempt)
+        has_ended = _has_ended(data, spot.phase, spot.attempt)
         result = readable(lambda: attempt_files.follow(folder, sources, spot, has_ended=has_ended))
     else:
         result = readable(lambda: attempt_files.begin(folder, sources))
     text = frame.readable(home.redactor.redact_text(result.text))
     headers = {"Cache-Control": "no-store"}
-    if result.text or not is_terminal(peeked.get("current_state")):
+    if result.text or not is_terminal(loaded.document.current_state):
         where = f"?after={quote(str(result.spot), safe='')}" if result.spot else ""
         headers[NEXT] = f"/workflows/{adw_id}/log/tail{where}"
 

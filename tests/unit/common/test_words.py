@@ -114,15 +114,6 @@ def test_stamped_events_have_keys_that_say_where_they_belong():
     assert {first.revision, second.revision} == {5}
 
 
-def test_a_new_event_is_the_event_of_its_fields():
-    made = events.new_event("state_set", status="paused", data={"was": 1}, duration=0.0)
-
-    assert made == Event(event_type="state_set", status="paused", data={"was": 1}, duration=0.0)
-    assert events.new_event("a").data is not events.new_event("b").data
-    with pytest.raises(TypeError, match="colour"):
-        events.new_event("state_set", colour="red")
-
-
 def test_an_event_survives_its_json():
     """
     Empty fields are left out, zeros are not, unknown keys do no harm.

@@ -30,11 +30,11 @@ def _problems(flaws: dict, root: Path) -> list[str]:
             result.append(f"{flaw_id}: `flaw` is one line")
         if not entry["tests"]:
             result.append(f"{flaw_id}: names no test")
-        result += [f"{flaw_id}: there is no test {test}" for test in entry["tests"] if not _exists(test, root)]
+        result += [f"{flaw_id}: there is no test {test}" for test in entry["tests"] if not has_test(test, root)]
     return result
 
 
-def _exists(test_id: str, root: Path) -> bool:
+def has_test(test_id: str, root: Path) -> bool:
     """Say whether *test_id* (`path::function` or `path::Class::function`) names a test; a class may inherit it."""
     file, *names = test_id.split("::")
     path = root / file

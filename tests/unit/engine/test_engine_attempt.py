@@ -381,7 +381,7 @@ def test_an_answer_that_is_no_report_is_a_failed_attempt(answer):
 
     record = world.record("plan")
     assert record.attempts[0].status == "failed"
-    assert "not with a RunReport, Suspended or Forked" in record.last_failure_reason
+    assert "not with a RunReport, Suspended or WaitingForChildren" in record.last_failure_reason
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,22 @@ def test_nothing_returned_is_a_success(module):
     assert (report.ok, report.result) == (True, {})
 
 
+def test_a_function_that_was_replaced_in_its_module_is_checked_and_called(module):
+    runner, calls = PythonRunner(), []
+    for name in ("first", "second"):
+        module.work = lambda _context, name=name: calls.append(name)
+        runner.run(phase("adw_test_phases:work"), CONTEXT)
+        runner.run(phase("adw_test_phases:work"), CONTEXT)
+
+    async def work(_context):
+        """Be what cannot be called."""
+
+    module.work = work
+    with pytest.raises(ConfigError, match="is async"):
+        runner.run(phase("adw_test_phases:work"), CONTEXT)
+    assert calls == ["first", "first", "second", "second"]
+
+
 def test_a_dict_is_the_result(module):
     report = run(module, lambda _context: {"passed": True, "rework": True, "summary": "again"})
 

@@ -158,7 +158,8 @@ def test_a_completed_workflow_cannot_go_on_and_says_what_to_do():
     draft, result = done_until("test")
     transitions.succeed(draft, SPEC, result, WELL)
 
-    with pytest.raises(UsageError, match=r"is completed and cannot go on: adw run 42 starts anew"):
+    ways = rf"adw resume {draft.document.adw_id} --workflow NAME carries it on, adw run 42 starts anew"
+    with pytest.raises(UsageError, match=rf"is completed and cannot go on: {ways}"):
         plan(draft)
 
 

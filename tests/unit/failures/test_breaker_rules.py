@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from adws.adw_modules import circuit_breaker, timestamps
-from adws.adw_modules.checkpoint import BreakerRow, Permit
-from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitState
+from adws.adw_modules.circuit_breaker import BreakerRow, CircuitBreakerConfig, CircuitState, Permit
 from adws.testing import START
 
 CONFIG = CircuitBreakerConfig(failure_threshold=2, reset_timeout_seconds=60.0)

@@ -160,6 +160,7 @@ OWN = [
     (errors.RepositoryNotTrusted("detected dubious ownership"), "config"),
     (errors.ClaimLost("t", "its deadline is over"), "ownership"),
     (errors.ForeignToken("t"), "ownership"),
+    (errors.EventRefused("iteration 3 is completed already: it ends once"), "illegal"),
     (errors.ClaimHeld(TASK), "busy"),
     (errors.Overdue(TASK), "timeout"),
     (errors.TaskNotFound("t"), "config"),

@@ -332,6 +332,26 @@ def test_nothing_is_deleted_for_a_phase_that_keeps_none(lab, monkeypatch):
     assert asked == [(lab.task,)]
 
 
+def test_none_are_looked_for_after_a_first_attempt_that_saved_none(lab, monkeypatch):
+    asked = []
+    latest = lab.world.parts.checkpoints.latest
+    monkeypatch.setattr(lab.world.parts.checkpoints, "latest", lambda task: asked.append(task) or latest(task))
+    lab.use(Steps)
+    lab.attempt()
+    assert (lab.statuses, asked) == (["succeeded"], [])
+
+
+def test_they_are_looked_for_when_another_process_may_have_saved_some(lab):
+    lab.use(Saving, at_4=BROKEN)
+    lab.attempt()
+    lab.manager.saved.clear()  # as in a process that begins
+    lab.use(Keeping)
+    lab.attempt()
+
+    assert (lab.done, lab.statuses) == ([1, 2, 3, 4, 5], ["failed", "succeeded"])
+    assert lab.manager.list_checkpoints(lab.task) == ()
+
+
 def test_a_success_stands_when_they_cannot_be_deleted(lab, monkeypatch, caplog):
     def refuse(*_args, **_more):
         raise DatabaseUnavailable("the disk is full")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from datetime import timedelta
 
 import pytest
@@ -306,18 +308,43 @@ def test_arguments_go_to_the_function_also_one_called_phase(clock):
     assert result == (1, "its own", "too")
 
 
-def test_each_category_waits_in_its_own_way(clock):
-    full = OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "retries", "base", "waits"),
+    [
+        (ConnectionResetError(), 3, 1.0, [1.0, 2.0, 4.0]),
+        (ConnectionResetError(), 8, 0.5, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]),
+        (Exception("HTTP 500 Internal Server Error"), 6, 1.0, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
+        (Exception("rate limit"), 7, 1.0, [1.0, 3.0, 9.0, 27.0, 81.0, 243.0, 300.0]),
+        (Exception("usage limit reached"), 6, 2.0, [2.0, 6.0, 18.0, 54.0, 162.0, 300.0]),
+        (Exception("rate limit"), 2, 400.0, [300.0, 300.0]),
+        (OSError(28, "No space left on device"), 4, 1.0, [2.0, 4.0, 8.0, 16.0]),
+        (Exception("port 9100 in use"), 2, 3.0, [6.0, 12.0]),
+        (Exception("prompt is too long"), 3, 1.0, [2.0, 4.0, 8.0]),
+        (ConnectionResetError(), 2, 0.0, [0.0, 0.0]),
+    ],
+    ids=str,
+)
+def test_a_strategy_makes_exactly_the_retries_and_waits_that_its_caller_said(clock, error, retries, base, waits):
+    task = Task(*(error for _ in range(99)))
 
-    _strategy(clock, base_delay=1.0).execute_with_retry(Task(full, full, full), "build")
-    _strategy(clock, max_retries=4).execute_with_retry(Task(*(ConnectionResetError() for _ in range(4))), "build")
-    _strategy(clock).execute_with_retry(Task(*(Exception("rate limit") for _ in range(2))), "build")
+    with pytest.raises(WorkflowError):
+        _strategy(clock, max_retries=retries, base_delay=base).execute_with_retry(task, "build")
 
-    waits = [2.0, 4.0, 8.0, 5.0, 5.0, 5.0, 8.0, 60.0, 60.0]
-    assert len(clock.slept) == len(waits)
-    assert all(wait * 0.75 <= slept <= wait * 1.25 for wait, slept in zip(waits, clock.slept, strict=True))
-    assert all(slept >= 5.0 for slept in clock.slept[3:6])
-    assert all(slept >= 60.0 for slept in clock.slept[7:])
+    assert (task.calls, clock.slept) == (retries + 1, waits)
+
+
+def test_a_strategy_still_waits_for_the_time_of_the_server(clock):
+    limited = type("E", (Exception,), {"status": 429, "headers": {"Retry-After": "42"}})()
+
+    _strategy(clock).execute_with_retry(Task(limited), "build")
+
+    assert clock.slept == [42.0]
+
+
+@pytest.mark.parametrize("base", [-1.0, float("nan"), 86_401.0])
+def test_a_base_delay_has_bounds(base):
+    with pytest.raises(ConfigError, match=r"base_delay is .*: give a number from 0"):
+        RetryStrategy(base_delay=base)
 
 
 def test_a_clean_up_runs_before_a_resource_is_tried_again(clock):
@@ -362,5 +389,73 @@ def test_a_strategy_keeps_to_its_deadline(clock):
     with pytest.raises(WorkflowError):
         strategy.execute_with_retry(task, "build")
 
-    assert 2 <= task.calls <= 3
-    assert sum(clock.slept) < 12
+    assert (task.calls, clock.slept) == (4, [1.0, 2.0, 4.0])
+
+
+# --- async functions -------------------------------------------------------------------------------------------
+
+
+async def slow(*_args):
+    raise RuntimeError("never awaited")
+
+
+async def stream(*_args):
+    yield 1
+
+
+class SlowCall:
+    async def __call__(self, *args):
+        """Never awaited."""
+
+
+@pytest.mark.parametrize("function", [slow, stream, SlowCall(), functools.partial(slow)], ids=lambda _: "")
+def test_an_async_function_is_refused_before_it_is_called(clock, function):
+    message = "is async, and retries call it as a plain function: call asyncio.run inside of it"
+
+    with pytest.raises(UsageError, match=rf"execute_fn \(.*\) {message}"):
+        RetryManager(clock=clock).execute_with_retry("t1", QUICK, function)
+    with pytest.raises(UsageError, match=rf"func \(.*\) {message}"):
+        RetryStrategy(clock=clock).execute_with_retry(function, "build")
+    with pytest.raises(UsageError, match=rf"on_retry \(.*\) {message}"):
+        RetryManager(clock=clock).execute_with_retry("t1", QUICK, Task(), function)
+    for kind in (RetryManager, RetryStrategy):
+        with pytest.raises(UsageError, match=rf"clean_up \(.*\) {message}"):
+            kind(clean_up=function)
+    assert clock.slept == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_coroutine_is_never_the_result(clock):
+    calls = []
+
+    def started():
+        calls.append(1)
+        return slow()
+
+    with pytest.raises(UsageError, match="started returned a coroutine, so it is async"):
+        RetryManager(clock=clock).execute_with_retry("t1", QUICK, started)
+    with pytest.raises(UsageError, match="started returned a coroutine, so it is async"):
+        RetryStrategy(clock=clock).execute_with_retry(started, "build")
+
+    assert (len(calls), clock.slept) == (2, [])
+
+
+def test_a_function_that_runs_its_own_event_loop_is_retried(clock):
+    task = Task(ConnectionResetError("gone"))
+
+    async def work():
+        return task()
+
+    result = RetryManager(clock=clock).execute_with_retry("t1", QUICK, lambda: asyncio.run(work()))
+
+    assert (result, task.calls, clock.slept) == ({"ok": True}, 2, [0.1])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_hook_that_returns_a_coroutine_is_noted_and_hides_nothing(clock):
+    full = OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        RetryManager(clock=clock, clean_up=lambda _error: slow()).execute_with_retry("t1", QUICK, Task(full))
+
+    assert "clean_up returned a coroutine, so it is async" in caught.value.__notes__[-1]

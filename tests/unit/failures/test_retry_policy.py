@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.retry_handler import Backoff, RetryPolicies, RetryPolicy, policies_of, same_for_all, scaled
+from adws.adw_modules.retry_handler import Backoff, RetryPolicies, RetryPolicy, exactly, policies_of, same_for_all
 from adws.adw_modules.workflow.model import BackoffStrategy, RetrySpec
 from adws.testing import FakeClock
 
@@ -112,11 +112,10 @@ def test_calculate_delay_negative_attempt_raises():
         RetryPolicy(jitter=False).calculate_delay(-1)
 
 
-def test_calculate_delay_jitter_bounds(seed):
-    clock = FakeClock(seed=seed)
+def test_calculate_delay_jitter_bounds():
     policy = RetryPolicy(backoff_base_seconds=4.0, jitter=True)
 
-    delays = [policy.calculate_delay(0, clock.random()) for _ in range(100)]
+    delays = [policy.calculate_delay(0) for _ in range(100)]
 
     assert all(3.0 <= delay <= 5.0 for delay in delays)
     assert max(delays) - min(delays) > 1.0
@@ -144,8 +143,19 @@ def test_jitter_stays_within_the_cap_and_is_spread_below_it(seed):
     assert len(set(delays)) > 190
 
 
-def test_without_a_random_number_there_is_no_jitter():
-    assert RetryPolicy(jitter=True).calculate_delay(2) == 4.0
+def test_a_policy_with_jitter_draws_its_own_random_numbers_within_a_quarter_and_the_cap():
+    policy = RetryPolicy(backoff_max_seconds=8.0)
+
+    second, capped = ([policy.calculate_delay(attempt) for _ in range(200)] for attempt in (1, 50))
+
+    assert all(1.5 <= delay <= 2.5 for delay in second)
+    assert all(6.0 <= delay <= 8.0 for delay in capped)
+    assert len(set(second)) > 190
+    assert len(set(capped)) > 190
+
+
+def test_a_given_random_number_places_the_wait_and_without_jitter_it_says_nothing():
+    assert RetryPolicy(jitter=True).calculate_delay(2, 0.5) == 4.0
     assert RetryPolicy(jitter=False).calculate_delay(2, 0.9) == 4.0
 
 
@@ -158,12 +168,12 @@ def test_every_delay_is_between_zero_and_the_cap(policy, attempt, random):
 def test_without_jitter_a_later_attempt_never_waits_less(policy, one, other):
     earlier, later = sorted((one, other))
 
-    assert policy.calculate_delay(earlier) <= policy.calculate_delay(later)
+    assert policy.backoff.delay(earlier) <= policy.backoff.delay(later)
 
 
 @given(POLICIES, ATTEMPTS, RANDOM)
 def test_jitter_is_at_most_a_quarter(policy, attempt, random):
-    plain = policy.calculate_delay(attempt)
+    plain = policy.backoff.delay(attempt)
 
     assert plain * 0.7499 <= policy.calculate_delay(attempt, random) <= plain * 1.2501
 
@@ -215,12 +225,14 @@ def test_one_policy_may_stand_for_all():
     assert not policies.keeps_class_retries
 
 
-def test_a_base_delay_scales_every_category():
-    policies = scaled(100.0)
+@pytest.mark.parametrize("base", [0.0, 0.5, 1.0, 100.0, 86_400.0])
+def test_the_waits_of_a_strategy_follow_from_its_base_delay_alone(base):
+    policies = exactly(base)
 
-    assert policies.rate_limit.delay(1) == 300.0
-    assert policies.transient.delay(0) == 100.0
-    assert policies.resource.delay(0) == 200.0
+    for attempt in range(9):
+        assert policies.transient.delay(attempt, 0.9) == min(base * 2**attempt, 86_400.0)
+        assert policies.rate_limit.delay(attempt, 0.9) == policies.quota.delay(attempt) == min(base * 3**attempt, 300.0)
+        assert policies.resource.delay(attempt, 0.9) == min(base * 2**attempt * 2, 86_400.0)
 
 
 def test_a_phase_that_says_nothing_gets_what_each_category_asks_for():

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import enum
 import gc
@@ -14,6 +15,8 @@ import json
 import logging
 import random
 import string
+import subprocess
+import sys
 import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -41,6 +44,7 @@ from adws.adw_modules.structured_logger import (
     fields_to_plain,
     shutdown,
     to_plain,
+    write_entries,
 )
 
 SECRET = "Zk3vQ9xLm2Tt7pR5wYb8HnJ4"
@@ -409,7 +413,68 @@ def test_a_logger_of_the_callers_choice_is_used(caplog):
         StructuredLogger("1a2b3c4d", "plan", logger=chosen, redactor=Redactor([SECRET])).info(f"m {SECRET}")
         StructuredLogger("1a2b3c4d", "plan", logger=chosen).debug("not enabled")
 
-    assert [record.getMessage() for record in caplog.records] == [f"m {MASK}"]
+    (line,) = (json.loads(record.getMessage()) for record in caplog.records)
+    assert (line["adw_id"], line["phase"], line["message"]) == ("1a2b3c4d", "plan", f"m {MASK}")
+
+
+# --- handlers of an application --------------------------------------------------------------------------------
+
+LOGS = """
+from adws.adw_modules.structured_logger import StructuredLogger
+log = StructuredLogger("1a2b3c4d", "plan")
+log.debug("quiet")
+log.warning("50 % done", attempt=1, token="{secret}")
+try:
+    raise ValueError("two\\nlines")
+except ValueError:
+    log.exception("Work failed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "prefixes"),
+    [
+        (
+            'logging.basicConfig(level="INFO")',
+            ["WARNING:adw.1a2b3c4d.plan:", "ERROR:adw.1a2b3c4d.plan:"],
+        ),
+        ('logging.basicConfig(format="%(message)s", stream=sys.stderr)', ["", ""]),
+        ("", ["", ""]),
+        ('logging.getLogger("adw").addHandler(logging.StreamHandler())', ["", ""]),
+        ('logging.getLogger("adw.1a2b3c4d").addHandler(logging.StreamHandler())', ["", ""]),
+        ('logging.getLogger("adw.1a2b3c4d.plan").addHandler(logging.StreamHandler())', ["", ""]),
+        (
+            (
+                "q = queue.SimpleQueue(); logging.getLogger().addHandler(logging.handlers.QueueHandler(q)); "
+                "l = logging.handlers.QueueListener(q, logging.StreamHandler()); l.start(); atexit.register(l.stop)"
+            ),
+            ["", ""],
+        ),
+    ],
+    ids=["basicConfig", "basicConfig-message", "no-handler", "adw", "workflow", "phase", "queue"],
+)
+def test_every_handler_of_an_application_gets_the_json_line(setup, prefixes):
+    script = f"import atexit, logging, logging.handlers, queue, sys\n{setup}\n{LOGS.format(secret=SECRET)}"
+
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    lines = done.stderr.splitlines()
+    assert [line.partition("{")[0] for line in lines] == prefixes
+    first, second = (json.loads(line.removeprefix(prefix)) for line, prefix in zip(lines, prefixes, strict=True))
+    assert (first["adw_id"], first["phase"], first["level"]) == ("1a2b3c4d", "plan", "WARNING")
+    assert (first["message"], first["attempt"], first["token"]) == ("50 % done", 1, MASK)
+    assert (second["message"], second["exception"]["type"]) == ("Work failed", "ValueError")
+
+
+def test_a_level_on_the_logger_of_a_phase_counts_for_that_phase_alone(caplog):
+    quiet = logging.getLogger("adw.5e6f7a8b.build")
+    quiet.setLevel(logging.ERROR)
+
+    with caplog.at_level("INFO"):
+        for phase in ("build", "test"):
+            StructuredLogger("5e6f7a8b", phase).info("m")
+
+    assert [json.loads(record.getMessage())["phase"] for record in caplog.records] == ["test"]
 
 
 def test_records_of_plain_logging_calls_are_redacted_and_placed_too(stream):
@@ -638,3 +703,138 @@ def test_other_handlers_never_see_the_secret_either(log, stream, caplog):
 
 def test_the_moment_is_aware():
     assert to_plain(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00.000000Z"
+
+
+# --- the lines of stored events --------------------------------------------------------------------------------
+
+EVENT_LINE = {
+    "timestamp": "2026-01-31T09:00:00.000000Z",
+    "adw_id": "1a2b3c4d",
+    "phase": "plan",
+    "level": "INFO",
+    "message": "Attempt 1/5",
+    "event_type": "attempt_started",
+    "attempt": 1,
+    "details": {"state": "planning", "hosts": ["a", "b"], "cost": None},
+}
+
+
+@pytest.fixture(params=["no_records", "records"])
+def alone(request):
+    """Have only handlers of ours, so that no record is made, or those of pytest beside them; entered by the test."""
+
+    @contextlib.contextmanager
+    def change():
+        logger = logging.getLogger("adw")
+        others = [each for each in logger.handlers if not isinstance(each, QuietHandler)]
+        for each in others:
+            logger.removeHandler(each)
+        yield
+        for each in others:
+            logger.addHandler(each)
+
+    return change if request.param == "no_records" else contextlib.nullcontext
+
+
+def fields_of(entry):
+    return {name: value for name, value in entry.items() if name not in structured_logger.HEAD_FIELDS}
+
+
+def test_the_line_of_an_event_is_the_one_that_a_logger_writes(log, stream, alone):
+    with alone():
+        write_entries("1a2b3c4d", [EVENT_LINE], Redactor())
+    log.info(EVENT_LINE["message"], **fields_of(EVENT_LINE))
+
+    written, logged = stream.getvalue().splitlines()
+    assert written == json.dumps(EVENT_LINE)
+    assert logged.replace(json.loads(logged)["timestamp"], EVENT_LINE["timestamp"]) == written
+
+
+def test_lines_of_events_keep_to_the_level_of_the_logger_and_of_each_handler(stream, alone):
+    entries = [EVENT_LINE | {"level": level, "message": level} for level in ("DEBUG", "INFO", "WARNING", "ERROR")]
+    handler = logging.getLogger("adw").handlers[0]
+    for logger_level, handler_level, expected in [
+        ("DEBUG", "NOTSET", ["DEBUG", "INFO", "WARNING", "ERROR"]),
+        ("WARNING", "NOTSET", ["WARNING", "ERROR"]),
+        ("INFO", "ERROR", ["ERROR"]),
+        ("CRITICAL", "NOTSET", []),
+        ("DEBUG", "CRITICAL", []),
+    ]:
+        stream.truncate(0)
+        stream.seek(0)
+        logging.getLogger("adw").setLevel(logger_level)
+        handler.setLevel(handler_level)
+
+        with alone():
+            write_entries("1a2b3c4d", entries, Redactor())
+
+        assert [line["level"] for line in lines_of(stream)] == expected, (logger_level, handler_level)
+
+
+def test_bound_fields_are_in_the_lines_of_events_and_redacted(stream, alone):
+    with alone(), bind(run=7, token="abc", message="mine", attempt="of the block"):
+        write_entries("1a2b3c4d", [EVENT_LINE], Redactor([SECRET]))
+
+    (line,) = lines_of(stream)
+    expected = {"run": 7, "token": MASK, "extra_message": "mine", **fields_of(EVENT_LINE)}
+    assert list(line)[:5] == list(structured_logger.HEAD_FIELDS)
+    assert fields_of(line) == expected
+
+
+def test_a_terminal_gets_the_lines_of_events_as_text():
+    target = Terminal()
+    configure("info", "auto", target, no_color=True)
+    write_entries("1a2b3c4d", [EVENT_LINE | {"details": {}}], Redactor())
+    shutdown()
+
+    facts = "event_type=attempt_started attempt=1 details={}"
+    assert target.getvalue() == f"2026-01-31T09:00:00.000000Z INFO     1a2b3c4d plan Attempt 1/5 {facts}\n"
+
+
+@pytest.mark.parametrize("name", ["adw", "adw.1a2b3c4d", "adw.1a2b3c4d.plan"])
+def test_handlers_of_an_application_get_the_lines_of_events_with_their_moment(stream, caplog, name):
+    logger, seen = logging.getLogger(name), type(caplog.handler)()
+    logger.addHandler(seen)
+    try:
+        write_entries("1a2b3c4d", [EVENT_LINE], Redactor())
+    finally:
+        logger.removeHandler(seen)
+        for known in ("adw.1a2b3c4d.plan", "adw.1a2b3c4d"):
+            logging.Logger.manager.loggerDict.pop(known, None)
+
+    (record,) = seen.records
+    assert (record.name, json.loads(record.getMessage())) == ("adw.1a2b3c4d.plan", EVENT_LINE)
+    assert datetime.fromtimestamp(record.created, UTC) == datetime(2026, 1, 31, 9, tzinfo=UTC)
+    assert record.funcName == "test_handlers_of_an_application_get_the_lines_of_events_with_their_moment"
+    assert lines_of(stream) == [EVENT_LINE]
+
+
+def test_a_filter_or_a_format_of_an_application_counts_for_the_lines_of_events(stream, alone):
+    handler = logging.getLogger("adw").handlers[0]
+    handler.addFilter(lambda record: record.text != "Attempt 1/5")
+    with alone():
+        write_entries("1a2b3c4d", [EVENT_LINE, EVENT_LINE | {"message": "Phase failed"}], Redactor())
+        handler.setFormatter(logging.Formatter("%(name)s %(levelname)s"))
+        write_entries("1a2b3c4d", [EVENT_LINE | {"message": "Phase failed"}], Redactor())
+
+    first, second = stream.getvalue().splitlines()
+    assert (json.loads(first)["message"], second) == ("Phase failed", "adw.1a2b3c4d.plan INFO")
+
+
+def test_lines_of_events_that_cannot_be_written_are_all_counted_and_said_once(capsys):
+    target = io.StringIO()
+    handler = configure("info", "json", target)
+    target.close()
+    write_entries("1a2b3c4d", [EVENT_LINE, EVENT_LINE], Redactor())
+    write_entries("1a2b3c4d", [EVENT_LINE], Redactor())
+    shutdown()
+
+    assert handler.failures == 3
+    assert capsys.readouterr().err.count("cannot write the log") == 1
+
+
+def test_the_line_of_an_event_without_a_moment_stops_nothing(stream, alone):
+    with alone():
+        write_entries("1a2b3c4d", [EVENT_LINE | {"timestamp": ""}], Redactor())
+
+    assert [line["message"] for line in lines_of(stream)] == ["Attempt 1/5"]

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from adws.adw_modules.db.sqlite import CommitWatcher
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.ownership.lease_renewer import LeaseRenewer, RenewalTimes
 from adws.adw_modules.phase import Order
@@ -47,6 +48,54 @@ def test_lease_and_claim_are_renewed_after_ten_seconds_and_not_before(home, char
     home.lease_renewer.look()
     assert left(home) == (30.0, 30.0)
     assert charge.current() is None
+
+
+def test_a_write_renews_lease_and_claim_and_the_keeper_leaves_them_alone(home, charge, owned, monkeypatch):
+    home.clock.advance(6.0)
+    owned.save(owned.document)
+    assert left(home) == (30.0, 30.0)
+
+    monkeypatch.setattr(home.parts.leases, "renew", always(AssertionError("a write has renewed it")))
+    home.clock.advance(9.0)
+    home.lease_renewer.look()
+
+    assert charge.current() is None
+    assert left(home) == (21.0, 21.0)
+
+
+def test_a_write_that_follows_another_at_once_renews_nothing(home, charge, owned):
+    home.clock.advance(1.0)
+    owned.save(owned.document)
+
+    assert left(home) == (29.0, 29.0)
+
+
+def test_a_run_that_shall_stop_is_an_order_also_when_a_write_renewed_its_claim(home, charge, owned):
+    home.runs.ask_to_stop(home.run().run_id, reason="no longer wanted")
+    home.clock.advance(6.0)
+    owned.save(owned.document)
+    home.lease_renewer.look()
+
+    assert (charge.current().kind, charge.current().reason) == ("stop", "no longer wanted")
+
+
+def test_requests_are_looked_for_only_after_a_commit(home, owned, monkeypatch):
+    watcher = CommitWatcher(home.parts.database)
+    renewer = LeaseRenewer(
+        clock=home.clock, requests=home.requests, runs=home.runs, times=RenewalTimes(look=NEVER), watcher=watcher
+    )
+    looked = []
+    open_for = home.requests.open_for
+    monkeypatch.setattr(home.requests, "open_for", lambda *ids: looked.append(ids) or open_for(*ids))
+    with renewer.charge(owned) as charge:
+        for _ in range(3):
+            renewer.look()
+        assert len(looked) == 1, "the first look, for what was asked before"
+
+        home.requests.ask(ADW_ID, "pause", asked_by="kim")
+        renewer.look()
+        assert charge.current().kind == "pause"
+    renewer.close()
 
 
 def test_work_that_is_looked_after_keeps_its_lease_for_hours(home, charge):

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import (
@@ -28,7 +27,8 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, Verdict
-from adws.adw_modules.ownership.ownership import LocalLock, OwnedWorkflow, WorkflowOwnership
+from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
 from adws.adw_modules.queue.model import NewRun, Run, RunEnd, RunState
 from adws.adw_modules.store.files import FileStateStore
 from tests.homes import ABANDONED, lab_home
@@ -43,9 +43,7 @@ class Home:
         parts = lab_home(repository=repository or None, store="files")
         self.clock, self.processes, self.state_dir = parts.clock, parts.processes, parts.settings.state_dir
         self.runs, self.locks, self.leases, self.registry = parts.runs, parts.locks, parts.leases, parts.registry
-        self.store = RecordingStore(
-            self.state_dir, clock=self.clock, parse=document_module.parse, projection=parts.projection
-        )
+        self.store = RecordingStore(self.state_dir, clock=self.clock, projection=parts.projection)
         self.parts = parts
         self.local_locks: list[LocalLock] = []  #: of every process
 
@@ -109,14 +107,9 @@ class RecordingStore(FileStateStore):
         self._note("load")
         return super().load(adw_id)
 
-    def peek(self, adw_id):
-        if "peek" in self.failing:
-            raise self.failing["peek"]
-        return super().peek(adw_id)
-
-    def save(self, document, *, fence, events=()):
+    def save(self, document, *, fence, events=(), also=None):
         self._note("save")
-        return super().save(document, fence=fence, events=events)
+        return super().save(document, fence=fence, events=events, also=also)
 
     def revoke_writers(self, adw_id, *, fence):
         self._note(f"fence_out {fence}")
@@ -154,11 +147,11 @@ def test_an_owner_writes_the_next_revision_under_its_fence(home):
 
 def test_a_clean_take_writes_nothing(home):
     home.created()
-    before = home.store.peek(ID)
+    before = home.store.load(ID)
     with home.process().own(ID):
         pass
 
-    assert home.store.peek(ID) == before
+    assert home.store.load(ID) == before
     assert home.event_types() == ["workflow_created"]
 
 
@@ -515,7 +508,7 @@ def test_a_document_that_cannot_be_written_leaves_nothing(home):
 
 def test_a_document_that_exists_without_a_row_is_not_touched(home):
     """After the database was lost: the id is taken, and neither a row nor a lock is made for it."""
-    home.store.create(home.document(issue_number=7))
+    FileStateStore(home.state_dir, clock=home.clock).create(home.document(issue_number=7))
     with pytest.raises(StateExists), home.process().create(home.document()):
         pass
 
@@ -724,7 +717,7 @@ def test_a_database_that_is_away_does_not_undo_the_ending_write(home, monkeypatc
 def test_only_locks_of_finished_workflows_are_freed(home):
     home.created()
     home.created(OTHER, 43)
-    home.store.failing["peek"] = StateCorrupt("x", "torn")
+    home.store.failing["load"] = StateCorrupt("x", "torn")
     assert home.process().release_finished_locks() == (), "what cannot be read keeps its issue"
 
     home.store.failing.clear()
@@ -746,10 +739,58 @@ def test_a_lock_whose_workflow_was_never_written_is_freed_once_its_creator_is_go
 
 def test_a_workflow_that_is_written_at_the_last_moment_keeps_its_lock(home):
     home.created()
-    home.store.failing["peek"] = StateNotFound(ID)
+    home.store.failing["load"] = StateNotFound(ID)
 
     assert home.process().release_finished_locks() == ()
     assert home.locks.verify(42, ID)
+
+
+def test_the_lock_of_a_workflow_that_is_being_carried_on_is_not_freed(home):
+    """Between its lock and the write that makes it active again a completed workflow has its issue."""
+    home.created()
+    with home.process().own(ID) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+
+    with home.process().own(ID) as owned:
+        home.process().claim_again(owned.document)
+        assert home.process().release_finished_locks() == ()
+        assert home.process().release_if_finished(ID) is False
+        assert home.locks.verify(42, ID)
+    assert [lock.adw_id for lock in home.process().release_finished_locks()] == [ID], "nobody carried it on"
+
+
+@pytest.mark.parametrize("sweep", ["release_finished_locks", "release_if_finished"])
+def test_a_lock_is_not_freed_when_its_workflow_was_carried_on_while_somebody_looked(home, monkeypatch, sweep):
+    home.created()
+    with home.process().own(ID) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+    home.locks.acquire(42, ID)
+    load = home.store.load
+
+    def carried_on_meanwhile(adw_id):
+        result = load(adw_id)
+        monkeypatch.setattr(home.store, "load", load)
+        with home.process().own(ID) as owned:
+            home.process().claim_again(owned.document)
+            owned.save(owned.document.model_copy(update={"current_state": "building"}))
+        return result
+
+    monkeypatch.setattr(home.store, "load", carried_on_meanwhile)
+    other = home.process()
+    freed = other.release_finished_locks() if sweep == "release_finished_locks" else other.release_if_finished(ID)
+
+    assert not freed
+    assert home.locks.verify(42, ID)
+
+
+def test_a_workflow_is_not_carried_on_when_another_one_has_its_issue(home):
+    home.created()
+    with home.process().own(ID) as owned:
+        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
+    home.created(OTHER)
+
+    with home.process().own(ID) as owned, pytest.raises(IssueLocked, match=f"belongs to workflow {OTHER}"):
+        home.process().claim_again(owned.document)
 
 
 def test_a_lock_without_a_row_is_freed(home):
@@ -864,4 +905,4 @@ def test_without_issue_locks_a_workflow_still_ends(home):
     home.created()
     with home.process(locks=None).own(ID) as owned:
         owned.save(owned.document.model_copy(update={"current_state": "completed"}))
-    assert home.store.peek(ID).data["current_state"] == "completed"
+    assert home.store.load(ID).document.current_state == "completed"

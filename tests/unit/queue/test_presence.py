@@ -187,7 +187,7 @@ def test_while_something_is_due_that_is_for_others_a_worker_looks_a_few_times_a_
     """
     labelled(home, ADW_ID, demands=GPU)
     claims = []
-    original = home.runs.claim
+    original = home.runs.may_claim
 
     def claim(*args, **more):
         claims.append(home.clock.monotonic())
@@ -195,7 +195,7 @@ def test_while_something_is_due_that_is_for_others_a_worker_looks_a_few_times_a_
             made.drain()
         return original(*args, **more)
 
-    home.runs.claim = claim
+    home.runs.may_claim = claim
     made = home.worker()
     made.run()
 

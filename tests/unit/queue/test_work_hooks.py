@@ -14,6 +14,7 @@ from adws.adw_modules.errors import GitError, LeaseLost, QuotaExceeded, UsageErr
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.phase import Done, Order, Paused, RetryAt, RunReport, Suspended
 from adws.adw_modules.queue.model import FINAL_RUNS, RunState
+from adws.adw_modules.worker.claim import Claim
 from adws.adw_modules.worker.run_executor import QUOTA_SECONDS, RunExecutor
 from adws.adw_modules.workflow.model import Gate
 from tests.unit.conduct_cases import BROKEN, Home, obedient
@@ -141,6 +142,7 @@ class Watched(Home):
         self.seen: list[str] = []
         self.full = ""
         self.workspace = SimpleNamespace(admit=self._admit)
+        self.has_forge = True  # there is a comment to update after the last write: so the run ends after that
         self.engine_changes = {
             "release": lambda session: self._note("released", session),
             "report": lambda session: self._note("reported", session),
@@ -149,7 +151,7 @@ class Watched(Home):
     def _note(self, what, session) -> None:
         self.seen.append(f"{what} {session.document.current_state}")
 
-    def _admit(self, session) -> None:
+    def _admit(self, session, **_how) -> None:
         if self.full:
             raise QuotaExceeded("runs", self.full)
         self._note("admitted", session)
@@ -274,7 +276,7 @@ def test_what_a_crash_kept_from_being_given_back_is_given_back_by_recovery(watch
     home.engine_changes["release"] = dying
     run = home.claim()
     with suppress(LeaseLost):
-        RunExecutor(home)._with(home.hold(), run)
+        RunExecutor(home)._with(home.hold(), Claim(run=run))
     assert home.state() == "completed"
     home.parts.processes.kill(home.parts.leases.read("1a2b3c4d").owner)
     home.parts.processes.kill(OwnerRecord.from_text(home.run().owner))

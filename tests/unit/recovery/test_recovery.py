@@ -149,6 +149,7 @@ def test_a_parked_workflow_does_not_wait_for_a_worker(home):
 
 def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monkeypatch):
     """The document is completed, the run still says running."""
+    home.has_forge = True  # there is a comment to update before the run ends
     home.create()
     run = home.claim()
     with monkeypatch.context() as patch:
@@ -293,7 +294,7 @@ class Unreadable:
 
     def __init__(self, store, error) -> None:
         self._store = store
-        self.peek = always(error)
+        self.load = always(error)
 
     def __getattr__(self, name):
         return getattr(self._store, name)

@@ -31,7 +31,7 @@ def outcome(home) -> tuple[object, ...]:
 # --- killed and done again -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["take_all", "hand_back"])
+@pytest.mark.parametrize("call", ["take_all", "release_in"])
 def test_a_recovery_that_dies_at_the_database_is_done_again(home, monkeypatch, call):
     home.create()
     home.crash()
@@ -51,7 +51,7 @@ def test_a_recovery_that_dies_before_the_document_is_written_is_done_again(home,
     home.create()
     home.crash()
     with monkeypatch.context() as patch:
-        patch.setattr(home.store, "save_with", always(KeyboardInterrupt()))
+        patch.setattr(home.store, "save", always(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             home.recovery().recover()
     assert home.run().state is RunState.RUNNING

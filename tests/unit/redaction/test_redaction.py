@@ -389,6 +389,14 @@ def test_a_number_that_is_a_known_secret_is_hidden():
     }
 
 
+def test_a_small_number_is_hidden_when_a_short_secret_is_that_number():
+    value = {"pin": 4711, "port": 9100, "list": [4711, 1], "big": -12345678}
+
+    assert Redactor(["4711"]).redact(value) == value | {"pin": MASK, "list": [MASK, 1]}
+    assert Redactor(["12345678"]).redact(value) == value | {"big": MASK}
+    assert Redactor().redact(value) == value
+
+
 def test_names_a_user_adds_are_secret_too():
     redactor = Redactor(extra_keys=["customer_ssn", "!!"])
 
@@ -769,7 +777,7 @@ def test_a_password_that_is_a_word_of_documents_does_not_make_them_unreadable():
     assert Redactor.from_environment(env).scrub_bytes(payload) == payload, "name the new word in _WORDS_OF_DOCUMENTS"
 
 
-def _parts_of_documents(base=document._Part):
+def _parts_of_documents(base=document.Part):
     return [base, *(part for one in base.__subclasses__() for part in _parts_of_documents(one))]
 
 

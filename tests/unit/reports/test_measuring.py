@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import adws
-from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.events import EVENT_TYPES
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import RUN_KINDS

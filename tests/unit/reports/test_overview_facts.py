@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adws.adw_modules.checkpoint import BreakerRow
+from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.reports.model import (
     CostSum,
     Count,
@@ -231,10 +231,10 @@ def test_what_is_stuck_without_a_title_is_named_by_its_id():
         (quota(used=4), 1.0, "4 of 4", "wait"),
         (quota(used=5, is_exceeded=True), 1.0, "5 of 4", "bad"),
         (quota("cost_per_day", used=8, limit=10, unit="USD"), 0.8, "$8.00 of $10.00", "wait"),
-        (quota("worktree_size", used=2.5, limit=5, unit="GB"), 0.5, "2.5 of 5 GB", "good"),
-        (quota("disk", used=40, limit=10, unit="GB free"), 0.25, "40 GB, at least 10", "good"),
-        (quota("disk", used=11, limit=10, unit="GB free"), 10 / 11, "11 GB, at least 10", "wait"),
-        (quota("disk", used=0, limit=10, unit="GB free", is_exceeded=True), 1.0, "0 GB, at least 10", "bad"),
+        (quota("worktree_size", used=2.5, limit=5, unit="GB"), 0.5, "2.5 GB of 5 GB", "good"),
+        (quota("disk", used=40, limit=10, unit="GB free"), 0.25, "40 GB, at least 10 GB", "good"),
+        (quota("disk", used=11, limit=10, unit="GB free"), 10 / 11, "11 GB, at least 10 GB", "wait"),
+        (quota("disk", used=0.5, limit=10, unit="GB free", is_exceeded=True), 1.0, "512 MB, at least 10 GB", "bad"),
         (quota(used=0, limit=0), 0.0, "0 of 0", "good"),
         (quota(is_known=False), None, "not known yet", "quiet"),
     ],

@@ -19,6 +19,7 @@ from adws.adw_modules.reports.model import (
 from adws.adw_modules.reports.reports import DayCounts, Report
 from adws.adw_modules.resources.model import Orphan
 
+NOW = "2026-01-31T09:00:00.000000Z"
 DAYS = (
     DayOutcomes(day="2026-01-30", completed=2, failed=1),
     DayOutcomes(day="2026-01-31", completed=1, abandoned=1, rolled_back=1),
@@ -47,20 +48,20 @@ def stuck(adw_id: str) -> StuckNow:
 
 
 def test_a_report_adds_up_its_days_and_its_phases():
-    result = Report(made_at="now", outcomes=DAYS, costs_by_phase=COSTS)
+    result = Report(made_at=NOW, outcomes=DAYS, costs_by_phase=COSTS)
 
     assert result.ended == DayOutcomes(day="total", completed=3, failed=1, abandoned=1, rolled_back=1)
     assert reports_module.rate_text(result.ended) == "50%: 3 of 6 completed"
     assert result.spent == CostSum(
         key="total", cost_usd=2.0, attempts=5, unknown=1, subscription=1, estimated=1, tokens=15
     )
-    assert reports_module.rate_text(Report(made_at="now").ended) == "nothing ended"
+    assert reports_module.rate_text(Report(made_at=NOW).ended) == "nothing ended"
 
 
 def test_a_report_is_json_for_programs():
     cost = WorkflowCost(adw_id="1a2b3c4d", workflow="sdlc", outcome="", cost_usd=1.0, attempts=2, last_day="2026-01-31")
     result = Report(
-        made_at="now",
+        made_at=NOW,
         since="2026-01-30",
         states={"failed": Count(number=2)},
         outcomes=DAYS,
@@ -86,8 +87,8 @@ def test_a_report_is_json_for_programs():
 
 
 def test_orphans_that_nobody_looked_for_are_not_none():
-    assert Report(made_at="now").to_json()["orphans"] is None
-    assert Report(made_at="now", orphans=()).to_json()["orphans"] == []
+    assert Report(made_at=NOW).to_json()["orphans"] is None
+    assert Report(made_at=NOW, orphans=()).to_json()["orphans"] == []
 
 
 # --- the report of the day -------------------------------------------------------------------------------------

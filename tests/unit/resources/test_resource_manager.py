@@ -93,7 +93,7 @@ def test_enforcing_returns_every_check_by_name(quotas):
     assert ResourceQuota.enforce_quotas(5.0) == dict.fromkeys(CHECKS, True)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "worktree_size"])
 def test_enforcing_stops_and_says_what_to_do(quotas, name):
     change(quotas, name, used=3, limit=2, is_exceeded=True)
 
@@ -101,6 +101,12 @@ def test_enforcing_stops_and_says_what_to_do(quotas, name):
         ResourceQuota.enforce_quotas(5.0)
 
     assert refused.value.name == name
+
+
+def test_a_worktree_that_is_too_large_is_in_the_answer_and_refuses_nobody_else(quotas):
+    change(quotas, "worktree_size", used=3, limit=2, is_exceeded=True)
+
+    assert ResourceQuota.enforce_quotas(5.0) == {**dict.fromkeys(CHECKS, True), "worktree_size": False}
 
 
 def test_a_cost_that_is_not_known_is_in_the_answer_and_in_the_log(quotas, caplog):

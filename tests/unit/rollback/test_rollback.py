@@ -647,6 +647,14 @@ def test_marking_a_workflow_undoes_what_is_left_first(world):
     assert world.what_is_left()["trees"] == {}
 
 
+def test_a_workflow_is_marked_with_the_error_message_as_the_reason(world):
+    report = mark_workflow_rolled_back(adw_id=ADW_ID, error_message="the build is broken", home=RollbackHome(world))
+
+    document = world.home.document()
+    assert (report.is_complete, document.current_state) == (True, "rolled_back")
+    assert document.state_history[-1].metadata["reason"] == "the build is broken"
+
+
 def test_the_home_that_is_open_is_used_when_none_is_named(world):
     with default_home.using(RollbackHome(world)):
         assert WorkflowRollback(ADW_ID).rollback("why").is_complete

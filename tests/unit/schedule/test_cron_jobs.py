@@ -10,8 +10,7 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.agent import TokenUsage
-from adws.adw_modules.checkpoint import BreakerRow, Permit
-from adws.adw_modules.circuit_breaker import DatabaseBreakers
+from adws.adw_modules.circuit_breaker import BreakerRow, DatabaseBreakers, Permit
 from adws.adw_modules.costs import CostEntry
 from adws.adw_modules.document import AttemptRecord, PhaseRecord
 from adws.adw_modules.queue.model import NewRun
@@ -37,7 +36,13 @@ class Meter:
     def free_left_behind(self) -> None:
         """Nothing is left behind here."""
 
-    def status(self, *, estimated_cost=None):
+    def sizes(self):
+        return {}
+
+    def too_large(self, sizes):
+        return {}
+
+    def status(self, *, estimated_cost=None, sizes=None):
         return tuple(
             QuotaStatus(name=name, used=1, limit=1, unit="GB", is_exceeded=name in self.exceeded, detail=f"{name}!")
             for name in ("disk", "cost_per_day")

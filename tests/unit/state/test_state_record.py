@@ -8,6 +8,7 @@ import pytest
 
 from adws.adw_modules import document
 from adws.adw_modules.errors import (
+    AdwError,
     StateInvalid,
     UsageError,
 )
@@ -275,3 +276,56 @@ def test_an_older_document_that_names_only_the_phase_that_failed_sets_its_count_
     made.transition(S.LINTING)
 
     assert made.retry_count == 0
+
+
+# --- several definitions one after the other -------------------------------------------------------------------
+
+
+def continued(**changes) -> document.WorkflowDocument:
+    """A document that was planned under a definition without building, and then built."""
+    moves = [
+        entry("pending", "planning"),
+        entry("planning", "completed"),
+        entry("completed", "building", reason="continued"),
+    ]
+    phases = [{"name": "plan", "state": "planning"}, {"name": "build", "state": "building"}]
+    earlier = [{"name": "plan", "version": "1", "states": ["planning"], "moves": 2}]
+    reference = {"name": "build", "phases": phases, "earlier": earlier, **changes}
+
+    return a_document(
+        current_state="building", state_history=moves, workflow=document.WorkflowRef.model_validate(reference)
+    )
+
+
+def test_each_move_is_checked_by_the_table_of_the_definition_it_was_made_under():
+    made = WorkflowStateMachine.of(continued())
+
+    assert (made.current_state, len(made.state_history)) == (S.BUILDING, 3)
+    assert made.legal_targets() == (S.COMPLETED, S.PAUSED, S.FAILED, S.ABANDONED)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "why"),
+    [
+        ([], "planning -> completed .* which its table does not have"),
+        ([{"states": ["planning"], "moves": 1}], "planning -> completed .* which its table does not have"),
+        ([{"states": ["planning"], "moves": 3}], "completed -> building .* which its table does not have"),
+        ([{"states": ["planning"]}], "definition 1 of those before the present one is not whole"),
+        ([{"states": ["paused"], "moves": 2}], "cannot run under paused"),
+        ([{"states": ["flying"], "moves": 2}], "has no state it runs under"),
+        (
+            [{"states": ["planning"], "moves": 2}, {"states": ["planning"], "moves": 1}],
+            "definition 2 of those before the present one is not whole",
+        ),
+    ],
+)
+def test_a_history_that_no_definition_allowed_is_refused(earlier, why):
+    with pytest.raises(AdwError, match=why):
+        WorkflowStateMachine.of(continued(earlier=earlier))
+
+
+def test_a_definition_whose_moves_are_dropped_is_not_asked_any_more():
+    made = continued(earlier=[{"states": ["planning"], "moves": 12}])
+    made.state_history, made.history_dropped = made.state_history[1:], 11
+
+    assert WorkflowStateMachine.of(made).current_state is S.BUILDING

@@ -75,6 +75,25 @@ def test_phases_that_share_a_state_are_one_state_of_the_table():
     assert S.TESTING not in shared[S.TESTING]
 
 
+@pytest.mark.parametrize("state", PIPELINE)
+def test_a_completed_workflow_is_carried_on_at_any_phase_it_has(state):
+    made = machine(*PIPELINE, S.COMPLETED)
+
+    made.transition(state, {"reason": "continued"})
+
+    assert made.current_state is state
+    assert made.state_history[-1]["metadata"] == {"reason": "continued"}
+
+
+@pytest.mark.parametrize("state", [*PIPELINE[:-1], S.ROLLED_BACK])
+def test_after_a_merge_a_completed_workflow_is_only_cleaned_up(state):
+    made = machine(*PIPELINE, S.COMPLETED)
+    made.mark_merged()
+
+    refuse(made, state, "its pull request is merged")
+    assert made.legal_targets() == (S.CLEANING,)
+
+
 @pytest.mark.parametrize("bits", range(1, 256))
 def test_every_table_that_can_be_derived_is_sound(bits):
     states = [state for number, state in enumerate(PIPELINE) if bits >> number & 1]
@@ -114,7 +133,7 @@ def changed(**rows) -> dict:
         (changed(PENDING=(S.FAILED,)), "no phase can be begun from pending"),
         (changed(LINTING=None), "linting is the target of a move but has no row"),
         (
-            changed(BUILDING=(S.TESTING,), FAILED=(S.ABANDONED,), PAUSED=(S.ABANDONED,)),
+            changed(BUILDING=(S.TESTING,), FAILED=(S.ABANDONED,), PAUSED=(S.ABANDONED,), COMPLETED=(S.ROLLED_BACK,)),
             "linting cannot be reached from pending",
         ),
         (changed(ABANDONED=()), "abandoned has no way out"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adws.adw_modules.errors import ExpressionError
@@ -196,10 +198,19 @@ def test_a_success_with_only_rules_for_failures_ends_the_sequence():
     assert judged(step(ON_ERROR), facts(), well()).facts == {"again": False, "sequence": "completed"}
 
 
-def test_pages_without_end_are_exhausted():
-    value = judged(step(PAGED), facts(page=4), well({"next": "/5"})).facts
+def test_pages_without_end_are_handed_on_as_cut():
+    result = judged(step(PAGED), facts(page=4), well({"next": "/5"}))
+
+    assert (result.facts["again"], result.facts["sequence"], result.facts["is_cut"]) == (False, "completed", True)
+    assert "4 of 4 calls are made" in result.facts["reason"]
+    assert result.keeps_part
+
+
+def test_pages_without_end_are_exhausted_when_the_limit_is_a_failure():
+    value = judged(step(replace(PAGED, on_limit="fail")), facts(page=4), well({"next": "/5"})).facts
 
     assert (value["again"], value["sequence"]) == (False, "exhausted")
+    assert "is_cut" not in value
 
 
 def test_a_call_that_was_asked_for_before_is_no_progress():

@@ -212,12 +212,12 @@ def test_the_context_keeps_what_the_seed_names_and_is_cut_to_size(world, desk, c
 
 
 def test_a_large_result_is_whole_in_the_phase_and_short_in_the_log(world, desk, claim):
-    result = {"log": "z" * 20_000}
+    result = {"log": "z" * 20_000, "tests": 12}
 
     desk.emit(TASK, claim, event("action_completed", result=result))
 
     assert world.tasks.get(TASK).report.result == result
-    assert world.told()[f"{TASK}.end"].result["_truncated"] is True
+    assert world.told()[f"{TASK}.end"].result == {"log": {"_truncated": True, "_size": 20_002}, "tests": 12}
 
 
 def test_secrets_are_kept_nowhere(world, desk, claim):

@@ -192,16 +192,17 @@ def test_a_report_that_came_just_before_the_deadline_counts_after_it():
 def test_a_report_that_comes_while_it_is_given_up_counts():
     world = Outside()
     world.attempt()
+    database, executions = world.parts.database, world.parts.executions
 
     class Late(ExternalTasks):
         """Somebody is faster than us."""
 
         def expire(self, task_id: str) -> bool:
-            world.tasks = ExternalTasks(world.parts.database, clock=FakeClock())  # its clock is behind ours
+            world.tasks = ExternalTasks(database, clock=FakeClock(), executions=executions)  # its clock is behind ours
             world.report(task_id)
             return super().expire(task_id)
 
-    world.tasks = world.home.external_tasks = Late(world.parts.database, clock=world.clock)
+    world.tasks = world.home.external_tasks = Late(database, clock=world.clock, executions=executions)
     world.clock.advance(DEADLINE)
 
     assert world.attempt() == Done(state="completed")

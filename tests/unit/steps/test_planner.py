@@ -197,6 +197,21 @@ def test_a_sequence_that_ends_well_completes_its_iteration():
     assert commands == (EndIteration(index=0, state=IterationState.COMPLETED, sequence="completed"),)
 
 
+def test_a_sequence_that_is_cut_at_its_limit_completes_its_iteration():
+    judged = {"sequence": "completed", "is_cut": True, "reason": "3 of 3 calls are made"}
+    _, commands = after(an_execution(total=1), happened("action_completed", 0, retry=judged))
+
+    assert commands == (
+        EndIteration(
+            index=0,
+            state=IterationState.COMPLETED,
+            sequence="completed",
+            reason="3 of 3 calls are made",
+            is_cut=True,
+        ),
+    )
+
+
 def test_what_only_tells_leads_to_nothing():
     execution = an_execution(total=1)
 

@@ -16,6 +16,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.store import field_edits
 from adws.adw_modules.store.database import DatabaseStateStore
+from adws.adw_modules.store.files import FileStateStore
 from tests.homes import lab_home, use_store
 
 MOMENT = "2026-01-31T09:00:00.000000Z"
@@ -324,9 +325,10 @@ def test_a_workflow_that_is_not_there_is_not_found(parts):
 
 def test_a_document_nobody_registered_is_told_apart():
     parts = lab_home(store="files")
-    parts.store.create(a_document())
+    assert parts.database.schema_version(), "there is a database, and it does not know the document"
+    FileStateStore(parts.settings.state_dir, clock=parts.clock).create(a_document())
 
-    with pytest.raises(StateError, match=r"though its document is there: adw state migrate .* adw db rebuild"):
+    with pytest.raises(StateError, match=r"in the database; its document is there: adw db rebuild registers it"):
         change(parts, "branch_name=x")
 
 

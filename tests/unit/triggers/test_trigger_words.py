@@ -50,6 +50,29 @@ from adws.adw_triggers.comment_commands import (
         ("adw_build_iso adw-12345678", CommentCommand(workflow="adw_build_iso", adw_id="12345678")),
         ("adw_review_iso adw_id abc12345", CommentCommand(workflow="adw_review_iso", adw_id="abc12345")),
         ("adw_test_iso adw_id: abc12345", CommentCommand(workflow="adw_test_iso", adw_id="abc12345")),
+        ("adw_build_iso 1a2b3c4d", CommentCommand(workflow="adw_build_iso", adw_id="1a2b3c4d")),
+        ("adw_build_iso 12345678.", CommentCommand(workflow="adw_build_iso", adw_id="12345678")),
+        (
+            "adw_build_iso 42 1a2b3c4d",
+            CommentCommand(workflow="adw_build_iso", adw_id="1a2b3c4d", issue_number=42),
+        ),
+        (
+            "adw_build_iso #42 adw-1a2b3c4d",
+            CommentCommand(workflow="adw_build_iso", adw_id="1a2b3c4d", issue_number=42),
+        ),
+        (
+            "adw_build_iso 42 adw_id 1a2b3c4d use blue",
+            CommentCommand(workflow="adw_build_iso", adw_id="1a2b3c4d", issue_number=42, text="use blue"),
+        ),
+        ("adw_plan_iso 42", CommentCommand(workflow="adw_plan_iso", issue_number=42)),
+        ("adw_patch_iso 42 doors, not 3", CommentCommand(workflow="adw_patch_iso", text="42 doors, not 3")),
+        ("adw_patch_iso decorate it", CommentCommand(workflow="adw_patch_iso", text="decorate it")),
+        (
+            "adw_build_iso model_set heavy 1a2b3c4d\nand paint it",
+            CommentCommand(workflow="adw_build_iso", adw_id="1a2b3c4d", model_set="heavy", text="and paint it"),
+        ),
+        ("/adw build 1a2b3c4d", CommentCommand(workflow="build", adw_id="1a2b3c4d")),
+        ("/adw run ship adw-1a2b3c4d", CommentCommand(workflow="ship", adw_id="1a2b3c4d")),
         (
             "Do it:\nadw_plan_iso\nmodel set: lightweight",
             CommentCommand(workflow="adw_plan_iso", model_set="lightweight", text="Do it:"),

@@ -234,7 +234,7 @@ def test_every_end_is_told(home):
 
 
 def test_a_database_that_is_gone_for_good_ends_the_worker(home, monkeypatch, caplog):
-    monkeypatch.setattr(home.runs, "claim", always(DatabaseUnavailable("connection refused")))
+    monkeypatch.setattr(home.runs, "may_claim", always(DatabaseUnavailable("connection refused")))
 
     with pytest.raises(DatabaseUnavailable, match="has not answered for 10 s, so this worker stops: connection ref"):
         worker(home, patience_seconds=10.0).run()
@@ -247,7 +247,7 @@ def test_a_database_that_is_gone_for_good_ends_the_worker(home, monkeypatch, cap
 def test_a_database_that_comes_back_is_waited_for(home, monkeypatch):
     home.create()
     patch = pytest.MonkeyPatch()
-    patch.setattr(home.runs, "claim", always(DatabaseUnavailable("connection refused")))
+    patch.setattr(home.runs, "may_claim", always(DatabaseUnavailable("connection refused")))
     home.clock.alarms.append((30.0, patch.undo))
 
     totals = worker(home, once=True).run()
@@ -257,7 +257,7 @@ def test_a_database_that_comes_back_is_waited_for(home, monkeypatch):
 
 
 def test_a_corrupt_database_is_not_waited_for(home, monkeypatch):
-    monkeypatch.setattr(home.runs, "claim", always(DatabaseCorrupt("adw.db", "malformed")))
+    monkeypatch.setattr(home.runs, "may_claim", always(DatabaseCorrupt("adw.db", "malformed")))
 
     with pytest.raises(DatabaseCorrupt):
         worker(home).run()
@@ -313,6 +313,7 @@ def test_a_bug_parks_its_workflow_and_the_worker_goes_on(home, monkeypatch):
 
 
 def test_a_run_that_cannot_be_ended_is_counted_as_lost(home, monkeypatch):
+    home.has_forge = True  # there is a comment to update before the run ends
     home.create()
     with monkeypatch.context() as patch:
         patch.setattr(home.runs, "finish", always(DatabaseUnavailable("gone")))

@@ -159,7 +159,7 @@ def test_one_without_its_database_for_long_ends_it_too(home, monkeypatch):
         raise DatabaseUnavailable("gone")
 
     listener.sweep = broken
-    monkeypatch.setattr(home.runs, "claim", broken)
+    monkeypatch.setattr(home.runs, "may_claim", broken)
 
     with pytest.raises(DatabaseUnavailable, match="has not answered for"):
         worker(home, listener, patience_seconds=5.0).run()

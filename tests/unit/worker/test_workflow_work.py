@@ -52,7 +52,7 @@ def asks(home, kind, then=obedient, **payload):
 def test_work_that_only_another_machine_has_is_given_back_for_that_machine(home):
     home.create()
 
-    def refuse(session):
+    def refuse(session, **_how):
         raise WorkElsewhere(session.document.adw_id, "far")
 
     end = RunExecutor(home.changed(workspace=SimpleNamespace(admit=refuse))).work(home.claim())
@@ -475,7 +475,52 @@ def test_a_pause_of_what_was_closed_in_doubt_is_unconfirmed(home):
     assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
 
 
+def test_the_write_that_parks_the_workflow_ends_its_run_and_releases_everything(home, monkeypatch):
+    monkeypatch.setattr(home.parts.leases, "end_run", always(AssertionError("not in a transaction of its own")))
+    commits = []
+    transact = home.parts.database.transact
+    monkeypatch.setattr(home.parts.database, "transact", lambda work: commits.append(work) or transact(work))
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+    commits.clear()
+
+    end = RunExecutor(home).work(home.run_claimer.claim(home.parts.processes.me("worker"), ttl_seconds=30.0))
+
+    assert (end.outcome, end.run.state) == (Paused(reason="awaiting_approval"), RunState.STOPPED)
+    assert home.run() == end.run
+    assert home.parts.leases.read(ADW_ID).owner is None
+    assert not home.parts.local_lock.is_held(ADW_ID)
+    assert len(commits) == 3, "the claim, the attempt, and its result with the end"
+
+
+def test_what_is_asked_at_the_last_moment_is_answered_before_the_run_ends(home):
+    def asked_meanwhile(context):
+        home.requests.ask(ADW_ID, "abandon", payload={"reason": "no use"})
+        return WELL
+
+    home.runner.add("plan", asked_meanwhile)
+    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
+
+    end = home.work()
+
+    assert (home.state(), home.answers(), end.run.state) == ("abandoned", ["abandoned"], RunState.STOPPED)
+
+
+def test_a_run_that_was_taken_away_does_not_undo_the_last_result(home):
+    def taken_away(context):
+        home.runs.take_back(home.run(), reason="its worker was thought dead")
+        return WELL
+
+    home.runner.add("plan", taken_away)
+    home.create(spec=spec_of("plan"))
+
+    home.work()
+
+    assert home.state() == "completed"
+    assert home.run().state is RunState.PENDING
+
+
 def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):
+    home.has_forge = True  # there is a comment to update before the run ends
     end_run = home.parts.leases.end_run
 
     def asked_meanwhile(*args, **more):

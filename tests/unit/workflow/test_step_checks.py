@@ -157,6 +157,8 @@ def test_what_a_loop_needs(change, path, words):
         (RetryRule(kind="on_error", merge_path="a"), ("merge_path",), "merge_path is for on_success"),
         (RetryRule(kind="on_error", next_call={"url": "x"}), ("next_call",), "next_call is for on_success"),
         (RetryRule(kind="on_error", collect="append"), ("collect",), "collect is for on_success"),
+        (replace(PAGES, on_limit="ignore"), ("on_limit",), "'ignore' is no policy about the limit"),
+        (RetryRule(kind="on_error", on_limit="fail"), ("on_limit",), "on_limit is for on_success"),
     ],
 )
 def test_what_a_rule_of_retry_needs(rule, path, words):

@@ -353,6 +353,7 @@ def test_every_field_is_kept_as_json():
                 collect="merge",
                 merge_path="p",
                 max_same_failures=1,
+                on_limit="fail",
             ),
         ),
         sink=SinkSpec(

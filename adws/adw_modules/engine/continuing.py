@@ -1,0 +1,235 @@
+"""
+Carrying a workflow on with the phases of another definition: plan today, build tomorrow, ship when somebody has looked.
+
+Pure. The definition in the document becomes that of all its phases together, in the order of the pipeline. What was
+done stays on record; the phases that are named start a new round. When the work is planned or built again, phases after
+that which are not named say nothing about it any more: they are outdated, and nothing ships before they are repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects
+from adws.adw_modules.engine import resume, transitions
+from adws.adw_modules.engine.transitions import AllPassed, choose
+from adws.adw_modules.errors import UsageError
+from adws.adw_modules.state_machine import ACTIVE_STATES, PARKED_STATES, WorkflowState, WorkflowStateMachine
+from adws.adw_modules.workflow.model import CLEAN, SHIP, phase_to_json
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import Draft, WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.workflow.model import WorkflowSpec
+
+#: Phases whose work the phases after them are about.
+_MAKING = (WorkflowState.PLANNING.value, WorkflowState.BUILDING.value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContinuePlan:
+    """How a workflow is carried on."""
+
+    adw_id: str
+    named: WorkflowSpec  #: with the phases that are to be done
+    budget: float | None = None  #: what it may cost from now on, in US dollars; None: that stays as it is
+
+    def describe(self) -> str:
+        """Return the plan in a sentence."""
+        phases = " ".join(phase.name for phase in self.named.phases)
+
+        return f"workflow {self.adw_id} goes on with {self.named.name} ({phases})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLimits:
+    """What the phases that a workflow is carried on with may use, as the settings say; None: no limit."""
+
+    attempts: int | None
+    minutes: float | None
+    reworks: int
+
+
+def plan_continue(
+    document: WorkflowDocument,
+    machine: WorkflowStateMachine,
+    named: WorkflowSpec,
+    *,
+    budget: float | None = None,
+    max_cost_usd: float | None = None,
+) -> ContinuePlan:
+    """
+    Return how the workflow is carried on with the phases of *named*; raise UsageError, saying what to do instead.
+
+    One that is paused or failed goes on where it stopped, if *named* has that phase, with those of *named* after it.
+    """
+    adw_id, state = document.adw_id, machine.current_state
+    if machine.rollback_pending and state is not WorkflowState.ROLLED_BACK:
+        raise UsageError(f"a rollback of {adw_id} was begun: finish it with adw rollback {adw_id}")
+    if state in {WorkflowState.ABANDONED, WorkflowState.ROLLED_BACK}:
+        again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
+        raise UsageError(f"workflow {adw_id} is {state.value} and cannot be carried on{again}")
+    if state in ACTIVE_STATES:
+        raise UsageError(
+            f"workflow {adw_id} is {state.value} with {document.workflow_name}: wait until that is over,"
+            f" or stop it with adw pause {adw_id}"
+        )
+    if state in PARKED_STATES:
+        return ContinuePlan(adw_id=adw_id, named=_from_where_it_stopped(document, named), budget=budget)
+    resume.refuse_spent(document, budget, max_cost_usd)
+    _refuse_nothing_to_do(document, named)
+
+    return ContinuePlan(adw_id=adw_id, named=named, budget=budget)
+
+
+def _from_where_it_stopped(document: WorkflowDocument, named: WorkflowSpec) -> WorkflowSpec:
+    """Return *named* from the phase on where a paused or failed workflow stopped."""
+    result = choose(resume.definition_of(document), document.phases)
+    stopped = "" if isinstance(result, AllPassed) else document.phases[result.index].name
+    names = [phase.name for phase in named.phases]
+    if stopped not in names:
+        adw_id, state = document.adw_id, document.current_state
+        command = f"adw {'retry' if state == WorkflowState.FAILED.value else 'resume'} {adw_id}"
+        raise UsageError(
+            f"workflow {adw_id} is {state} in {stopped or document.workflow_name}, which {named.name} does not have:"
+            f" {command} goes on there, adw resume {adw_id} --from PHASE starts at an earlier phase again"
+        )
+
+    return replace(named, phases=named.phases[names.index(stopped) :])
+
+
+def _refuse_nothing_to_do(document: WorkflowDocument, named: WorkflowSpec) -> None:
+    """Refuse what could only be completed with nothing done, and what comes too late."""
+    adw_id, first = document.adw_id, named.phases[0]
+    if document.pr_merged and first.state != WorkflowState.CLEANING.value:
+        again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
+        raise UsageError(f"the pull request of workflow {adw_id} is merged, so it is not carried on{again}")
+    branch = effects.effect(document, f"branch:{document.branch_name}")
+    if first.runner == SHIP and (not document.branch_name or (branch is not None and not effects.has_commits(branch))):
+        raise UsageError(
+            f"workflow {adw_id} has nothing to ship, as nothing is committed on a branch of its own:"
+            f" adw resume {adw_id} --workflow build makes the change first"
+        )
+    unmet = transitions.unmet_before(resume.definition_of(document), document.phases, first.state)
+    if first.runner == SHIP and unmet:
+        raise UsageError(
+            f"workflow {adw_id} does not ship before it is complete: {', '.join(unmet)};"
+            f" adw resume {adw_id} --workflow NAME does that"
+        )
+    worktree = effects.effect(document, effects.WORKTREE)
+    has_worktree = worktree is not None and worktree.outcome in effects.OPEN_OUTCOMES
+    if all(phase.runner == CLEAN for phase in named.phases) and not has_worktree:
+        raise UsageError(f"workflow {adw_id} has nothing to clean up: its worktree is removed already")
+
+
+def apply_continue(
+    draft: Draft,
+    plan: ContinuePlan,
+    joined: WorkflowSpec,
+    *,
+    limits: RunLimits,
+    hint: str = "",
+    by: str = "",
+    model_set: str = "",
+) -> str:
+    """
+    Make the workflow ready to go on as *plan* says, and return the phase it goes on with.
+
+    *joined* is the definition of all phases that the document has or gets. What a person asks for has *limits* of its
+    own: what the runs before used up is added to them.
+    """
+    document, before = draft.document, draft.document.workflow
+    is_parked = draft.machine.current_state in PARKED_STATES
+    if not is_parked:
+        _raise_limits(document, limits)
+    _define(draft, plan, joined)
+    document.model_set = model_set or document.model_set
+    phases: JsonObject = {"phases": [phase.name for phase in plan.named.phases]}
+    said: JsonObject = {"workflow": plan.named.name, **phases, "by": by, "before": before.name if before else ""}
+    if is_parked:
+        # Named again, a phase that failed has all its attempts again; one that waits for approval still waits.
+        is_failed = draft.machine.current_state is WorkflowState.FAILED
+        going_on = resume.plan_resume(
+            document,
+            joined,
+            draft.machine,
+            from_phase=plan.named.phases[0].name if is_failed else "",
+            budget=plan.budget,
+            max_cost_usd=draft.max_cost_usd,
+        )
+        resume.apply_resume(draft, going_on, hint=hint, by=by)
+        draft.add_event("workflow_continued", data=said)
+        return going_on.phase
+    first = plan.named.phases[0]
+    if hint:
+        resume.add_hint(draft, "", hint, by)
+    if plan.budget is not None:
+        resume.set_budget(draft, plan.budget, by)
+    _start_rounds(draft, plan.named)
+    draft.move(WorkflowState(first.state), {"reason": "continued", "workflow": plan.named.name, "by": by})
+    document.terminal_reason = None
+    draft.add_event("workflow_continued", data=said)
+
+    return first.name
+
+
+def _raise_limits(document: WorkflowDocument, limits: RunLimits) -> None:
+    everything = [transitions.totals(record) for record in document.phases]
+    if document.max_total_attempts is not None and limits.attempts is not None:
+        used = sum(one.counted for one in everything)
+        document.max_total_attempts = max(document.max_total_attempts, used + limits.attempts)
+    if document.max_minutes is not None and limits.minutes is not None:
+        minutes = sum(one.seconds for one in everything) / 60.0
+        document.max_minutes = max(document.max_minutes, minutes + limits.minutes)
+    document.max_reworks = max(document.max_reworks, document.reworks + limits.reworks)
+
+
+def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
+    """Put *joined* in the place of the definition in the document, and have a record for each of its phases."""
+    from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
+
+    document, before = draft.document, resume.definition_of(draft.document)
+    earlier = document.workflow.earlier if document.workflow is not None else []
+    moves = document.history_dropped + len(document.state_history)
+    states: JsonObject = {"states": list(dict.fromkeys(phase.state for phase in before.phases))}
+    former: JsonObject = {"name": before.name, "version": before.version, **states, "moves": moves}
+    document.workflow = WorkflowRef(
+        name=plan.named.name,
+        version=plan.named.version,
+        phases=[phase_to_json(phase) for phase in joined.phases],
+        demands=plan.named.demands.to_json(),
+        workload={**before.workload, **plan.named.workload},
+        base=plan.named.base,
+        run_phases=[phase.name for phase in plan.named.phases],
+        # By these the moves are checked that were made under them: no longer than the document has the moves.
+        earlier=[*(one for one in earlier if _is_kept(one, document.history_dropped)), former],
+    )
+    records, names = {record.name: record for record in document.phases}, {phase.name for phase in plan.named.phases}
+    document.phases = [
+        PhaseRecord(name=phase.name, state=phase.state, max_attempts=phase.max_attempts)
+        if phase.name not in records
+        else records[phase.name].changed(max_attempts=phase.max_attempts)
+        if phase.name in names
+        else records[phase.name]
+        for phase in joined.phases
+    ]
+    draft.machine = WorkflowStateMachine.of(document, now=draft.now)
+
+
+def _is_kept(definition: JsonObject, dropped: int) -> bool:
+    moves = definition.get("moves")
+
+    return isinstance(moves, int) and moves > dropped
+
+
+def _start_rounds(draft: Draft, named: WorkflowSpec) -> None:
+    """Start a new round for the phases of *named*; what was done after work that is made again is outdated."""
+    names = {phase.name for phase in named.phases}
+    is_made_again = False
+    for index, record in enumerate(draft.document.phases):
+        if record.name in names:
+            transitions.start_round(draft, index)
+            is_made_again = is_made_again or record.state in _MAKING
+        elif is_made_again:
+            draft.change_phase(index, status="skipped", terminal_reason=transitions.OUTDATED, result=None)
