@@ -223,7 +223,7 @@ def test_several_processes_lose_and_tear_no_line_while_the_file_rotates(path):
         writer.join(120)
 
     assert [writer.exitcode for writer in writers] == [0, 0, 0, 0]
-    assert len(files_of(path)) > 5
+    assert len(files_of(path)) > 1  # how often depends on how often the lock was free
     seen = [(line["writer"], line["number"]) for line in lines_in(*files_of(path))]
     assert sorted(seen) == [(writer, number) for writer in range(4) for number in range(300)]
 
