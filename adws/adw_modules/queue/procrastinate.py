@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import procrastinate
+import psycopg
 import psycopg_pool
 from procrastinate.exceptions import ConnectorException
 
@@ -254,7 +255,12 @@ class Service:
     async def _connector(self) -> AsyncIterator[procrastinate.PsycopgConnector]:
         url, options = self._database.connect_with()
         connector = procrastinate.PsycopgConnector(
-            conninfo=url, kwargs=options, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_SECONDS
+            conninfo=url,
+            kwargs=options,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECT_SECONDS,
+            configure=_commit_without_waiting,
         )
         try:
             await connector.open_async()
@@ -296,6 +302,17 @@ class Service:
             logger.warning("The schedule was not looked at", extra=said)
         except Exception:  # a bug in what is due must not end what brings runs
             logger.exception("The schedule broke", extra={"action": "cron_failed"})
+
+
+async def _commit_without_waiting(connection: psycopg.AsyncConnection[Any]) -> None:
+    """
+    Let the commits of Procrastinate return before they are on the disk.
+
+    A job only announces a run, whose row is ours and durable: a power cut may repeat a job or lose one, and the sweep
+    announces every waiting run that has none.
+    """
+    await connection.execute("SET synchronous_commit = off")
+    await connection.commit()
 
 
 def _why(ends: list[Any]) -> BaseException:
