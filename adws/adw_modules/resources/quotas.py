@@ -128,7 +128,8 @@ class QuotaStore:
         self._free_left(session)
         spending = self._spending(session, wanted.adw_id)
         if wanted.estimated_cost is None:
-            wanted = replace(wanted, estimated_cost=self._estimate(session, adw_id=wanted.adw_id))
+            row = session.one("SELECT workflow FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": wanted.adw_id})
+            wanted = replace(wanted, estimated_cost=self.recent_estimate(session, row[0]) if row else None)
         decide(replace(spending, estimate_of_asker=wanted.estimated_cost))
         session.run(
             "INSERT INTO quota_reservations (adw_id, host, estimated_cost, reserved_at) "
@@ -167,7 +168,7 @@ class QuotaStore:
     def estimate(self, workflow: str) -> float | None:
         """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
         with self._database.read() as session:
-            return self._estimate(session, workflow=workflow)
+            return self._estimate(session, workflow)
 
     # --- in a transaction --------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ class QuotaStore:
         now = self._clock.monotonic()
         made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
         if now - made_at >= ESTIMATE_SECONDS:
-            estimate = self._estimate(session, workflow=workflow)
+            estimate = self._estimate(session, workflow)
             self._estimates[workflow] = (now, estimate)
 
         return estimate
@@ -238,15 +239,14 @@ class QuotaStore:
             for adw_id, host, estimated, spent in session.all(sql)
         )
 
-    def _estimate(self, session: Session, *, workflow: str = "", adw_id: str = "") -> float | None:
-        """Return what a workflow of that name, or of the name that *adw_id* has, will cost."""
-        name = ":workflow" if workflow else "(SELECT workflow FROM workflow_states WHERE adw_id = :adw_id)"
+    def _estimate(self, session: Session, workflow: str) -> float | None:
+        """Return what a workflow of that name will cost."""
         sql = f"""
             SELECT {self._parts.cost} FROM workflow_states
-            WHERE workflow = {name} AND state = 'completed' AND revision > 0
+            WHERE workflow = :workflow AND state = 'completed' AND revision > 0
             ORDER BY created_at DESC, adw_id DESC LIMIT {PAST_WORKFLOWS}
         """
-        rows = session.all(sql, {"workflow": workflow} if workflow else {"adw_id": adw_id})
+        rows = session.all(sql, {"workflow": workflow})
 
         return statistics.median([money(cost) or 0.0 for (cost,) in rows]) if rows else None
 
