@@ -504,6 +504,7 @@ class Home:
             clock=self.clock,
             requests=self.requests,
             runs=self.runs,
+            store=self.store,
             times=RenewalTimes(
                 renew=settings.lease_renew_seconds,
                 give_up=settings.lease_stop_seconds,

@@ -320,8 +320,8 @@ def part_to_json(part: Part, *, indent: int | None, exclude: set[str] | None = N
     return part.__pydantic_serializer__.to_json(part, indent=indent, by_alias=True, exclude=exclude)
 
 
-def object_to_json(data: JsonObject, *, indent: int | None) -> bytes:
-    """Return a plain object as JSON text; constants are not looked for."""
+def object_to_json(data: JsonObject | Sequence[JsonObject], *, indent: int | None) -> bytes:
+    """Return a plain object, or a list of some, as JSON text; constants are not looked for."""
     return to_json(data, indent=indent, inf_nan_mode="constants")
 
 

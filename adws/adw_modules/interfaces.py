@@ -7,7 +7,7 @@ The seams with several implementations, and the values that cross them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 from adws.adw_modules.identifiers import JsonObject
 
 if TYPE_CHECKING:
-    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
     from adws.adw_modules.queue.model import NewRun, Run
@@ -92,14 +91,16 @@ class StateStore(Protocol):
         *,
         fence: int,
         events: Sequence[Event] = (),
-        also: Callable[[Session], object] | None = None,
+        may_collect: bool = False,
     ) -> WorkflowDocument:
         """
         Store *document* with *events* as the next revision, in one durable step.
 
-        *also* is done with the write to the database: in the same transaction, or, with documents in files, with the
-        update of their copy, which a busy database may leave undone and a power cut may undo.
+        *may_collect*: with documents in files, their copy in the database may wait for the next save or for `flush`.
         """
+
+    def flush(self, adw_id: str = "") -> None:
+        """Bring the copy of one document, or of all, up to what was saved; raise what prevents it."""
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """Make every write under *fence* fail from now on, also one that is half done."""

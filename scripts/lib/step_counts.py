@@ -25,7 +25,7 @@ from typing import Any
 
 from adws import app as app_module
 from adws.adw_modules.phase import PhaseContext
-from adws.adw_modules.store import files
+from adws.adw_modules.store import files, projection
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
 from adws.config import load as config_load
@@ -67,7 +67,8 @@ class NineSteps:
 
     def __init__(self, home: Path, store: str) -> None:
         home.mkdir()
-        # The copy of a file in the database is synced once in a while: by the clock, which would change the counts.
+        # The copy of a file in the database is committed and synced once in a while: by the clock, which would change
+        # the counts.
         env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_PROJECTOR_INTERVAL_SECONDS": "60"}
         self.app = app_module.open_home(config_load.load(env=env, cwd=home))
         phases = tuple(
@@ -98,6 +99,7 @@ class NineSteps:
 def count(directory: Path, store: str) -> Counts:
     """Return what one workflow of nine phases costs with *store*, in a home below *directory*."""
     counts = Counts()
+    projection.COLLECT_SECONDS = 60.0
     with _counting(counts) as switch:
         home = NineSteps(directory / f"counted-{store}", store)
         home.one()  # builds every part

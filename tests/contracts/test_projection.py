@@ -63,16 +63,32 @@ class TestProjection(ProjectionContract):
         assert (after.owner, after.fence, after.taken_at) == (before.owner, 1, before.taken_at)
         assert after.seconds_left == pytest.approx(before.seconds_left, abs=1.0)
 
-    def test_what_goes_with_an_update_is_in_its_transaction(self, projection, world, database, clock):
-        registry = type(world.registry)(database, clock=clock, home="files")
-        lease = registry.register(make_document(), make_owner(), ttl_seconds=30.0)
-        params = {"adw_id": FIRST, "fence": lease.fence}
-        sql = "UPDATE workflow_states SET lease_until = lease_until + 60 WHERE adw_id = :adw_id AND fence = :fence"
+    def test_revisions_that_follow_at_once_are_committed_together_and_in_order(self, projection, world):
+        for number in (1, 2, 3):
+            projection.update(projected(number), may_collect=True)
+        assert projection.copy_of(FIRST) == projected(1).body, "the first is committed at once"
 
-        projection.update(projected(1), also=lambda session: session.run(sql, params))
+        projection.flush(FIRST)
 
-        assert world.leases.read(FIRST).seconds_left == pytest.approx(90.0, abs=2.0)
-        assert projection.copy_of(FIRST) == projected(1).body
+        assert projection.copy_of(FIRST) == projected(3).body
+        assert [event.event_id for event in world.events.of_workflow(FIRST)] == [f"{FIRST}.{n}.0" for n in (1, 2, 3)]
+
+    def test_a_revision_that_may_not_wait_takes_the_collected_ones_along(self, projection, world):
+        for number in (1, 2):
+            projection.update(projected(number), may_collect=True)
+
+        projection.update(projected(3))
+
+        assert projection.copy_of(FIRST) == projected(3).body
+        assert [event.event_id for event in world.events.of_workflow(FIRST)] == [f"{FIRST}.{n}.0" for n in (1, 2, 3)]
+
+    def test_a_revision_that_comes_later_is_committed_at_once(self, projection, clock):
+        projection.update(projected(1), may_collect=True)
+        clock.advance(1.0)
+
+        projection.update(projected(2), may_collect=True)
+
+        assert projection.copy_of(FIRST) == projected(2).body
 
     def test_a_row_that_was_lost_comes_back_with_the_fence_of_the_document(self, projection, world):
         projection.update(projected(9, fence=7))

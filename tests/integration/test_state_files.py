@@ -51,7 +51,7 @@ class RecordingProjection:
         self.copies: dict[str, bytes] = {}
         self.confirmed: dict[str, int] = {}
 
-    def update(self, revision, *, also=None):
+    def update(self, revision, *, may_collect=False):
         self.writes.append(revision)
 
     def commit(self):

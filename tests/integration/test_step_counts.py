@@ -24,8 +24,8 @@ def test_nine_phases_in_the_database_take_12_commits_and_6000_function_calls():
     assert counts["calls"] <= 6_000, counts
 
 
-def test_nine_phases_in_files_take_14_durable_writes_and_7300_function_calls():
+def test_nine_phases_in_files_take_14_durable_writes_and_6800_function_calls():
     counts = counts_of("files")
 
     assert counts["commits"] + counts["replaces"] <= 14, counts
-    assert counts["calls"] <= 7_300, counts
+    assert counts["calls"] <= 6_800, counts

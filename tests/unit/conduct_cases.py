@@ -72,7 +72,11 @@ class Home:
         self.executions = SimpleNamespace(wake=lambda _adw_id: 0)
         self.counters = SimpleNamespace(add=lambda _name, _labels, _amount: None)
         self.lease_renewer = LeaseRenewer(
-            clock=self.clock, requests=self.requests, runs=self.runs, times=RenewalTimes(look=NEVER)
+            clock=self.clock,
+            requests=self.requests,
+            runs=self.runs,
+            store=self.store,
+            times=RenewalTimes(look=NEVER),
         )
         self.engine_changes: dict[str, object] = {}  #: parts of the engine that a test brings itself
 

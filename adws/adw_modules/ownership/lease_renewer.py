@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.errors import AdwError, LeaseLost, RunLost
-from adws.adw_modules.interfaces import Clock, Request
+from adws.adw_modules.errors import AdwError, DatabaseError, LeaseLost, RunLost
+from adws.adw_modules.interfaces import Clock, Request, StateStore
 from adws.adw_modules.phase import Order
 from adws.adw_modules.queue.model import Run, RunState
 
@@ -181,6 +181,7 @@ class LeaseRenewer:
         clock: Clock,
         requests: Requests,
         runs: RunStore,
+        store: StateStore,
         times: RenewalTimes | None = None,
         watcher: CommitWatcher | None = None,
     ) -> None:
@@ -188,6 +189,7 @@ class LeaseRenewer:
         self._clock = clock
         self._requests = requests
         self._runs = runs
+        self._store = store
         self._times = times or RenewalTimes()
         self._watcher = watcher
         self._charges: set[LeaseHandle] = set()
@@ -202,6 +204,7 @@ class LeaseRenewer:
         """Renew *owned* (and the claim of *run*) inside the block."""
         if run is not None:
             owned.run = run
+        owned.is_renewed = True
 
         return self._looked_after(owned)
 
@@ -282,6 +285,8 @@ class LeaseRenewer:
                 handle.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
             except (AdwError, OSError) as exc:
                 self._give_up_if_late(handle, exc)
+        with suppress(DatabaseError):  # logged by the step; documents keep their events until they are in
+            self._store.flush()
         has_news = self._watcher is None or self._watcher.has_changed()
         if handles and (has_news or is_new):
             self._fetch(handles)

@@ -116,6 +116,7 @@ class OwnedWorkflow:
         #: Done once, in the transaction of the next write, where documents are in the database.
         self.with_next_save: Callable[[Session, WorkflowDocument], None] | None = None
         self.may_have_written = False  #: whether a write was begun
+        self.is_renewed = False  #: whether the lease renewer looks after it, which flushes what its store collects
         self._ownership = ownership
         self._has_local_lock = False
         self._has_lease = True
@@ -171,7 +172,9 @@ class OwnedWorkflow:
                     also=lambda session: ended.append(self._join(session, document, end, asked_at)),
                 )
             else:
-                self.document = store.save(document, fence=fence, events=events)
+                self.document = store.save(
+                    document, fence=fence, events=events, may_collect=self.is_renewed and end is None
+                )
                 if end is not None:
                     self._free_local_lock()
                     with suppress(DatabaseError):  # then it ends with the block
@@ -325,8 +328,11 @@ class OwnedWorkflow:
                     self._ownership.leases.release(self.lease)
 
     def stop_writing(self) -> None:
-        """Refuse every further write, and free the file lock."""
+        """Refuse every further write, flush what the store collected, and free the file lock."""
         self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
+        if self.is_renewed:
+            with _logged("projection_behind", self.lease.adw_id):
+                self._ownership.store.flush(self.lease.adw_id)
         self._free_local_lock()
 
     def _free_local_lock(self) -> None:

@@ -179,6 +179,7 @@ class DatabaseStateStore:
         *,
         fence: int,
         events: Sequence[Event] = (),
+        may_collect: bool = False,  # noqa: ARG002 - there is no copy that could wait
         also: Callable[[Session], object] | None = None,
     ) -> WorkflowDocument:
         """
@@ -232,6 +233,9 @@ class DatabaseStateStore:
 
     def sweep(self, adw_id: str) -> None:
         """Do nothing: a transaction that was cut off leaves nothing behind."""
+
+    def flush(self, adw_id: str = "") -> None:
+        """Do nothing: the row is the document."""
 
     def _committed(self, work: Callable[[Session], None], after: Revision, params: Params) -> WorkflowDocument:
         """Do *work*; when the answer to the commit was lost, look whether our revision is there."""

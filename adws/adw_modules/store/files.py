@@ -45,7 +45,6 @@ from adws.adw_modules.store import serialization
 from adws.adw_modules.store.serialization import Seal, Serializer
 
 if TYPE_CHECKING:
-    from adws.adw_modules.db.connection import Session
     from adws.adw_modules.store.projection import Projection
 
 
@@ -614,13 +613,13 @@ class FileStateStore:
         *,
         fence: int,
         events: Sequence[Event] = (),
-        also: Callable[[Session], object] | None = None,
+        may_collect: bool = False,
     ) -> WorkflowDocument:
         """
         Store *document* with *events* as the next revision, in one durable step.
 
-        *also* is done with the update of the projection, see there. Raises StateConflict, Fenced, StateWriteFailed (the
-        old revision is intact) or DurabilityUnknown.
+        *may_collect* is passed to the projection. Raises StateConflict, Fenced, StateWriteFailed (the old revision is
+        intact) or DurabilityUnknown.
         """
         adw_id, expected = check_adw_id(document.adw_id), document.revision
         folder = self._folder(adw_id)
@@ -667,9 +666,14 @@ class FileStateStore:
             raise
         self._remember(adw_id, _Known(signature, expected + 1, fence))
         if self._projection is not None:
-            self._projection.update(after, also=also)
+            self._projection.update(after, may_collect=may_collect)
 
         return after.document
+
+    def flush(self, adw_id: str = "") -> None:
+        """Commit what the projection collected of one document, or of all."""
+        if self._projection is not None:
+            self._projection.flush(adw_id)
 
     def catch_up(self, adw_id: str) -> None:
         """Bring the database copy of a document, and the events that wait in it, up to what is on the disk."""

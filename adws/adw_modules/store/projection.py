@@ -4,13 +4,14 @@ The database copy of documents that live in files, written by the step itself.
 Each save updates the row of its workflow and inserts its events, after the document is durable. Most of these commits
 do not wait for the disk; one from time to time does, and makes all before it durable. Until then a document keeps its
 events in its outbox: so neither a power cut nor a database that is busy or broken loses one, or stops a workflow.
+Saves that follow each other within a few milliseconds are collected and committed together.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+import threading
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.db import connection
@@ -29,7 +30,9 @@ logger = logging.getLogger("adw.projection")
 
 #: Seconds between two commits that wait for the disk.
 INTERVAL_SECONDS = 1.0
-#: Writes that are remembered until the database is back. Beyond it they are left to the outboxes of their documents.
+#: Seconds after a commit in which further revisions of a workflow are collected, where the caller allows it.
+COLLECT_SECONDS = 0.05
+#: Workflows whose revisions are remembered until the database is back; those of others stay in their outboxes.
 MAX_BEHIND = 1000
 
 
@@ -46,40 +49,53 @@ class Projection:
         self._synced_at = -math.inf  #: Clock.monotonic of the last commit that waited for the disk
         self._confirmed: dict[str, int] = {}  #: workflow -> the last revision whose events are durable
         self._unsynced: dict[str, int] = {}  #: workflow -> the last revision committed without waiting for the disk
-        self._behind: dict[str, tuple[Params, list[Params]]] = {}  #: workflow -> its row and events, not committed
+        self._behind: dict[str, Revision] = {}  #: workflow -> its newest revision, with all events not committed yet
+        self._committed_at: dict[str, float] = {}  #: workflow -> Clock.monotonic of its last commit, while it is owned
+        self._is_away = False  #: whether the last commit failed
+        self._lock = threading.Lock()  #: of `_behind`: the lease renewer flushes what a step collects
 
-    def update(self, revision: Revision, *, also: Callable[[Session], object] | None = None) -> None:
+    def update(self, revision: Revision, *, may_collect: bool = False) -> None:
         """
         Bring the copy of a document up to *revision* and insert its events; trouble is logged, and stops nobody.
 
-        *also* is done in the same transaction: only for what may be left undone when the database is busy, or be lost
-        by a power cut, such as the renewal of a lease.
+        With *may_collect* a revision that follows the last commit at once waits for the next one, or for `flush`.
         """
         document, body, event_rows = revision
         adw_id, before = document.adw_id, document.revision - 1
-        if before > self._unsynced.get(adw_id, 0) and before > self._confirmed.get(adw_id, 0):
-            # An earlier process, or a write that failed, left events behind: storing them twice is harmless.
-            event_rows = serialization.outbox_rows(document)
-        params = self._params(document, body)
+        with self._lock:
+            behind = self._behind.get(adw_id)
+            if behind is not None and behind.document.revision == before:
+                event_rows = [*behind.event_rows, *event_rows]
+            elif before > self._unsynced.get(adw_id, 0) and before > self._confirmed.get(adw_id, 0):
+                # An earlier process, or a write that failed, left events behind: storing them twice is harmless.
+                event_rows = serialization.outbox_rows(document)
+            revision = Revision(document, body, event_rows)
+            if behind is not None or len(self._behind) < MAX_BEHIND:
+                self._behind[adw_id] = revision
+        if may_collect:
+            now = self._home.database.clock.monotonic()
+            if now - self._committed_at.get(adw_id, -math.inf) < COLLECT_SECONDS:
+                return
+            self._committed_at[adw_id] = now
         try:
-            self._commit(params, event_rows, also=also)
+            self._commit(revision)
+            self._is_away = False
         except AdwError as exc:
-            if not self._behind:
+            if not self._is_away:
                 logger.warning("Database copy is behind: %s", exc, extra={"action": "projection_failed"}, exc_info=exc)
-            if len(self._behind) < MAX_BEHIND:
-                self._behind[adw_id] = (params, event_rows)
+            self._is_away = True
 
     def catch_up(self, document: WorkflowDocument) -> None:
         """Bring the copy up to *document* as it is stored, with all events that wait in it; raise what prevents it."""
-        params = self._params(document, document.to_bytes())
-        self._commit(params, serialization.outbox_rows(document), is_synced=True)
+        self._commit(Revision(document, document.to_bytes(), serialization.outbox_rows(document)), is_synced=True)
 
-    def flush(self) -> None:
-        """Commit what could not be committed; raise what keeps the database from it."""
-        for adw_id in tuple(self._behind):
-            behind = self._behind.get(adw_id)
+    def flush(self, adw_id: str = "") -> None:
+        """Commit what is collected or could not be committed, of one workflow or of all; raise what prevents it."""
+        for each in (adw_id,) if adw_id else tuple(self._behind):
+            behind = self._behind.get(each)
             if behind is not None:
-                self._commit(*behind)
+                self._commit(behind)
+        self._committed_at.pop(adw_id, None)
 
     def close(self) -> None:
         """Commit what is left; a database that cannot be reached is logged, the documents have the events."""
@@ -106,21 +122,11 @@ class Projection:
 
         return None if row is None else str(row[0]).encode("utf-8")
 
-    def _params(self, document: WorkflowDocument, body: bytes) -> Params:
+    def _commit(self, revision: Revision, *, is_synced: bool = False) -> None:
+        """Commit one write, waiting for the disk when the last such commit is long ago."""
+        document, body, event_rows = revision
         params = connection.document_params(document)
         params.update(fence=document.fence, schema_version=CURRENT_VERSION, body=body.decode("utf-8"))
-
-        return params
-
-    def _commit(
-        self,
-        params: Params,
-        event_rows: list[Params],
-        *,
-        also: Callable[[Session], object] | None = None,
-        is_synced: bool = False,
-    ) -> None:
-        """Commit one write, waiting for the disk when the last such commit is long ago."""
         database = self._home.database
         now = database.clock.monotonic()
         is_synced = is_synced or database.unsynced is database or now - self._synced_at >= self._interval
@@ -133,21 +139,22 @@ class Projection:
             _write_row(session, params)
             if event_rows:
                 session.run_each(connection.EVENT_INSERT, event_rows)
-            if also is not None:
-                also(session)
 
         try:
             (database if is_synced else database.unsynced).transact(work)
         except BaseException:
             self._unsynced = {**before, **self._unsynced}
             raise
-        adw_id, revision = str(params["adw_id"]), int(str(params["revision"]))
-        self._behind.pop(adw_id, None)
+        adw_id, number = document.adw_id, document.revision
+        with self._lock:
+            behind = self._behind.get(adw_id)
+            if behind is not None and behind.document.revision <= number:
+                del self._behind[adw_id]
         if not is_synced:
-            self._unsynced[adw_id] = max(revision, self._unsynced.get(adw_id, 0))
+            self._unsynced[adw_id] = max(number, self._unsynced.get(adw_id, 0))
             return
         self._synced_at = now
-        for known_id, known in (*before.items(), (adw_id, revision)):
+        for known_id, known in (*before.items(), (adw_id, number)):
             self._confirmed[known_id] = max(known, self._confirmed.get(known_id, 0))
 
 

@@ -267,7 +267,9 @@ class Serializer:
         stamped = events_module.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
         waiting: list[JsonObject] = []
         if self._max_outbox != 0:
-            waiting = [*outbox, *[OutboxEntry(event.to_json()) for event in stamped]]
+            # Those of a document that was loaded are plain objects, which cannot remember their text.
+            waiting = [entry if type(entry) is OutboxEntry else OutboxEntry(entry) for entry in outbox]
+            waiting += [OutboxEntry(event.to_json()) for event in stamped]
             if self._max_outbox is not None:
                 waiting = waiting[-self._max_outbox :]
         stored = document.changed(revision=revision, fence=fence, updated_at=moment, outbox=waiting)
@@ -301,7 +303,7 @@ class Serializer:
             head = part_to_json(document, indent=self._indent, exclude={*document_module.PARTS, "outbox", *extra})
             fresh.texts.append(head)
             values = (
-                self._list(self._texts(document.outbox, second, fresh)),
+                self._list(self._outbox_texts(document.outbox, fresh)),
                 self._texts((document.workflow,), first, fresh)[0] if document.workflow else b"null",
                 self._texts((document.issue,), first, fresh)[0] if document.issue else b"null",
                 self._texts((document.rollback,), first, fresh)[0] if document.rollback else b"null",
@@ -324,25 +326,44 @@ class Serializer:
 
         return b"[%b%b%b]" % (second, (b"," + second).join(texts), first) if texts else b"[]"
 
-    def _texts(self, parts: Sequence[Part | JsonObject], line_break: bytes, fresh: _Fresh) -> list[bytes]:
+    def _outbox_texts(self, outbox: Sequence[JsonObject], fresh: _Fresh) -> list[bytes]:
+        """Return the texts of the outbox: one for the events of each revision, which its first event remembers."""
+        first, second = self._breaks[1], self._breaks[2]
+        texts: list[bytes] = []
+        known = 0
+        for entry in outbox:
+            try:
+                store, text = entry.stored_text  # type: ignore[attr-defined]  # what has none is caught
+            except (AttributeError, TypeError):
+                break
+            if store is not self or not (text or texts):
+                break
+            known += 1
+            if text:
+                texts.append(text)
+        if new := outbox[known:]:
+            text = document_module.object_to_json(new, indent=self._indent).replace(b"\n", first)
+            text = text[1 + len(second) : -1 - len(first)]
+            texts.append(text)
+            fresh.texts.append(text)
+            fresh.parts += [(entry, b"" if place else text) for place, entry in enumerate(new)]
+
+        return texts
+
+    def _texts(self, parts: Sequence[Part], line_break: bytes, fresh: _Fresh) -> list[bytes]:
         """Return the text of each of *parts*, whose lines begin with *line_break*."""
         texts = [b""] * len(parts)
         for place, part in enumerate(parts):
             text = b""
             try:
-                store, text = part.stored_text  # type: ignore[union-attr,misc]  # what has none is caught
+                store, text = part.stored_text  # type: ignore[misc]  # what has none is caught
                 is_known = store is self and bool(text)
-            except (AttributeError, TypeError):  # never stored, changed since, or a plain object
+            except (AttributeError, TypeError):  # never stored, or changed since
                 is_known = False
             if not is_known:
-                if isinstance(part, Part):
-                    text = part_to_json(part, indent=self._indent)
-                else:
-                    text = document_module.object_to_json(part, indent=self._indent)
-                text = text.replace(b"\n", line_break)
+                text = part_to_json(part, indent=self._indent).replace(b"\n", line_break)
                 fresh.texts.append(text)
-                if isinstance(part, Part | OutboxEntry):  # a plain object of the outbox cannot remember it
-                    fresh.parts.append((part, text))
+                fresh.parts.append((part, text))
             texts[place] = text
 
         return texts

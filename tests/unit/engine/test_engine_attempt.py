@@ -60,20 +60,20 @@ class FailingStore(DatabaseStateStore):
         super().__init__(database, **options)
         self.trouble: list[BaseException | None] = []
 
-    def save(self, document, *, fence, events=()):
+    def save(self, document, **options):
         cause = self.trouble.pop(0) if self.trouble else None
         if cause is not None:
             raise cause
-        return super().save(document, fence=fence, events=events)
+        return super().save(document, **options)
 
 
 class SmallStore(DatabaseStateStore):
     """A store that takes no document above a size, like the one on disk."""
 
-    def save(self, document, *, fence, events=()):
+    def save(self, document, **options):
         if len(document.to_bytes()) > 20_000:
             raise StateUnserialisable(f"the document of {document.adw_id} is too large: keep large texts in files")
-        return super().save(document, fence=fence, events=events)
+        return super().save(document, **options)
 
 
 def world_with(store_type, spec, scripts=None, **fields) -> World:

@@ -82,7 +82,12 @@ def test_a_run_that_shall_stop_is_an_order_also_when_a_write_renewed_its_claim(h
 def test_requests_are_looked_for_only_after_a_commit(home, owned, monkeypatch):
     watcher = CommitWatcher(home.parts.database)
     renewer = LeaseRenewer(
-        clock=home.clock, requests=home.requests, runs=home.runs, times=RenewalTimes(look=NEVER), watcher=watcher
+        clock=home.clock,
+        requests=home.requests,
+        runs=home.runs,
+        store=home.store,
+        times=RenewalTimes(look=NEVER),
+        watcher=watcher,
     )
     looked = []
     open_for = home.requests.open_for
@@ -289,7 +294,7 @@ def test_the_thread_brings_requests_by_itself_and_survives_a_bug(home, owned, mo
     monkeypatch.setattr(home.requests, "open_for", broken_once)
     home.requests.ask(ADW_ID, "pause")
     lease_renewer = LeaseRenewer(
-        clock=home.clock, requests=home.requests, runs=home.runs, times=RenewalTimes(look=0.001)
+        clock=home.clock, requests=home.requests, runs=home.runs, store=home.store, times=RenewalTimes(look=0.001)
     )
     try:
         with lease_renewer.charge(owned) as charge:

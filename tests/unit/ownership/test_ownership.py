@@ -107,9 +107,9 @@ class RecordingStore(FileStateStore):
         self._note("load")
         return super().load(adw_id)
 
-    def save(self, document, *, fence, events=(), also=None):
+    def save(self, document, **options):
         self._note("save")
-        return super().save(document, fence=fence, events=events, also=also)
+        return super().save(document, **options)
 
     def revoke_writers(self, adw_id, *, fence):
         self._note(f"fence_out {fence}")

@@ -77,7 +77,9 @@ class Steps:
         checkpoints = self.world.parts.checkpoint_manager
         self.run = self.runs.enqueue(NewRun(adw_id=ADW_ID, kind="start", not_before=FAR))
         self.ended = []
-        self.lease_renewer = LeaseRenewer(clock=self.clock, requests=self.world.parts.requests, runs=self.runs)
+        self.lease_renewer = LeaseRenewer(
+            clock=self.clock, requests=self.world.parts.requests, runs=self.runs, store=self.world.parts.store
+        )
         _keepers.append(self.lease_renewer)
         home = SimpleNamespace(
             clock=self.clock,

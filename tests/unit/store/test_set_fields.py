@@ -404,7 +404,7 @@ def test_a_finished_workflow_claims_no_issue(parts):
 class BadDisk(DatabaseStateStore):
     """A store whose writes fail with `error`."""
 
-    def save(self, document, *, fence, events=()):
+    def save(self, document, **_options):
         raise self.error
 
 
