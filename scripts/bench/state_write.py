@@ -90,6 +90,7 @@ class Stepper:
         self.count += 1
         new = new_document(timestamps.to_text(self.app.clock.now()), f"{self.prefix}{self.count:06x}", self.count)
         self.owned: OwnedWorkflow = self.stack.enter_context(self.app.ownership.create(new))
+        self.stack.enter_context(self.app.lease_renewer.charge(self.owned))  # as a worker does
         self.machine = WorkflowStateMachine.of(self.owned.document, now=self.app.clock.now)
         self.left = list(WAY)
 
@@ -178,6 +179,7 @@ def grown_steppers(app: app_module.Home, stack: ExitStack) -> dict[int, Callable
             ]
             new.phases[index] = record.changed(attempts=made)
         owned = stack.enter_context(app.ownership.create(new))
+        stack.enter_context(app.lease_renewer.charge(owned))
 
         def step(owned: OwnedWorkflow = owned) -> None:
             phases = list(owned.document.phases)
