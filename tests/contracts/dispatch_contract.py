@@ -186,9 +186,9 @@ class DispatchContract:
             be_quiet(dead)
             world.runs.enqueue(NewRun(adw_id=FIRST))
             wait_for_hint(dead)
-            world.lose_workers()
             with listen(world, "two") as other:
                 be_quiet(other)
+                world.lose_workers()  # right before the sweep: the first one lives, and its next heartbeat undoes it
                 other.sweep()
                 run, _ = work_when_due(world, other, "two")
 

@@ -62,7 +62,10 @@ class TestProcrastinate(DispatchContract, TransactionContract):
 
         def lose_workers() -> None:
             with database.write() as session:
-                session.run("UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'")
+                session.run(
+                    "UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '1 hour'"
+                    " WHERE id IN (SELECT worker_id FROM procrastinate_jobs WHERE status = 'doing')"
+                )
 
         return DispatchWorld(
             runs=RunStore(database, clock=clock),
