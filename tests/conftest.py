@@ -27,7 +27,7 @@ import hypothesis
 import pytest
 
 from adws.adw_modules import default_home
-from tests import homes, warm
+from tests import homes, sampling, warm
 
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow, not wrong: no deadline for single examples.
     hypothesis.settings.register_profile("normal", deadline=None, print_blob=True)
     hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
-    hypothesis.settings.load_profile("soak" if _is_soak() else "normal")
+    hypothesis.settings.load_profile("soak" if sampling.is_soak() else "normal")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,7 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    tier = "soak, full counts" if _is_soak() else "normal, reduced counts"
+    tier = "soak, full counts" if sampling.is_soak() else "normal, reduced counts"
     return f"adw: tier {tier}; seed {os.environ['ADW_TEST_SEED']} (replay with ADW_TEST_SEED)"
 
 
@@ -109,13 +109,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def _is_soak() -> bool:
-    return os.environ.get("ADW_SOAK", "") not in {"", "0"}
-
-
 def _repeats(normal: int, soak: int) -> int:
     """Return how often to repeat: ADW_SOAK=1 means the full count, ADW_SOAK=10 ten times the normal one at most."""
-    if not _is_soak():
+    if not sampling.is_soak():
         return normal
     times = int(os.environ["ADW_SOAK"])
 
@@ -283,14 +279,21 @@ def _is_loopback(host: str) -> bool:
 # --- a home and its commands -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A fresh git repository to be the home of adw."""
-    path = tmp_path.resolve() / "home"
+@pytest.fixture(scope="session")
+def _empty_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository with one commit and without a file, to be copied."""
+    path = tmp_path_factory.mktemp("repository") / "home"
     path.mkdir()
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
+    for command in (["init", "-q", "--template="], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
         subprocess.run(["git", *command], cwd=path, check=True, capture_output=True)
+    (path / ".git" / "info").mkdir()
     return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, _empty_repository: Path) -> Path:
+    """A fresh git repository to be the home of adw."""
+    return shutil.copytree(_empty_repository, tmp_path.resolve() / "home")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
