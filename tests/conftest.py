@@ -27,7 +27,7 @@ import hypothesis
 import pytest
 
 from adws.adw_modules import default_home
-from tests import homes, sampling, warm
+from tests import homes, sampling, tiers, warm
 
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
@@ -78,16 +78,34 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow, not wrong: no deadline for single examples.
     hypothesis.settings.register_profile("normal", deadline=None, print_blob=True)
     hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
-    hypothesis.settings.load_profile("soak" if sampling.is_soak() else "normal")
+    hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=20)
+    fewer = "fast" if config.getoption("--fast") else "normal"
+    hypothesis.settings.load_profile("soak" if sampling.is_soak() else fewer)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="what tests/tiers.py leaves: a minute on two processors")
     parser.addoption("--update-api", action="store_true", help="write tests/public_api.txt anew")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     tier = "soak, full counts" if sampling.is_soak() else "normal, reduced counts"
     return f"adw: tier {tier}; seed {os.environ['ADW_TEST_SEED']} (replay with ADW_TEST_SEED)"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_left_out = config.getoption("--fast") and collection_path.is_file() and not tiers.is_fast(collection_path)
+    return True if is_left_out else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            (left_out if tiers.MARKERS & {mark.name for mark in item.iter_markers()} else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
