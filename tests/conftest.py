@@ -27,7 +27,7 @@ import hypothesis
 import pytest
 
 from adws.adw_modules import default_home
-from tests import homes, warm
+from tests import homes, sampling, tiers, warm
 
 # Shared suites (tests/contracts) are imported by test modules: their asserts explain themselves too.
 pytest.register_assert_rewrite("tests.contracts", "tests.crash")
@@ -78,16 +78,34 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine is slow, not wrong: no deadline for single examples.
     hypothesis.settings.register_profile("normal", deadline=None, print_blob=True)
     hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2000)
-    hypothesis.settings.load_profile("soak" if _is_soak() else "normal")
+    hypothesis.settings.register_profile("fast", deadline=None, print_blob=True, max_examples=20)
+    fewer = "fast" if config.getoption("--fast") else "normal"
+    hypothesis.settings.load_profile("soak" if sampling.is_soak() else fewer)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="what tests/tiers.py leaves: a minute on two processors")
     parser.addoption("--update-api", action="store_true", help="write tests/public_api.txt anew")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    tier = "soak, full counts" if _is_soak() else "normal, reduced counts"
+    tier = "soak, full counts" if sampling.is_soak() else "normal, reduced counts"
     return f"adw: tier {tier}; seed {os.environ['ADW_TEST_SEED']} (replay with ADW_TEST_SEED)"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_left_out = config.getoption("--fast") and collection_path.is_file() and not tiers.is_fast(collection_path)
+    return True if is_left_out else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            (left_out if tiers.MARKERS & {mark.name for mark in item.iter_markers()} else kept).append(item)
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,13 +127,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def _is_soak() -> bool:
-    return os.environ.get("ADW_SOAK", "") not in {"", "0"}
-
-
 def _repeats(normal: int, soak: int) -> int:
     """Return how often to repeat: ADW_SOAK=1 means the full count, ADW_SOAK=10 ten times the normal one at most."""
-    if not _is_soak():
+    if not sampling.is_soak():
         return normal
     times = int(os.environ["ADW_SOAK"])
 
@@ -283,14 +297,21 @@ def _is_loopback(host: str) -> bool:
 # --- a home and its commands -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A fresh git repository to be the home of adw."""
-    path = tmp_path.resolve() / "home"
+@pytest.fixture(scope="session")
+def _empty_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository with one commit and without a file, to be copied."""
+    path = tmp_path_factory.mktemp("repository") / "home"
     path.mkdir()
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
+    for command in (["init", "-q", "--template="], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
         subprocess.run(["git", *command], cwd=path, check=True, capture_output=True)
+    (path / ".git" / "info").mkdir()
     return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, _empty_repository: Path) -> Path:
+    """A fresh git repository to be the home of adw."""
+    return shutil.copytree(_empty_repository, tmp_path.resolve() / "home")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

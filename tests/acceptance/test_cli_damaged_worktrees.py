@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import sampling
 from tests.acceptance.cli_lab import Beside, document, has_begun, newest
 from tests.integration.work_lab import WorkLab, git, make_work_lab
 
@@ -46,6 +47,7 @@ shell = "test -e ../../may-build || { echo draft > draft.txt; echo up > ../../up
 """
 #: What a cut leaves empty: the worktree's own file, then those of git's directory of that worktree.
 FILES = (".git", "gitdir", "commondir", "HEAD", "index", "locked")
+DAMAGES = [*((name,) for name in FILES), FILES]
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def content(home: Path, adw_id: str) -> list[str]:
 # --- a worktree that git does not know any more ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", [(name,) for name in FILES] + [FILES], ids=[*FILES, "all"])
+@pytest.mark.parametrize("names", sampling.some(DAMAGES, 3), ids=",".join)
 def test_a_failed_workflow_whose_worktree_is_damaged_is_completed_by_a_retry(adw, home, names):
     adw_id = start(adw, home, "two")
     empty(home, adw_id, *names)
@@ -211,7 +213,7 @@ def test_a_branch_whose_ref_is_empty_is_restored_from_the_recorded_commit(adw, h
     assert git(home, "rev-parse", f"{branch}~1") == recorded
 
 
-@pytest.mark.parametrize("names", [(name,) for name in FILES] + [FILES], ids=[*FILES, "all"])
+@pytest.mark.parametrize("names", sampling.some(DAMAGES, 3), ids=",".join)
 def test_rollback_removes_a_damaged_worktree_and_keeps_its_files(adw, home, names):
     adw_id = start(adw, home, "two")
     empty(home, adw_id, *names)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import sampling, templates, warm
 from tests.acceptance import cli_lab
 
 DOCUMENTS = Path(__file__).parents[1] / "migration" / "documents"
@@ -23,17 +25,23 @@ PHASES = ("plan", "build", "lint", "test", "review", "document", "ship", "clean"
 @pytest.fixture
 def home(tmp_path):
     """A repository with a remote and no database yet, whose workflow `whole` has a phase for every state."""
-    home = tmp_path.resolve() / "home"
-    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(tmp_path / "remote.git")], check=True)
+    place = tmp_path.resolve()
+    templates.copy_repositories(place.parent / "older-documents", place, make_home)
+    return place / "home"
+
+
+def make_home(place: Path) -> None:
+    """Make the repository in *place*, and its remote."""
+    home = place / "home"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(place / "remote.git")], check=True)
     subprocess.run(["git", "init", "-q", "-b", "main", str(home)], check=True)
-    git(home, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    git(home, "remote", "add", "origin", str(place / "remote.git"))
     phases = ",".join(f'{{ name = "{name}", shell = "echo {name} >> phases.txt" }}' for name in PHASES)
     (home / "adw.toml").write_text(f"[workflows.whole]\nphases = [{phases}]\n")
     (home / ".gitignore").write_text("/state/\n/agents/\n/trees/\n")
     git(home, "add", ".")
     git(home, "commit", "-q", "-m", "first")
     git(home, "push", "-q", "origin", "main")
-    return home
 
 
 def git(home, *args):
@@ -71,7 +79,7 @@ def events(adw, adw_id):
 # --- going on --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in OLD if name not in OVER and name != "v2_failed"])
+@pytest.mark.parametrize("name", sampling.some([name for name in OLD if name not in OVER and name != "v2_failed"], 4))
 def test_resume_migrates_an_old_document_with_a_backup_and_carries_it_to_its_end(adw, home, name):
     adw_id, file = put(home, name)
     before = file.read_bytes()
@@ -141,16 +149,16 @@ def test_resume_takes_the_workflow_that_an_old_document_names(adw, home):
     ]
 
 
-@pytest.mark.parametrize("command", [("resume",), ("retry",), ("approve",), ("pause",), ("resume", "--dry-run")])
-def test_a_refused_command_leaves_an_old_document_and_its_issue_as_they_were(adw, home, command):
+def test_a_refused_command_leaves_an_old_document_and_its_issue_as_they_were(adw, home):
     adw_id, file = put(home, "v2_failed")
     before = file.read_bytes()
 
-    done = adw(command[0], adw_id, *command[1:])
+    for command in (("resume",), ("retry",), ("approve",), ("pause",), ("resume", "--dry-run")):
+        done = adw(command[0], adw_id, *command[1:])
 
-    assert done.rc in {1, 2}
-    assert done.stderr.startswith("adw: workflow cafed00d ")
-    assert (file.read_bytes(), backups(file)) == (before, {})
+        assert done.rc in {1, 2}, command
+        assert done.stderr.startswith("adw: workflow cafed00d "), command
+        assert (file.read_bytes(), backups(file)) == (before, {}), command
     assert adw("locks", "--json").json()["locks"] == []
 
 
@@ -168,9 +176,11 @@ def test_an_old_document_that_is_over_does_not_go_on(adw, home, name):
 # --- ending ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in OLD if name not in OVER])
-@pytest.mark.parametrize(("command", "state"), [("abandon", "abandoned"), ("rollback", "rolled_back")])
-def test_an_old_document_is_ended_and_its_issue_is_free(adw, home, name, command, state):
+@pytest.mark.parametrize(
+    ("name", "command"), sampling.each_value_once([name for name in OLD if name not in OVER], ["abandon", "rollback"])
+)
+def test_an_old_document_is_ended_and_its_issue_is_free(adw, home, name, command):
+    state = {"abandon": "abandoned", "rollback": "rolled_back"}[command]
     adw_id, file = put(home, name, pr_number=None)
     before = file.read_bytes()
 
@@ -249,13 +259,13 @@ with open_home(load.from_environment({"home": sys.argv[1]})) as home:
 """
 
 
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", sampling.some(OLD, 4))
 def test_a_script_loads_and_updates_an_old_document(home, name):
     adw_id, file = put(home, name)
     before = file.read_bytes()
 
-    done = subprocess.run(
-        [str(Path(cli_lab.ADW).with_name("python")), "-c", SCRIPT, str(home), adw_id],
+    done = warm.run(
+        [sys.executable, "-c", SCRIPT, str(home), adw_id],
         capture_output=True,
         text=True,
         check=False,
@@ -282,19 +292,15 @@ def test_a_view_of_an_old_document_names_the_command_that_migrates_it(adw, home,
     assert (file.read_bytes(), backups(file)) == (before, {})
 
 
-@pytest.mark.parametrize(
-    "command", ["status", "resume", "retry", "rollback", "abandon", "events", "executions", "logs"]
-)
 @pytest.mark.parametrize(("store", "under"), [("database", "state"), ("database", "agents"), ("files", "agents")])
-def test_a_command_that_finds_only_a_file_that_is_not_imported_names_the_command(adw, home, command, store, under):
+def test_a_command_that_finds_only_a_file_that_is_not_imported_names_the_command(adw, home, store, under):
     adw_id, file = put(home, "v1_tac7_core", under=under)
 
-    done = adw(command, adw_id, env={"ADW_STORE": store})
+    for command in ("status", "resume", "retry", "rollback", "abandon", "events", "executions", "logs"):
+        done = adw(command, adw_id, env={"ADW_STORE": store})
 
-    assert done.rc == 1
-    assert done.stderr == (
-        f"adw: no workflow state at {adw_id}; {file}, of version 1.0, is not imported: adw state migrate does that\n"
-    )
+        told = f"{file}, of version 1.0, is not imported: adw state migrate does that"
+        assert (done.rc, done.stderr) == (1, f"adw: no workflow state at {adw_id}; {told}\n"), command
     assert adw("state", "migrate", env={"ADW_STORE": store}).rc == 0
     assert adw("status", adw_id, env={"ADW_STORE": store}).rc == 0
 

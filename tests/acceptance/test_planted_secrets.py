@@ -34,7 +34,7 @@ MOST_PAGES = 80
 SITES = ("/", "/workflows", "/runs", "/runners", "/locks", "/deliveries")
 
 
-@pytest.mark.parametrize(("store", "normal"), [("files", 600), ("database", 400)])
+@pytest.mark.parametrize(("store", "normal"), [("files", 300), ("database", 250)])
 def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store, normal):
     # The same ones each time; unit tests draw others.
     plant_and_search(tmp_path, monkeypatch, store, Plants(random.Random(store), repeat(normal, 1000)))
@@ -45,7 +45,7 @@ def test_no_token_that_only_its_shape_tells_is_in_what_adw_writes_shows_or_sends
     """
     Every kind of token, in every surrounding: some in each output, document, event, log, comment, delivery and answer.
     """
-    plant_and_search(tmp_path, monkeypatch, store, TokenPlants(random.Random(store), repeat(8, 20)))
+    plant_and_search(tmp_path, monkeypatch, store, TokenPlants(random.Random(store), repeat(4, 20)))
 
 
 def plant_and_search(tmp_path, monkeypatch, store, plants):

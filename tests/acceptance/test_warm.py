@@ -245,3 +245,31 @@ def test_a_missing_directory_is_refused_as_ever(go_this_way, tmp_path):
 
     with pytest.raises(FileNotFoundError):
         warm.run([warm.ADW, "list"], cwd=tmp_path / "missing")
+
+
+# --- commands that a shell starts --------------------------------------------------------------------------------
+
+
+def typed(home: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run *script* in a shell that finds `adw` where the tests of pages find it."""
+    env = {**os.environ, "ADW_HOME": str(home), "PATH": f"{warm.bin_dir()}:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", script], cwd=home, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_command_of_a_shell_has_its_streams_its_variables_and_its_exit_code(home, way):
+    done = typed(home, "echo $(adw --version); ADW_STORE=nowhere adw list; echo $?; adw status ffffffff | cat")
+
+    version, code = done.stdout.splitlines()
+    assert version.startswith("adw ")
+    assert code == "2"
+    assert "nowhere" in done.stderr
+    assert "ffffffff" in done.stderr
+    assert ("adw-warm-" in warm.bin_dir()) == (way == "forked")
+
+
+def test_a_signal_to_a_command_of_a_shell_ends_it(home, way):
+    serve = "mkfifo said; adw serve --port 0 --workers 0 > said & exec 3< said; read -r line <&3"
+
+    done = typed(home, f"{serve}; kill $!; wait $!")
+
+    assert done.returncode in {0, 143}, done.stderr

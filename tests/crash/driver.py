@@ -338,24 +338,31 @@ def judge_fault(home: Path, store: str, code: int, before: int) -> str | None:
     return None
 
 
-def faults(home: Path, store: str, errors: list[str]) -> dict:
-    """Fail every system call of a step with each of *errors*, and kill at each."""
+def sample(cases: list, count: int, seed: int) -> list:
+    """Return *count* of *cases* in their order, all of them when *count* is 0."""
+    if not count or count >= len(cases):
+        return cases
+    chosen = set(random.Random(seed).sample(range(len(cases)), count))
+    return [case for number, case in enumerate(cases) if number in chosen]
+
+
+def faults(home: Path, store: str, errors: list[str], count: int, seed: int) -> dict:
+    """Fail every system call of a step with each of *errors*, and kill at each; or *count* of these cases."""
     make_workflow(home, store)
     log = home / "strace.log"
     calls = syscalls_of_step(home, store, log)
-    problems, cases, outcomes = [], 0, {}
-    for name, times in calls:
-        for number in range(1, times + 1):
-            for what in [f"error={code}" for code in errors] + ["signal=KILL"]:
-                code, before = traced_step(home, store, log, f"{name}:{what}:when={number}")
-                cases += 1
-                outcomes[str(code)] = outcomes.get(str(code), 0) + 1
-                problem = judge_fault(home, store, code, before)
-                if problem:
-                    problems.append(f"{name} #{number} {what}: {problem}")
-                if len(stray_files(home)) > 1:
-                    problems.append(f"{name} #{number} {what}: stray files {stray_files(home)}")
-    return {"syscalls": dict(calls), "cases": cases, "outcomes": outcomes, "problems": problems}
+    kinds = [f"error={code}" for code in errors] + ["signal=KILL"]
+    cases = [(name, number, kind) for name, times in calls for number in range(1, times + 1) for kind in kinds]
+    problems, outcomes = [], {}
+    for name, number, kind in sample(cases, count, seed):
+        code, before = traced_step(home, store, log, f"{name}:{kind}:when={number}")
+        outcomes[str(code)] = outcomes.get(str(code), 0) + 1
+        problem = judge_fault(home, store, code, before)
+        if problem:
+            problems.append(f"{name} #{number} {kind}: {problem}")
+        if len(stray_files(home)) > 1:
+            problems.append(f"{name} #{number} {kind}: stray files {stray_files(home)}")
+    return {"syscalls": dict(calls), "cases": len(cases), "outcomes": outcomes, "problems": problems}
 
 
 # --- the first write of a document of an older version -----------------------------------------------------------
@@ -420,7 +427,7 @@ def judge_migration(home: Path, code: int) -> str | None:
     return f"stray files {stray_files(home)}" if stray_files(home) else None
 
 
-def migrations(home: Path) -> dict:
+def migrations(home: Path, count: int, seed: int) -> dict:
     """Kill the first write of an old document at each call that changes something, let each fail, and go on."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "strace.log"
@@ -432,7 +439,7 @@ def migrations(home: Path) -> dict:
         kinds = ("signal=KILL", "error=EIO", "error=ENOSPC")
         faults += [f"{name}:{kind}:when={n}" for n in range(1, calls.count(name) + 1) for kind in kinds]
     problems = []
-    for number, fault in enumerate(faults):
+    for number, fault in enumerate(sample(faults, count, seed)):
         code = traced_migration(home / str(number), log, fault)
         problem = judge_migration(home / str(number), code)
         if problem:
@@ -512,7 +519,7 @@ def take_over(home: Path, store: str) -> tuple[int, int] | None:
             return None
 
 
-def takeovers(home: Path, store: str) -> dict:
+def takeovers(home: Path, store: str, count: int, seed: int) -> dict:
     """Stop an owner before and at each system call of its step, take over, let it go on: refused, or seen before."""
     make_workflow(home, store)
     log = home / "strace.log"
@@ -520,7 +527,7 @@ def takeovers(home: Path, store: str) -> dict:
         (name, number) for name, times in syscalls_of_step(home, store, log) for number in range(1, times + 1)
     ]
     problems, refused = [], 0
-    for moment in moments:
+    for moment in [*moments[:1], *sample(moments[1:], count, seed)]:
         code, problem = one_takeover(home, store, log, moment)
         refused += code == EXIT_CODES[Fenced]
         if problem:
@@ -702,7 +709,7 @@ def main() -> int:
     )
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--store", choices=["files", "database"], required=True)
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--count", type=int, default=100, help="0: every case there is")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--errors", default="EIO,ENOSPC,EDQUOT,EINTR")
@@ -710,10 +717,10 @@ def main() -> int:
     given = parser.parse_args()
     result = {
         "kills": lambda: kills(given.home, given.store, given.count, given.seed),
-        "faults": lambda: faults(given.home, given.store, given.errors.split(",")),
-        "migrations": lambda: migrations(given.home),
+        "faults": lambda: faults(given.home, given.store, given.errors.split(","), given.count, given.seed),
+        "migrations": lambda: migrations(given.home, given.count, given.seed),
         "contention": lambda: contention(given.home, given.store, given.processes, given.count),
-        "takeovers": lambda: takeovers(given.home, given.store),
+        "takeovers": lambda: takeovers(given.home, given.store, given.count, given.seed),
         "full-disk": lambda: full_disk(given.home, given.store),
         "power": lambda: power_cuts(
             given.home, given.store, given.count, given.seed, without_fsync=given.without_fsync

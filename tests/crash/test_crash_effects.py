@@ -15,7 +15,7 @@ DRIVER = Path(__file__).with_name("effects_driver.py")
 
 @pytest.mark.parametrize("how", [(), ("--without-clean",)], ids=["cleaned", "released"])
 def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, repeat, how):
-    count = repeat(8, 0)
+    count = repeat(3, 0)
     done = subprocess.run(
         [sys.executable, str(DRIVER), str(tmp_path), "--count", str(count), "--seed", str(seed), *how],
         capture_output=True,

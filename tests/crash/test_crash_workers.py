@@ -30,7 +30,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(storm_home, s
     """
     200 kills over 300 workflows: each phase has one committed result, made by the attempt that has it.
     """
-    kills, workflows = repeat(6, 200), repeat(10, 300)
+    kills, workflows = repeat(4, 200), repeat(6, 300)
     with storm_home.open() as app:
         made = Supervisor(storm_home, workers=WORKERS, rng=random.Random(seed))
 

@@ -45,7 +45,7 @@ def test_files_of_a_finished_phase_are_shipped_whole_after_a_power_cut(store, tm
     """
     The power is cut 0.2 to 1 s after phase build was recorded complete: its 10 new and 10 changed files are shipped.
     """
-    count = repeat(2, 20)
+    count = repeat(1, 20)
     report = drive("after-phase", tmp_path, store, "--count", str(count), "--seed", str(seed))
 
     assert report["problems"] == []
@@ -56,7 +56,7 @@ def test_power_cuts_at_any_moment_of_a_workflow_empty_no_file_and_lose_no_phase(
     """
     40 cuts in the soak, between the making of a worktree and the end: each completes by itself, or is named.
     """
-    count = repeat(4, 40)
+    count = repeat(2, 40)
     report = drive("cuts", tmp_path, "files", "--count", str(count), "--seed", str(seed))
 
     assert report["problems"] == []

@@ -27,7 +27,7 @@ class Loops(Outside):
 def lab(request, tmp_path):
     env = {}
     if request.param == "postgresql":
-        env["ADW_DATABASE_URL"] = request.getfixturevalue("empty_pg_url")
+        env["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
     with Loops(tmp_path / "home", env) as lab:
         yield lab
 

@@ -137,7 +137,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     if request.param == "sqlite":
         templates.prepare_home(home)
     else:
-        pg_url = request.getfixturevalue("empty_pg_url")
+        pg_url = request.getfixturevalue("new_pg_url")()
         monkeypatch.setenv("ADW_DATABASE_URL", pg_url)
         monkeypatch.setenv("MAIN_DB_URL", pg_url)
     monkeypatch.setenv("JOB_TOKEN", "Bearer of-the-job")
