@@ -1,8 +1,8 @@
 """
 What `scripts/test --fast` leaves out: kills, the browser, real agents, PostgreSQL, and what starts many processes.
 
-Everything in the directories below, but for a few files of acceptance; and those files of integration that need
-more than a tenth of a second for each test, because they run git, workers and whole workflows.
+Everything in the directories below, but for a few files of acceptance; and files whose tests take long, most of them
+because they run git, workers and whole workflows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ QUICK_COMMANDS = frozenset(
         "test_exit_codes.py",
     }
 )
-SLOW_INTEGRATION = frozenset(
+SLOW_FILES = frozenset(
     {
+        "test_redaction_planted_secrets.py",
+        "test_redaction_surroundings.py",
         "test_agent_workflows.py",
         "test_app_agents.py",
         "test_app_work.py",
@@ -84,4 +86,4 @@ def is_fast(file: Path) -> bool:
     """Say whether the quick tier has this file of tests."""
     if DIRECTORIES & {*file.relative_to(TESTS).parts}:
         return file.name in QUICK_COMMANDS
-    return file.name not in SLOW_INTEGRATION
+    return file.name not in SLOW_FILES

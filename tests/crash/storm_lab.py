@@ -27,6 +27,7 @@ from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
 from adws.config import load as config_load
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 ADW = str(Path(sysconfig.get_path("scripts")) / "adw")
@@ -92,7 +93,7 @@ class StormHome:
         """Start a worker as a person would; what it says goes to a file."""
         with (self.path / "workers.log").open("ab") as log:
             command = [ADW, "worker", "--concurrency", "2"]
-            return subprocess.Popen(command, cwd=self.path, env=self.full_env, stdout=log, stderr=log)
+            return warm.Popen(command, cwd=self.path, env=self.full_env, stdout=log, stderr=log)
 
     def adw(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

@@ -39,7 +39,7 @@ from adws.adw_modules.queue.model import LIVE_RUNS, NO_DEMANDS, ClaimPolicy, New
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from adws.testing import FakeClock
-from tests import forked
+from tests import forked, warm
 from tests.contracts.worlds import FIRST, database_world, make_document, make_owner
 from tests.integration import run_queue_worker
 
@@ -59,7 +59,7 @@ def start(database_url):
     running = []
 
     def run(mode: str = "work") -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, run_queue_worker.__file__, database_url, mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

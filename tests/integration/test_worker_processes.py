@@ -23,6 +23,7 @@ from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.config import load as config_load
 from adws.testing import FakeClock, FakeProcesses
+from tests import warm
 from tests.integration.ownership_worker import OffsetClock
 from tests.integration.process_lab import is_alive
 
@@ -94,7 +95,7 @@ def worker(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
     def begin(*args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = warm.Popen(
             [ADW, "worker", *args],
             cwd=home,
             env={**os.environ, "ADW_HOME": str(home)},
@@ -328,7 +329,7 @@ def test_two_recoveries_at_once_close_one_attempt_once(app, home, worker):
 
     command = [ADW, "recover", "--json"]
     environment = {**os.environ, "ADW_HOME": str(home)}
-    both = [subprocess.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [warm.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     steps = [json.loads(each.communicate(timeout=PATIENCE)[0])["steps"] for each in both]
 
     assert sorted(about_work([*steps[0], *steps[1]])) == ["interrupt", "requeue"]
