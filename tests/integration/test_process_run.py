@@ -48,9 +48,13 @@ if os.fork() == 0:
             os.dup2(null, fd)
         os.write(tell, str(os.getpid()).encode())
         os.execve("/bin/sleep", ["sleep", "1000"], {environment})
+    os.close(tell)
     os._exit(0)
 os.wait()
-print(int(os.read(ready, 20)), flush=True)
+os.close(tell)
+pid = int(os.read(ready, 20))
+os.read(ready, 1)  # its end of the pipe is closed when it has become the other program
+print(pid, flush=True)
 """
 
 
