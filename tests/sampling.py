@@ -28,3 +28,10 @@ def each_value_once(*tables: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(itertools.product(*tables))
     longest = max(map(len, tables))
     return [tuple(table[number % len(table)] for table in tables) for number in range(longest)]
+
+
+def share(cases: Sequence[Any], number: int, count: int = 2) -> list[Any]:
+    """Return *count* of *cases*: others for each *number*, so that several tests share them; in the soak, all."""
+    if is_soak():
+        return list(cases)
+    return [cases[(number * count + more) % len(cases)] for more in range(count)]

@@ -14,6 +14,7 @@ import pytest
 
 from adws.app import open_home
 from adws.config import load as config_load
+from tests import sampling
 from tests.contracts.worlds import FIRST, MOMENT, make_document
 
 #: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: with them root may write anywhere.
@@ -54,8 +55,7 @@ def close_to_writers(state: Path, *, is_closed: bool = True) -> None:
         path.chmod(mode if is_closed else mode | 0o200)
 
 
-@pytest.mark.parametrize("store", ["files", "database"])
-@pytest.mark.parametrize("is_at_work", [False, True], ids=["nobody at work", "a writer at work"])
+@pytest.mark.parametrize(("store", "is_at_work"), sampling.each_value_once(["files", "database"], [False, True]))
 def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_work):
     settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
     with open_home(settings) as app, app.ownership.create(make_document()):

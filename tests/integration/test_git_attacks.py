@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.workflow.model import Gate, PhaseSpec, StepSpec
-from tests import warm
+from tests import sampling, warm
 from tests.integration import git_servers
 from tests.integration.agent_lab import FakeAgent
 from tests.integration.git_lab import persons_config
@@ -132,7 +132,7 @@ def at_github(world, tmp_path, monkeypatch):
         yield servers
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("carrier", sampling.share(CARRIERS, 0))
 def test_the_token_goes_to_no_other_server(world, tmp_path, monkeypatch, carrier):
     with at_github(world, tmp_path, monkeypatch) as servers:
         world.attack(
@@ -169,7 +169,7 @@ def test_the_credential_helper_of_the_person_is_asked_and_that_of_the_repository
     assert world.document.current_state == "completed"
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("carrier", sampling.share(CARRIERS, 1))
 def test_no_transport_of_the_repository_is_run(world, tmp_path, monkeypatch, carrier):
     """
     The remote needs ssh, as the person's own configuration has it: here a script that leads to this machine.
@@ -205,7 +205,7 @@ def test_no_transport_of_the_repository_is_run(world, tmp_path, monkeypatch, car
     assert world.document.branch_name in git(world.lab.remote, "for-each-ref", "--format=%(refname:short)")
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("carrier", sampling.share(CARRIERS, 2))
 def test_no_filter_of_the_repository_is_run(world, carrier):
     world.attack(
         carrier,
@@ -223,7 +223,7 @@ def test_no_filter_of_the_repository_is_run(world, carrier):
     assert world.ran == ""
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("carrier", sampling.share(CARRIERS, 3))
 def test_work_is_pushed_to_no_other_remote(world, tmp_path, carrier):
     elsewhere = tmp_path / "elsewhere.git"
     shutil.copytree(world.lab.remote, elsewhere)
