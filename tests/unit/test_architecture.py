@@ -35,7 +35,7 @@ LIBRARIES = {
     "procrastinate": ["adw_modules/db/", "adw_modules/queue/procrastinate.py"],
     "prometheus_client": ["adw_modules/reports/metrics.py"],
     "psutil": ["adw_modules/process/identity.py", "adw_modules/resources/", "adw_modules/git/git.py"],
-    "psycopg": ["adw_modules/db/", "adw_modules/steps/postgres_sink.py"],
+    "psycopg": ["adw_modules/db/", "adw_modules/queue/procrastinate.py", "adw_modules/steps/postgres_sink.py"],
     "psycopg_pool": ["adw_modules/db/", "adw_modules/queue/procrastinate.py"],
     "pydantic": ["adw_modules/document.py", "web/"],
     "pydantic_core": ["adw_modules/document.py"],
