@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
 from adws.adw_modules.error_handler import ErrorFacts
@@ -23,7 +24,7 @@ from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
-from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.model import Assignment, CallReport, Iteration
 from adws.adw_modules.workflow.model import (
     ACCEPT,
     COLLECT_STRATEGIES,
@@ -34,12 +35,6 @@ from adws.adw_modules.workflow.model import (
     RetryRule,
     StepSpec,
 )
-
-# What becomes of the results of a chain of calls, such as the pages of an API.
-#
-# Pure. Of each page the part is taken that `merge_path` leads to, and the parts are put together as `collect` says.
-# A page that does not have what is asked of it is an error, never left out in silence.
-
 
 APPEND, REPLACE, COLLECT, MERGE = COLLECT_STRATEGIES
 
@@ -72,22 +67,18 @@ def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue
     return part
 
 
-def collected(strategy: str, results: Iterable[JsonValue], merge_path: str = "") -> JsonValue:
-    """
-    Return the results of all pages, in their order, put together; raise ExpressionError when one does not fit.
-
-    Parts that `part_of_page` has taken already are given without *merge_path*.
-    """
-    parts = (part_of_page(strategy, result, merge_path) for result in results)
+def collected(strategy: str, parts: Iterable[Any]) -> JsonValue:
+    """Return the parts of all pages, which `part_of_page` took, put together in their order."""
     if strategy == COLLECT:
         return list(parts)
     if strategy == APPEND:
-        return [item for part in parts for item in part]  # type: ignore[union-attr]  # lists, as part_of_page saw to
-    value: JsonValue = {} if strategy == MERGE else None
-    for part in parts:
-        value = merged(value, part) if strategy == MERGE else part  # type: ignore[arg-type]  # tables, the same
+        return [item for part in parts for item in part]
 
-    return value
+    result: JsonObject = {}
+    for part in parts:
+        result = merged(result, part)
+
+    return result
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
@@ -139,20 +130,6 @@ Values = Callable[[], Mapping[str, Value]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallFacts:
-    """What the row of an iteration says about the call that is reported on."""
-
-    attempts: int  #: calls that were begun, this one counted
-    page: int
-    same_call: int  #: calls for this page, this one counted
-    interruptions: int  #: of those, how many were cut off, this one not counted
-    fingerprint: str = ""  #: of the failure before
-    same_failures: int = 0  #: how often that came in a row
-    marks: str = ""  #: digests of the calls that pages asked for
-    call: JsonObject | None = None  #: what the page before asked for
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """What follows from a call, and what the row remembers of it."""
 
@@ -177,17 +154,13 @@ def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value
     if not assignment.call:
         return filled
     if filled.get("headers_env") and "url" in assignment.call:
-        _check_host(str(filled.get("url")), str(assignment.call["url"]))
+        own, asked = str(filled.get("url")), str(assignment.call["url"])
+        if _origin(own) != _origin(asked):
+            there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
+            why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
+            raise ExpressionError(why, name="url")
 
     return merged(filled, assignment.call)
-
-
-def _check_host(own: str, asked: str) -> None:
-    """Raise ExpressionError when the next page is at another host: what is in `headers_env` is for the first one."""
-    if _origin(own) != _origin(asked):
-        there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
-        why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
-        raise ExpressionError(why, name="url")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -205,7 +178,7 @@ def collecting(step: StepSpec) -> RetryRule | None:
 
 def judge(
     step: StepSpec,
-    row: CallFacts,
+    row: Iteration,
     report: CallReport | None,
     values: Values,
     *,
@@ -236,7 +209,7 @@ def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
 
 
 def _after_success(
-    step: StepSpec, row: CallFacts, report: CallReport, values: Values, random: float | None
+    step: StepSpec, row: Iteration, report: CallReport, values: Values, random: float | None
 ) -> Judgement:
     rule = collecting(step)
     if rule is None:
@@ -251,7 +224,7 @@ def _after_success(
 
 
 def _next_page(
-    step: StepSpec, rule: RetryRule, row: CallFacts, known: Mapping[str, Value], random: float | None
+    step: StepSpec, rule: RetryRule, row: Iteration, known: Mapping[str, Value], random: float | None
 ) -> Judgement:
     if row.page >= rule.max_attempts:
         why = f"{row.page} of {rule.max_attempts} calls are made, and {rule.when} still holds"
@@ -260,12 +233,15 @@ def _next_page(
         cut: JsonObject = {"is_cut": True, "rule": ON_SUCCESS, "max_attempts": rule.max_attempts}
         return Judgement(facts={**_over(step, COMPLETED, why), **cut})
     asked: JsonObject = {key: expressions.render(value, known) for key, value in rule.next_call.items()}
-    call = merged(row.call or {}, asked)
+    call = merged(json.loads(row.call), asked)
     marks = row.marks
     if rule.next_call:
-        digest = _digest(call)
+        text = json.dumps(call, sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
         if digest in marks.split():
-            return Judgement(facts=_over(step, FAILED, _stuck(row.page, asked)))
+            said = json.dumps(asked, ensure_ascii=False)[:200]
+            why = f"no progress: after page {row.page} the same call is asked for that was made before: {said}"
+            return Judgement(facts=_over(step, FAILED, why))
         marks = f"{marks} {digest}".strip()
     # Pages come one after the other as fast as they may; polling waits longer each time.
     wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
@@ -281,24 +257,12 @@ def _next_page(
     return Judgement(facts=facts, marks=marks)
 
 
-def _stuck(page: int, asked: JsonObject) -> str:
-    said = json.dumps(asked, ensure_ascii=False)
-
-    return f"no progress: after page {page} the same call is asked for that was made before: {said[:200]}"
-
-
-def _digest(call: JsonObject) -> str:
-    text = json.dumps(call, sort_keys=True)
-
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
-
-
 # --- after a failure -------------------------------------------------------------------------------------------
 
 
 def _after_failure(
     step: StepSpec,
-    row: CallFacts,
+    row: Iteration,
     report: CallReport | None,
     values: Values,
     *,
@@ -306,7 +270,12 @@ def _after_failure(
     random: float | None,
 ) -> Judgement:
     if report is None:
-        facts = _interrupted(step, row)
+        # No rule is used up when a worker vanishes: it had several calls, and which of them crashed it is not known.
+        if row.interruptions >= MAX_INTERRUPTIONS:
+            facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
+        else:
+            facts = {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0}
+            facts["call"] = json.loads(row.call)
         return Judgement(facts=facts, fingerprint=row.fingerprint, same_failures=row.same_failures, marks=row.marks)
     error, fingerprint = report.error or {}, report.fingerprint
     same = row.same_failures + 1 if fingerprint and fingerprint == row.fingerprint else 1
@@ -319,19 +288,7 @@ def _after_failure(
     return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
 
 
-def _interrupted(step: StepSpec, row: CallFacts) -> JsonObject:
-    """
-    Return what follows when a worker vanished: no rule is used up by that.
-
-    It had several calls, and nobody knows which of them it made, or which one took it along.
-    """
-    if row.interruptions >= MAX_INTERRUPTIONS:
-        return _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
-
-    return {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": row.call or {}}
-
-
-def _matching(step: StepSpec, row: CallFacts, error: JsonObject, values: Values) -> RetryRule | None:
+def _matching(step: StepSpec, row: Iteration, error: JsonObject, values: Values) -> RetryRule | None:
     known: Mapping[str, Value] | None = None
     for rule in step.retry:
         if rule.kind != ON_ERROR:
@@ -349,7 +306,7 @@ def _matching(step: StepSpec, row: CallFacts, error: JsonObject, values: Values)
 def _by_rule(
     step: StepSpec,
     rule: RetryRule,
-    row: CallFacts,
+    row: Iteration,
     error: JsonObject,
     same: int,
     *,
@@ -361,11 +318,14 @@ def _by_rule(
     if same >= rule.max_same_failures > 0 and calls < rule.max_attempts:
         why = f"the same failure came {same} times in a row: {_message(error)}"
         return _over(step, EXHAUSTED, why)
+    waits = _backoff(rule)
     decision = decide(
         _error_facts(error, is_wanted=bool(rule.when)),
         attempts_used=calls,
         max_attempts=rule.max_attempts,
-        policy=_policies(rule),
+        policy=RetryPolicies(
+            transient=waits, rate_limit=waits, resource=waits, keeps_class_delay=False, keeps_class_retries=False
+        ),
         now=now,
         random=random,
     )
@@ -378,17 +338,9 @@ def _by_rule(
         "rule": ON_ERROR,
         "page": row.page,
         "after_seconds": round(decision.delay_seconds, 6),
-        "call": row.call or {},
+        "call": json.loads(row.call),
         "max_attempts": rule.max_attempts,
     }
-
-
-def _policies(rule: RetryRule) -> RetryPolicies:
-    waits = _backoff(rule)
-
-    return RetryPolicies(
-        transient=waits, rate_limit=waits, resource=waits, keeps_class_delay=False, keeps_class_retries=False
-    )
 
 
 def _backoff(rule: RetryRule) -> Backoff:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from adws.adw_modules.errors import ExpressionError
-from adws.adw_modules.steps.call_policy import MAX_INTERRUPTIONS, CallFacts, collecting, inputs_of, judge
-from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.call_policy import MAX_INTERRUPTIONS, collecting, inputs_of, judge
+from adws.adw_modules.steps.model import Assignment, CallReport, Iteration
 from adws.adw_modules.workflow.model import RetryRule, StepSpec
 from adws.testing import START
 
@@ -28,8 +29,8 @@ def step(*rules, **fields):
     return StepSpec(**{"name": "fetch", "tool": "http", "retry": rules, **fields})
 
 
-def facts(**fields):
-    return CallFacts(**{"attempts": 1, "page": 1, "same_call": 1, "interruptions": 0, **fields})
+def facts(*, call=None, **fields):
+    return Iteration(**{"index": 0, "attempts": 1, "same_call": 1, "call": json.dumps(call or {}), **fields})
 
 
 def well(result=None):
