@@ -132,6 +132,7 @@ class Taken:
     assignments: tuple[Assignment, ...] = ()
     wait_until: str = ""  #: nothing now, but a call is due then; "": nothing is left for this run
     is_over: bool = False  #: the execution has ended
+    reason: str = ""  #: why it waits, "" when its next call is not due
 
 
 @dataclass(frozen=True, slots=True)

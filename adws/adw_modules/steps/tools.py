@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from adws.adw_modules import costs, durable_file, error_tables
 from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, Usage
@@ -796,6 +796,13 @@ class CallContext:
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
     spent: Callable[[], float] = lambda: 0.0  #: US dollars that calls have cost and the document does not know of yet
     model: str = ""  #: the model the phase's attempt was begun with, "": the agent's own choice
+
+
+class Tool(Protocol):
+    """Something that steps call."""
+
+    def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
+        """Make one call; what this raises is a failed call."""
 
 
 # Find the function that `package.module:function` names.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,7 +73,8 @@ def test_a_failure_has_the_keys_that_are_documented():
         def call(self, *_args, **_kwargs):
             raise TimeoutError("slow")
 
-    maker = iteration_worker.ToolCalls({"command": Failing()}, None, clock=SystemClock(), redactor=Redactor())
+    home = SimpleNamespace(tools={"command": Failing()}, clock=SystemClock(), redactor=Redactor())
+    maker = iteration_worker.ToolCalls(home)
     assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
     context = type("Context", (), {"values": {}})()
 
