@@ -76,12 +76,7 @@ class CallWorld:
         """Make one call with *inputs*."""
         step = StepSpec(name="step", tool=tool, inputs=inputs, sink=sink, timeout_seconds=timeout)
         assignment = Assignment(
-            execution_id="1a2b3c4d.build.1.step",
-            index=index,
-            element={"id": index},
-            attempt_number=1,
-            page=page,
-            same_call=1,
+            execution_id="1a2b3c4d.build.1.step", index=index, element={"id": index}, attempt_number=1, page=page
         )
         context = CallContext(
             document=DOCUMENT,

@@ -30,7 +30,7 @@ class World(AgentWorld):
     def ask(self, **inputs) -> CallReport:
         """Make one call."""
         step = StepSpec(name="review", tool="agent", inputs=inputs)
-        assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
+        assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1)
 
         return self.calls.make(
             step,

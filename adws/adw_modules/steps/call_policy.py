@@ -185,13 +185,25 @@ def judge(
     now: datetime,
     random: float | None = None,
 ) -> Judgement:
-    """Return what follows from *report*; None: the call was cut off, and nobody reports."""
+    """Return what follows from *report*; None: the call was interrupted, and nobody reports."""
+    fingerprint, same = row.fingerprint, row.same_failures
     try:
         if report is not None and report.ok:
             return _after_success(step, row, report, values, random)
-        return _after_failure(step, row, report, values, now=now, random=random)
+        if report is not None:
+            same = same + 1 if report.fingerprint and report.fingerprint == fingerprint else 1
+            fingerprint = report.fingerprint
+            facts = _after_failure(step, row, report.error or {}, same, values, now=now, random=random)
+        # No rule is used up when a worker vanishes: it had several calls, and which of them crashed it is not known.
+        elif row.interruptions >= MAX_INTERRUPTIONS:
+            facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
+        else:
+            call = json.loads(row.call)
+            facts = {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": call}
     except ExpressionError as exc:
         return Judgement(facts=_over(step, FAILED, str(exc)), marks=row.marks)
+
+    return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
 
 
 def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
@@ -205,33 +217,26 @@ def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
     return result
 
 
-# --- after a success -------------------------------------------------------------------------------------------
-
-
 def _after_success(
     step: StepSpec, row: Iteration, report: CallReport, values: Values, random: float | None
 ) -> Judgement:
-    rule = collecting(step)
-    if rule is None:
+    """Return whether the next page is called for: by the first rule on success whose condition holds."""
+    collector = collecting(step)
+    if collector is None:
         return Judgement(facts=_over(step, COMPLETED))
-    part = part_of_page(rule.collect, report.result, rule.merge_path)
+    part = part_of_page(collector.collect, report.result, collector.merge_path)
     known = {**values(), "response": report.result, "attempt": row.attempts, "page": row.page}
-    for item in step.retry:
-        if item.kind == ON_SUCCESS and expressions.holds(item.when or "true", known):
-            return replace(_next_page(step, item, row, known, random), part=part, keeps_part=True)
-
-    return Judgement(facts=_over(step, COMPLETED), part=part, keeps_part=True)
-
-
-def _next_page(
-    step: StepSpec, rule: RetryRule, row: Iteration, known: Mapping[str, Value], random: float | None
-) -> Judgement:
+    rules = (one for one in step.retry if one.kind == ON_SUCCESS and expressions.holds(one.when or "true", known))
+    rule = next(rules, None)
+    if rule is None:
+        return Judgement(facts=_over(step, COMPLETED), part=part, keeps_part=True)
     if row.page >= rule.max_attempts:
         why = f"{row.page} of {rule.max_attempts} calls are made, and {rule.when} still holds"
         if rule.on_limit != ACCEPT:
-            return Judgement(facts=_over(step, EXHAUSTED, why))
+            return Judgement(facts=_over(step, EXHAUSTED, why), part=part, keeps_part=True)
         cut: JsonObject = {"is_cut": True, "rule": ON_SUCCESS, "max_attempts": rule.max_attempts}
-        return Judgement(facts={**_over(step, COMPLETED, why), **cut})
+        return Judgement(facts={**_over(step, COMPLETED, why), **cut}, part=part, keeps_part=True)
+
     asked: JsonObject = {key: expressions.render(value, known) for key, value in rule.next_call.items()}
     call = merged(json.loads(row.call), asked)
     marks = row.marks
@@ -241,7 +246,7 @@ def _next_page(
         if digest in marks.split():
             said = json.dumps(asked, ensure_ascii=False)[:200]
             why = f"no progress: after page {row.page} the same call is asked for that was made before: {said}"
-            return Judgement(facts=_over(step, FAILED, why))
+            return Judgement(facts=_over(step, FAILED, why), part=part, keeps_part=True)
         marks = f"{marks} {digest}".strip()
     # Pages come one after the other as fast as they may; polling waits longer each time.
     wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
@@ -254,73 +259,42 @@ def _next_page(
         "max_attempts": rule.max_attempts,
     }
 
-    return Judgement(facts=facts, marks=marks)
-
-
-# --- after a failure -------------------------------------------------------------------------------------------
+    return Judgement(facts=facts, marks=marks, part=part, keeps_part=True)
 
 
 def _after_failure(
     step: StepSpec,
     row: Iteration,
-    report: CallReport | None,
+    error: JsonObject,
+    same: int,
     values: Values,
     *,
     now: datetime,
-    random: float | None,
-) -> Judgement:
-    if report is None:
-        # No rule is used up when a worker vanishes: it had several calls, and which of them crashed it is not known.
-        if row.interruptions >= MAX_INTERRUPTIONS:
-            facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
-        else:
-            facts = {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0}
-            facts["call"] = json.loads(row.call)
-        return Judgement(facts=facts, fingerprint=row.fingerprint, same_failures=row.same_failures, marks=row.marks)
-    error, fingerprint = report.error or {}, report.fingerprint
-    same = row.same_failures + 1 if fingerprint and fingerprint == row.fingerprint else 1
-    rule = _matching(step, row, error, values)
-    if rule is not None:
-        facts = _by_rule(step, rule, row, error, same, now=now, random=random)
-    else:
-        facts = _over(step, FAILED, _message(error))
-
-    return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
-
-
-def _matching(step: StepSpec, row: Iteration, error: JsonObject, values: Values) -> RetryRule | None:
+    random: float | None = None,
+) -> JsonObject:
+    """Return whether a call that failed is made again: by the first rule on errors whose condition holds."""
+    message = str(error.get("message") or error.get("type") or "the call failed")[:500]
     known: Mapping[str, Value] | None = None
     for rule in step.retry:
         if rule.kind != ON_ERROR:
             continue
-        if not rule.when:
-            return rule
-        if known is None:
+        if rule.when and known is None:
             known = {**values(), "error": error, "attempt": row.attempts, "page": row.page}
-        if expressions.holds(rule.when, known):
-            return rule
+        if not rule.when or expressions.holds(rule.when, known or {}):
+            break
+    else:
+        return _over(step, FAILED, message)
 
-    return None
-
-
-def _by_rule(
-    step: StepSpec,
-    rule: RetryRule,
-    row: Iteration,
-    error: JsonObject,
-    same: int,
-    *,
-    now: datetime,
-    random: float | None,
-) -> JsonObject:
-    """Return what *rule* says about a failure; how long to wait is said by the one decision about retries."""
     calls = row.same_call - row.interruptions
     if same >= rule.max_same_failures > 0 and calls < rule.max_attempts:
-        why = f"the same failure came {same} times in a row: {_message(error)}"
-        return _over(step, EXHAUSTED, why)
-    waits = _backoff(rule)
+        return _over(step, EXHAUSTED, f"the same failure came {same} times in a row: {message}")
+    if error.get("category") not in {category.value for category in ErrorCategory}:
+        error = {**error, "category": ErrorCategory.FATAL.value}
+    facts, waits = ErrorFacts.from_json(error), _backoff(rule)
+    if rule.when and not facts.recoverable:  # an error that a condition asks for is retried whatever its category
+        facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
     decision = decide(
-        _error_facts(error, is_wanted=bool(rule.when)),
+        facts,
         attempts_used=calls,
         max_attempts=rule.max_attempts,
         policy=RetryPolicies(
@@ -349,19 +323,3 @@ def _backoff(rule: RetryRule) -> Backoff:
         max_seconds=max(rule.max_seconds, rule.base_seconds),
         strategy=BackoffStrategy(rule.strategy),
     )
-
-
-def _error_facts(error: JsonObject, *, is_wanted: bool) -> ErrorFacts:
-    """Return a reported error for the decision; one that a condition asks for is retried whatever its category."""
-    names = {category.value for category in ErrorCategory}
-    if error.get("category") not in names:
-        error = {**error, "category": ErrorCategory.FATAL.value}
-    facts = ErrorFacts.from_json(error)
-    if is_wanted and not facts.recoverable:
-        facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
-
-    return facts
-
-
-def _message(error: JsonObject) -> str:
-    return str(error.get("message") or error.get("type") or "the call failed")[:500]

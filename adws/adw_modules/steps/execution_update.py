@@ -274,7 +274,6 @@ class ExecutionUpdate:
     def _begin(self, row: Iteration) -> Assignment:
         """Give an iteration to the run, and return the call to make."""
         self.changed[row.index] = row
-        was_interrupted = row.why == INTERRUPTION
         element = json.loads(row.element) if row.element != NULL else None
         if not row.last_event_id:
             fields = {"status": RUNNING, "data": {"element": self._shown(row.element, row, element)}}
@@ -296,11 +295,7 @@ class ExecutionUpdate:
             element=element,
             attempt_number=row.attempts,
             page=row.page,
-            same_call=row.same_call,
             call={} if row.call == "{}" else json.loads(row.call),
-            event_id=event.event_id,
-            sequence_id=row.sequence_id,
-            was_interrupted=was_interrupted,
         )
 
     # --- calls -------------------------------------------------------------------------------------------------
@@ -382,7 +377,6 @@ class ExecutionUpdate:
         fields: dict[str, Any] = {
             "parent_event_id": row.last_event_id,
             "duration": report.duration if report is not None else None,
-            "context": (report.context if report is not None else None) or self.spec.small_context,
             "data": {"retry": told, "page": row.page} if facts else {},
             "meta": meta,
         }

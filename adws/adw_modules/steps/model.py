@@ -97,11 +97,7 @@ class Assignment:
     element: JsonValue
     attempt_number: int  #: of this iteration, over all pages
     page: int  #: counts from 1
-    same_call: int  #: calls for this page, this one counted
     call: JsonObject = field(default_factory=dict)  #: inputs that the page before asked for
-    event_id: str = ""  #: of its `iteration_started` or `action_started`
-    sequence_id: str = ""  #: the first event of its chain of calls
-    was_interrupted: bool = False  #: the call before was cut off
 
     @property
     def sink_key(self) -> str:
@@ -120,7 +116,6 @@ class CallReport:
     error: JsonObject | None = None  #: type, message, category, has_stack_trace
     fingerprint: str = ""  #: equal for failures that are the same
     duration: float = 0.0
-    context: JsonObject = field(default_factory=dict)  #: sanitised, for the event
     meta: JsonObject = field(default_factory=dict)
     is_suspended: bool = False  #: ended on order: does not count, and is made again
 

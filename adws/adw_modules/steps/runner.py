@@ -331,9 +331,7 @@ class _PhaseSteps:
 
     def _call(self, step: StepSpec, new: NewExecution) -> Suspended | None:
         context = self._context
-        assignment = Assignment(
-            execution_id=new.execution_id, index=0, element=None, attempt_number=1, page=1, same_call=1
-        )
+        assignment = Assignment(execution_id=new.execution_id, index=0, element=None, attempt_number=1, page=1)
         self._tell("action_started", step, data={"page": 1})
         call = CallContext(
             document=self._document,

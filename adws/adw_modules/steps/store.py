@@ -649,36 +649,6 @@ class Executions:
         with self._database.read() as session:
             return IterationRepository(session, self, execution_id).cut()
 
-    def facts(self, execution_id: str) -> JsonObject:
-        """Return the counts of an execution; empty for one that does not exist."""
-        sql = """
-        SELECT (SELECT count(*) FROM {calling} WHERE execution_id = :execution_id AND state = 'running'),
-               (SELECT count(*) FROM {waiting} WHERE execution_id = :execution_id AND state = 'retry_wait'),
-               (SELECT min(next_at) FROM {waiting} WHERE execution_id = :execution_id AND state = 'retry_wait')
-        """
-        with self._database.read() as session:
-            execution = self._execution(session, execution_id, _EXECUTION)
-            counts = session.one(self.sql(sql), {"execution_id": execution_id})
-        if execution is None or counts is None:
-            return {}
-        is_running = execution.state is ExecutionState.RUNNING
-
-        return {
-            "execution_id": execution_id,
-            "step": execution.step.name,
-            "state": execution.state.value,
-            "reason": execution.reason,
-            "total": execution.total,
-            "done": execution.ended,
-            "succeeded": execution.succeeded,
-            "failed": execution.failed,
-            "cancelled": execution.cancelled,
-            "running": counts[0],
-            "waiting": counts[1],
-            "pending": max(0, execution.stored - execution.next_index) if is_running else 0,
-            "next_retry": counts[2],
-        }
-
     def last_error(self, execution_id: str) -> JsonObject | None:
         """Return why the last iteration that failed did, with the error of its last call; None when none has."""
         new = self.plan(execution_id)
