@@ -24,7 +24,7 @@ from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
-from adws.adw_modules.steps.model import Assignment, CallReport, Iteration
+from adws.adw_modules.steps.model import Assignment, CallReport, Iteration, NewExecution
 from adws.adw_modules.workflow.model import (
     ACCEPT,
     COLLECT_STRATEGIES,
@@ -139,6 +139,18 @@ class Judgement:
     marks: str = ""
     part: JsonValue = None  #: what is kept of this page
     keeps_part: bool = False
+
+
+def values_of(
+    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
+) -> dict[str, Value]:
+    """Return the values that the templates of one call know."""
+    values = {**known, "attempt": attempt, "page": page}
+    if new.step.loop is not None:
+        values["index"] = index
+        values[new.step.loop.element] = element
+
+    return values
 
 
 def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value]) -> JsonObject:

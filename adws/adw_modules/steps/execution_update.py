@@ -36,7 +36,6 @@ from adws.adw_modules.steps.model import (
     Iteration,
     IterationState,
     Taken,
-    values_of,
 )
 from adws.adw_modules.workflow.model import (
     ACCEPT,
@@ -109,7 +108,8 @@ def is_broken(execution: Execution) -> bool:
 
 def verdict(execution: Execution) -> tuple[ExecutionState, str] | None:
     """Return how an execution ended, and why; None while an iteration is left."""
-    if execution.total is None or execution.ended < execution.total:
+    ended = execution.succeeded + execution.failed + execution.cancelled
+    if execution.total is None or ended < execution.total:
         return None
     if is_broken(execution):
         return ExecutionState.FAILED, f"{execution.failed} of {execution.total} iterations failed"
@@ -341,7 +341,7 @@ class ExecutionUpdate:
     def _judge(self, row: Iteration, report: CallReport | None) -> Judgement:
         def values() -> Mapping[str, Value]:
             known, element = self.rows.known(self.spec.new), json.loads(row.element)
-            return values_of(
+            return call_policy.values_of(
                 self.spec.new, known, index=row.index, element=element, attempt=row.attempts, page=row.page
             )
 

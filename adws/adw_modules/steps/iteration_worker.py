@@ -29,7 +29,7 @@ from adws.adw_modules.queue.model import Run, RunResult, RunState
 from adws.adw_modules.steps import call_policy
 from adws.adw_modules.steps.context import resolved
 from adws.adw_modules.steps.execution_update import is_sequential
-from adws.adw_modules.steps.model import Assignment, CallReport, NewExecution, Taken, values_of
+from adws.adw_modules.steps.model import Assignment, CallReport, NewExecution, Taken
 from adws.adw_modules.steps.sinks import Sinks
 from adws.adw_modules.steps.tools import CallContext, checked
 from adws.adw_modules.workflow.model import FAIL_FAST, StepSpec
@@ -122,7 +122,7 @@ class Lane:
         for assignment in assignments:
             if lease.current() is not None:
                 break
-            values = values_of(
+            values = call_policy.values_of(
                 new,
                 self._known,
                 index=assignment.index,

@@ -7,12 +7,10 @@ iteration is fenced by its run: a worker that lost that run changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.queue.model import ITERATION, NO_DEMANDS, NewRun
 from adws.adw_modules.workflow.requirements import Requirements
@@ -192,18 +190,6 @@ class ExecutionSpec:
     new: NewExecution
     event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
     small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
-
-
-def values_of(
-    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
-) -> dict[str, Value]:
-    """Return what the templates of one call know."""
-    values = {**known, "attempt": attempt, "page": page}
-    if new.step.loop is not None:
-        values["index"] = index
-        values[new.step.loop.element] = element
-
-    return values
 
 
 def lane_run(new: NewExecution, slot: str) -> NewRun:

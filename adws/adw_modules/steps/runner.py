@@ -25,7 +25,7 @@ from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Rows, Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue, counted
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended, WaitingForChildren
-from adws.adw_modules.steps.call_policy import collecting
+from adws.adw_modules.steps.call_policy import collecting, values_of
 from adws.adw_modules.steps.context import (
     known_of,
     limited,
@@ -37,7 +37,7 @@ from adws.adw_modules.steps.context import (
 )
 from adws.adw_modules.steps.execution_update import MAX_MESSAGE, MAX_VALUE, REFERENCE, error_meta, lanes_of
 from adws.adw_modules.steps.iteration_worker import used
-from adws.adw_modules.steps.model import Assignment, CallReport, Execution, ExecutionState, NewExecution, values_of
+from adws.adw_modules.steps.model import Assignment, CallReport, Execution, ExecutionState, NewExecution
 from adws.adw_modules.steps.tools import CallContext
 from adws.adw_modules.workflow.model import LoopSpec, PhaseSpec, StepSpec
 from adws.adw_modules.workflow.requirements import Requirements

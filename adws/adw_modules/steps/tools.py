@@ -447,9 +447,12 @@ class Callables:
     def __init__(self, search: Sequence[Path] = ()) -> None:
         """Look for modules in *search* too, after everything that is installed."""
         self._search = tuple(str(path) for path in search)
+        self._known: dict[str, Callable[..., object]] = {}
 
     def find(self, call: str) -> Callable[..., object]:
         """Return the function *call*; raise ConfigError that says why there is none."""
+        if call in self._known:
+            return self._known[call]
         module_name, _, name = call.partition(":")
         if not module_name or not name.isidentifier():
             raise ConfigError(f"the call {call!r} cannot be read: write it as package.module:function")
@@ -466,7 +469,9 @@ class Callables:
         if is_async(function):
             raise ConfigError(f"{call} is async, and adw calls it as a plain function: call asyncio.run inside of it")
 
-        return function  # type: ignore[no-any-return]  # its result is checked
+        self._known[call] = function
+
+        return self._known[call]
 
 
 # --- http ------------------------------------------------------------------------------------------------------

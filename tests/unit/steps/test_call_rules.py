@@ -291,7 +291,6 @@ def assignment(**fields):
             "element": None,
             "attempt_number": 1,
             "page": 1,
-            "same_call": 1,
             **fields,
         }
     )
