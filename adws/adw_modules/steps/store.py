@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adws.adw_modules import timestamps
@@ -221,44 +222,41 @@ class Executions:
         if lanes < 1:
             raise UsageError(f"an execution needs at least one lane, not {lanes}")
         what, position = f"an element of step {new.step.name}", 0
-        texts = (self._json_text(element, what) for element in elements)
-        for chunk, is_last in _chunked(texts):
-
-            def store(
-                session: Session, *, position: int = position, chunk: list[str] = chunk, is_last: bool = is_last
-            ) -> Execution:
-                if position == 0:
-                    session.run(_INSERT, self._new_params(new, lanes))
-                update = self._update(session, new.execution_id)
-                if update is None:
-                    raise UsageError(
-                        f"the execution {new.execution_id} was deleted while it was stored: begin it again"
-                    )
-                execution = update.execution
-                if execution.total is None:  # of a chunk that is stored in part, the rest is stored
-                    first = max(position, execution.stored)
-                    params = [
-                        {"execution_id": new.execution_id, "idx": index, "element": text}
-                        for index, text in enumerate(chunk[first - position :], start=first)
-                    ]
-                    session.run_each(_STORE, params)
-                    execution.stored = max(execution.stored, position + len(chunk))
-                    if is_last:
-                        update.start(execution.stored)
-                    self._save(session, update)
-                if execution.total is not None and not update.is_over:
-                    # Queue the lanes that are not there: all of them at first, later those that were stopped.
-                    for lane in range(min(execution.lanes, lanes_of(new.step, execution.total))):
-                        self._runs.enqueue_in(session, lane_run(new, f"{new.execution_id}/{lane}"))
-
-                return execution
-
+        for chunk, is_last in _chunked(self._json_text(element, what) for element in elements):
+            store = partial(self._store_chunk, new=new, lanes=lanes, position=position, chunk=chunk, is_last=is_last)
             execution = self._database.transact(store)
             if execution.total is not None:
                 return execution
             position += len(chunk)
 
         raise AssertionError("the last chunk ends it")  # pragma: no cover - _chunked always yields a last one
+
+    def _store_chunk(
+        self, session: Session, *, new: NewExecution, lanes: int, position: int, chunk: Sequence[str], is_last: bool
+    ) -> Execution:
+        if position == 0:
+            session.run(_INSERT, self._new_params(new, lanes))
+        update = self._update(session, new.execution_id)
+        if update is None:
+            raise UsageError(f"the execution {new.execution_id} was deleted while it was stored: begin it again")
+        execution = update.execution
+        if execution.total is None:
+            first = max(position, execution.stored)  # of a chunk that is stored in part, the rest is stored
+            params = [
+                {"execution_id": new.execution_id, "idx": index, "element": text}
+                for index, text in enumerate(chunk[first - position :], start=first)
+            ]
+            session.run_each(_STORE, params)
+            execution.stored = max(execution.stored, position + len(chunk))
+            if is_last:
+                update.start(execution.stored)
+            self._save(session, update)
+        if execution.total is not None and not update.is_over:
+            # Queue the lanes that are not there: all of them at first, later those that were stopped.
+            for lane in range(min(execution.lanes, lanes_of(new.step, execution.total))):
+                self._runs.enqueue_in(session, lane_run(new, f"{new.execution_id}/{lane}"))
+
+        return execution
 
     def _new_params(self, new: NewExecution, lanes: int) -> dict[str, object]:
         return {
