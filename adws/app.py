@@ -89,9 +89,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.schedule.notify import Channel, Notifier, NotifyThread
     from adws.adw_modules.schedule.store import NotificationStore, ScheduleStore
     from adws.adw_modules.steps.http_client import HttpClient
-    from adws.adw_modules.steps.iteration_worker import IterationWorker, ThreadCalls, Tool
+    from adws.adw_modules.steps.iteration_worker import IterationWorker, ToolCalls
     from adws.adw_modules.steps.runner import StepRunner
     from adws.adw_modules.steps.store import Executions
+    from adws.adw_modules.steps.tools import Tool
     from adws.adw_modules.steps.views import ExecutionViews
     from adws.adw_modules.store.files import FileStateStore, StateFolders
     from adws.adw_modules.store.projection import Projection
@@ -1162,11 +1163,11 @@ class Home:
         return IterationWorker(self)
 
     @part
-    def step_calls(self) -> ThreadCalls:
+    def step_calls(self) -> ToolCalls:
         """What makes the calls of steps, in any thread of a worker."""
-        from adws.adw_modules.steps.iteration_worker import ThreadCalls
+        from adws.adw_modules.steps.iteration_worker import ToolCalls
 
-        return ThreadCalls(self)
+        return ToolCalls(self)
 
     @part
     def tools(self) -> Mapping[str, Tool]:

@@ -16,7 +16,6 @@ from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.steps.iteration_worker import ToolCalls
 from adws.adw_modules.steps.model import Assignment, CallReport
-from adws.adw_modules.steps.sinks import Sinks
 from adws.adw_modules.steps.tools import CallContext
 from adws.adw_modules.workflow.model import SinkSpec, StepSpec
 from adws.app import Home
@@ -62,9 +61,7 @@ class CallWorld:
         self.app = Home(settings, clock=self.clock, role="worker", env=self.env)
         self.app.processes, self.app.redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])
         self.tools = self.app.tools
-        self.calls = ToolCalls(
-            self.tools, Sinks(self.app), clock=self.clock, redactor=self.app.redactor, max_bytes=max_bytes
-        )
+        self.calls = ToolCalls(self.app)
 
     def make(
         self,
@@ -79,12 +76,7 @@ class CallWorld:
         """Make one call with *inputs*."""
         step = StepSpec(name="step", tool=tool, inputs=inputs, sink=sink, timeout_seconds=timeout)
         assignment = Assignment(
-            execution_id="1a2b3c4d.build.1.step",
-            index=index,
-            element={"id": index},
-            attempt_number=1,
-            page=page,
-            same_call=1,
+            execution_id="1a2b3c4d.build.1.step", index=index, element={"id": index}, attempt_number=1, page=page
         )
         context = CallContext(
             document=DOCUMENT,

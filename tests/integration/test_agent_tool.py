@@ -12,7 +12,7 @@ from adws.adw_modules.phase import Order
 from adws.adw_modules.steps import iteration_worker
 from adws.adw_modules.steps.iteration_worker import ToolCalls
 from adws.adw_modules.steps.model import Assignment, CallReport
-from adws.adw_modules.steps.tools import AgentTool, CallContext
+from adws.adw_modules.steps.tools import CallContext
 from adws.adw_modules.workflow.model import StepSpec
 from tests.integration.agent_lab import SECRET, AgentWorld
 
@@ -25,12 +25,12 @@ class World(AgentWorld):
         home = self.app
         home.has_worktrees, home.shared_git = shared is not None, shared
         self.spent = spent
-        self.calls = ToolCalls({"agent": AgentTool(home)}, None, clock=self.clock, redactor=home.redactor)
+        self.calls = ToolCalls(home)
 
     def ask(self, **inputs) -> CallReport:
         """Make one call."""
         step = StepSpec(name="review", tool="agent", inputs=inputs)
-        assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
+        assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1)
 
         return self.calls.make(
             step,

@@ -40,7 +40,7 @@ def homes(tmp_path) -> Iterator[Callable[..., Home]]:
 def call(home: Home, place: Path, sink: SinkSpec | None = None, *, index: int = 0, **inputs) -> CallReport:
     tool = "http" if "url" in inputs else "python"
     step = StepSpec(name="s", tool=tool, inputs=inputs or {"call": "builtins:dict", "args": {"id": index}}, sink=sink)
-    assignment = Assignment(execution_id="e", index=index, element=None, attempt_number=1, page=1, same_call=1)
+    assignment = Assignment(execution_id="e", index=index, element=None, attempt_number=1, page=1)
     context = CallContext(
         document=DOCUMENT,
         phase="build",

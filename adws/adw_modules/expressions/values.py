@@ -1,5 +1,5 @@
 """
-The values that expressions work on, and how much work one evaluation may do.
+The values of expressions, and all that can be done with them: operators, filters, tests and functions.
 
 Pure. Values are those of JSON, and rows that are read when they are asked for; nothing else has operators here, and no
 value has attributes or methods. Every operation pays for what it is about to touch before it touches it, from a fixed
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import math
+import operator
+import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
+from urllib.parse import quote
 
 from adws.adw_modules.identifiers import JsonValue
 
@@ -27,7 +29,8 @@ MAX_ITEMS = 100_000
 MAX_BITS = 512
 #: Lists and tables inside each other.
 MAX_DEPTH = 100
-
+#: Digits that round keeps at most.
+MAX_DIGITS = 15
 #: Characters that one unit of work pays for.
 _CHARACTERS = 64
 
@@ -45,6 +48,8 @@ class Rows(Sequence[JsonValue]):
 
 
 Value: TypeAlias = JsonValue | Rows
+#: An operator, filter, test or function: gets the budget, the value it stands behind (functions: none), and arguments.
+Function: TypeAlias = Callable[..., Value]
 
 
 class EvaluationError(Exception):
@@ -78,38 +83,33 @@ class WorkBudget:
         self.spend(1 + len(text) // _CHARACTERS)
 
 
-# --- what a value is -------------------------------------------------------------------------------------------
+# --- kinds of values -------------------------------------------------------------------------------------------
 
 
 def kind_of(value: object) -> str:
     """Return what *value* is, as a sentence says it."""
-    for name, is_kind in _KINDS.items():
-        if is_kind(value):
-            return name
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, str):
+        return "a text"
+    if isinstance(value, Mapping):
+        return "a table"
+    if is_list(value):
+        return "a list"
 
-    return f"no JSON value ({type(value).__name__})"
+    return "a number" if is_number(value) else f"no JSON value ({type(value).__name__})"
 
 
 def is_number(value: object) -> bool:
-    """Whether *value* is a number; true and false are none."""
+    """Return whether *value* is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_list(value: object) -> bool:
-    """Whether *value* is a list or rows."""
+    """Return whether *value* is a list or rows."""
     return isinstance(value, list | tuple | Rows)
-
-
-_KINDS: Mapping[str, Callable[[object], bool]] = MappingProxyType(
-    {
-        "null": lambda value: value is None,
-        "true or false": lambda value: isinstance(value, bool),
-        "a number": is_number,
-        "a text": lambda value: isinstance(value, str),
-        "a list": is_list,
-        "a table": lambda value: isinstance(value, Mapping),
-    }
-)
 
 
 def text_of(value: object, what: str) -> str:
@@ -127,15 +127,19 @@ def whole_of(value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise EvaluationError(f"{what} takes a whole number, and this is {kind_of(value)}")
 
-    return int(_fitting(value))
+    return int(number_of(value, what))
 
 
 def number_of(value: object, what: str) -> int | float:
     """Return *value*, which *what* needs to be a number that can be worked on."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise EvaluationError(f"{what} takes numbers, and this is {kind_of(value)}")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be worked on")
+    if not math.isfinite(value):
+        raise EvaluationError("a number is too large, or none")
 
-    return _fitting(value)
+    return value
 
 
 def items_of(budget: WorkBudget, value: object, what: str) -> Sequence[JsonValue]:
@@ -150,19 +154,10 @@ def items_of(budget: WorkBudget, value: object, what: str) -> Sequence[JsonValue
 
 
 def table_of(budget: WorkBudget, value: object, what: str) -> Mapping[str, JsonValue]:
-    """Return *value*, which *what* needs to be a table that can be worked on, and pay for going through it."""
+    """Return *value*, which *what* needs to be a table, and pay for going through it."""
     if not isinstance(value, Mapping):
         raise EvaluationError(f"{what} takes a table, and this is {kind_of(value)}")
     budget.spend(1 + len(value))
-
-    return value
-
-
-def _fitting(value: float) -> int | float:
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be worked on")
-    if not math.isfinite(value):
-        raise EvaluationError("a number is too large, or none")
 
     return value
 
@@ -191,23 +186,18 @@ def truth_of(value: object) -> bool:
 
     A text holds when it is the word true and does not when it is the word false; of any other it cannot be said.
     """
-    if isinstance(value, bool):
-        return value
     if isinstance(value, str):
         word = value.strip().lower() if len(value) < len("false") * 4 else ""
         if word not in ("true", "false"):
-            raise EvaluationError(f"the text {_short(value)} is neither true nor false: compare it with something")
+            short = value if len(value) <= 40 else f"{value[:37]}..."
+            raise EvaluationError(f"the text {short!r} is neither true nor false: compare it with something")
         return word == "true"
-    if value is None or is_number(value):
+    if isinstance(value, list | tuple | Rows | Mapping):
+        return len(value) > 0
+    if value is None or isinstance(value, bool | int | float):
         return bool(value)
-    if is_list(value) or isinstance(value, Mapping):
-        return len(value) > 0  # type: ignore[arg-type]  # lists, rows and tables have a length
 
     raise EvaluationError(f"{kind_of(value)} is neither true nor false")
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def written(budget: WorkBudget, value: object) -> str:
@@ -215,9 +205,8 @@ def written(budget: WorkBudget, value: object) -> str:
     if isinstance(value, str):
         budget.spend_on_text(value)
         return text_of(value, "a text around it")
-    made = json.dumps(plain(budget, value), ensure_ascii=False, allow_nan=False)
 
-    return text_of(made, "a text around it")
+    return text_of(json.dumps(plain(budget, value), ensure_ascii=False, allow_nan=False), "a text around it")
 
 
 def joined(budget: WorkBudget, parts: Sequence[str], separator: str = "") -> str:
@@ -230,134 +219,22 @@ def joined(budget: WorkBudget, parts: Sequence[str], separator: str = "") -> str
     return separator.join(parts)
 
 
-# --- operators -------------------------------------------------------------------------------------------------
-
-
-#: Returns the result of an operator on two values; raises Trouble for values it is not defined for.
-Operator: TypeAlias = Callable[[WorkBudget, Value, Value], Value]
-
-
-def add(budget: WorkBudget, left: Value, right: Value) -> Value:
-    """Return the sum of two numbers, two texts as one, two lists as one."""
-    if isinstance(left, str) and isinstance(right, str):
-        return joined(budget, (left, right))
-    if is_list(left) and is_list(right):
-        both = [*items_of(budget, left, "+"), *items_of(budget, right, "+")]
-        items_of(budget, both, "+")
-        return both
-
-    return _fitting(number_of(left, "+") + number_of(right, "+"))
-
-
-def _arithmetic(sign: str, compute: Callable[[float, float], float]) -> Operator:
-    def operate(budget: WorkBudget, left: Value, right: Value) -> Value:
-        del budget
-        first, second = number_of(left, sign), number_of(right, sign)
-        if sign in ("/", "//", "%") and second == 0:
-            raise EvaluationError(f"{sign} divides by 0")
-
-        return _fitting(compute(first, second))
-
-    return operate
-
-
-def power(budget: WorkBudget, left: Value, right: Value) -> Value:
-    """Return a power; one that would be too large is not computed."""
-    del budget
-    base, exponent = number_of(left, "**"), number_of(right, "**")
-    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
-        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be made")
-    made = base**exponent
-    if isinstance(made, complex):
-        raise EvaluationError("a root of a number below 0 is no number")
-
-    return _fitting(made)
-
-
-OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {
-        "Add": add,
-        "Sub": _arithmetic("-", lambda left, right: left - right),
-        "Mul": _arithmetic("*", lambda left, right: left * right),
-        "Div": _arithmetic("/", lambda left, right: left / right),
-        "FloorDiv": _arithmetic("//", lambda left, right: left // right),
-        "Mod": _arithmetic("%", lambda left, right: left % right),
-        "Pow": power,
-    }
-)
-
-
-# --- comparisons -----------------------------------------------------------------------------------------------
-
-
-def equal(budget: WorkBudget, left: Value, right: Value) -> bool:
-    """Return whether two values are the same; true is not 1."""
-    if isinstance(left, str) and isinstance(right, str):
-        budget.spend_on_text(left)
-        return left == right
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if is_list(left) or isinstance(left, Mapping):
-        return plain(budget, left) == plain(budget, right)
-
-    return left == right
-
-
-def _ordered(sign: str, compare: Callable[[str | float, str | float], bool]) -> Operator:
-    def operate(budget: WorkBudget, left: Value, right: Value) -> Value:
-        if isinstance(left, str) and isinstance(right, str):
-            budget.spend_on_text(left)
-            return compare(left, right)
-        if not (is_number(left) and is_number(right)):
-            raise EvaluationError(
-                f"{sign} compares numbers, or texts; here it has {kind_of(left)} and {kind_of(right)}"
-            )
-
-        return compare(left, right)  # type: ignore[arg-type]  # numbers, as was just seen
-
-    return operate
-
-
-def contains(budget: WorkBudget, item: Value, whole: Value) -> bool:
-    """Return whether *item* is in a list, a key of a table or a part of a text."""
-    if isinstance(whole, str):
-        budget.spend_on_text(whole)
-        return text_of(item, "in a text") in whole
-    if isinstance(whole, Mapping):
-        return isinstance(item, str) and item in whole
-
-    return any(equal(budget, item, other) for other in items_of(budget, whole, "in"))
-
-
-COMPARISONS: Mapping[str, Operator] = MappingProxyType(
-    {
-        "eq": equal,
-        "ne": lambda budget, left, right: not equal(budget, left, right),
-        "lt": _ordered("<", lambda left, right: left < right),  # type: ignore[operator]  # two of one kind
-        "lteq": _ordered("<=", lambda left, right: left <= right),  # type: ignore[operator]  # two of one kind
-        "gt": _ordered(">", lambda left, right: left > right),  # type: ignore[operator]  # two of one kind
-        "gteq": _ordered(">=", lambda left, right: left >= right),  # type: ignore[operator]  # two of one kind
-        "in": contains,
-        "notin": lambda budget, left, right: not contains(budget, left, right),
-    }
-)
-
-
 # --- parts of values -------------------------------------------------------------------------------------------
 
 
 def part_of(value: Value, key: Value, where: str) -> Value:
     """Return the element or the key of *value*; *where* is how it was reached, for the message."""
-    if isinstance(value, Mapping):
-        if not isinstance(key, str) or key not in value:
-            raise Missing(f"there is no {_named(key)} in {where}{_keys_of(value)}", str(key))
+    if isinstance(value, Mapping) and isinstance(key, str) and key in value:
         return value[key]
     if isinstance(value, str | list | tuple | Rows) and isinstance(key, int) and not isinstance(key, bool):
-        if not -len(value) <= key < len(value):
-            raise Missing(f"{where} has {len(value)} elements, and no [{key}]", str(key))
-        return value[key]
-
-    raise Missing(f"{where} is {kind_of(value)}, which has no {_named(key)}", _named(key))
+        if -len(value) <= key < len(value):
+            return value[key]
+        raise Missing(f"{where} has {len(value)} elements, and no [{key}]", str(key))
+    named = f"[{key}]" if is_number(key) else key if isinstance(key, str) and len(key) <= 60 else kind_of(key)
+    if not isinstance(value, Mapping):
+        raise Missing(f"{where} is {kind_of(value)}, which has no {named}", str(named))
+    known = ", ".join(list(value)[:10]) + (", ..." if len(value) > 10 else "")
+    raise Missing(f"there is no {named} in {where}{f'; it has: {known}' if value else ', it is empty'}", str(key))
 
 
 def slice_of(budget: WorkBudget, value: Value, bounds: Sequence[Value]) -> Value:
@@ -371,10 +248,427 @@ def slice_of(budget: WorkBudget, value: Value, bounds: Sequence[Value]) -> Value
     return list(items_of(budget, value, "a slice"))[start:stop:step]
 
 
-def _named(key: Value) -> str:
-    return key if isinstance(key, str) and len(key) <= 60 else kind_of(key) if not is_number(key) else f"[{key}]"
+def _attribute(budget: WorkBudget, item: JsonValue, path: Value) -> Value:
+    """Return what *path*, such as `user.name`, leads to in *item*; the item itself without a path."""
+    result: Value = item
+    for key in () if path is None else text_of(path, "attribute").split("."):
+        budget.spend()
+        result = part_of(result, int(key) if key.isdecimal() and is_list(result) else key, "an element")
+
+    return result
 
 
-def _keys_of(table: Mapping[str, JsonValue]) -> str:
-    known = [str(key) for key in list(table)[:10]]
-    return f"; it has: {', '.join(known)}{', ...' if len(table) > len(known) else ''}" if known else ", it is empty"
+# --- operators and comparisons ---------------------------------------------------------------------------------
+
+
+def _add(budget: WorkBudget, left: Value, right: Value) -> Value:
+    if isinstance(left, str) and isinstance(right, str):
+        return joined(budget, (left, right))
+    if is_list(left) and is_list(right):
+        both = [*items_of(budget, left, "+"), *items_of(budget, right, "+")]
+        items_of(budget, both, "+")
+        return both
+
+    return number_of(number_of(left, "+") + number_of(right, "+"), "+")
+
+
+def _arithmetic(sign: str, compute: Callable[[Any, Any], float]) -> Function:
+    def operate(_budget: WorkBudget, left: Value, right: Value) -> Value:
+        first, second = number_of(left, sign), number_of(right, sign)
+        if sign in ("/", "//", "%") and second == 0:
+            raise EvaluationError(f"{sign} divides by 0")
+
+        return number_of(compute(first, second), sign)
+
+    return operate
+
+
+def _power(_budget: WorkBudget, left: Value, right: Value) -> Value:
+    base, exponent = number_of(left, "**"), number_of(right, "**")
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
+        raise EvaluationError(f"a whole number of more than {MAX_BITS} bits cannot be made")
+    made = base**exponent
+    if isinstance(made, complex):
+        raise EvaluationError("a root of a number below 0 is no number")
+
+    return number_of(made, "**")
+
+
+def _equal(budget: WorkBudget, left: Value, right: Value) -> bool:
+    if isinstance(left, str) and isinstance(right, str):
+        budget.spend_on_text(left)
+        return left == right
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right  # true is not 1
+    if is_list(left) or isinstance(left, Mapping):
+        return plain(budget, left) == plain(budget, right)
+
+    return left == right
+
+
+def _ordered(sign: str, compare: Callable[[Any, Any], bool]) -> Function:
+    def operate(budget: WorkBudget, left: Value, right: Value) -> Value:
+        if isinstance(left, str) and isinstance(right, str):
+            budget.spend_on_text(left)
+        elif not (is_number(left) and is_number(right)):
+            raise EvaluationError(
+                f"{sign} compares numbers, or texts; here it has {kind_of(left)} and {kind_of(right)}"
+            )
+
+        return compare(left, right)
+
+    return operate
+
+
+def _contains(budget: WorkBudget, item: Value, whole: Value) -> bool:
+    """Return whether *item* is in a list, a key of a table or a part of a text."""
+    if isinstance(whole, str):
+        budget.spend_on_text(whole)
+        return text_of(item, "in a text") in whole
+    if isinstance(whole, Mapping):
+        return isinstance(item, str) and item in whole
+
+    return any(_equal(budget, item, other) for other in items_of(budget, whole, "in"))
+
+
+#: By the name of the node in Jinja2's syntax.
+OPERATORS: Mapping[str, Function] = {
+    "Add": _add,
+    "Sub": _arithmetic("-", operator.sub),
+    "Mul": _arithmetic("*", operator.mul),
+    "Div": _arithmetic("/", operator.truediv),
+    "FloorDiv": _arithmetic("//", operator.floordiv),
+    "Mod": _arithmetic("%", operator.mod),
+    "Pow": _power,
+}
+#: By the name of the operator in Jinja2's syntax.
+COMPARISONS: Mapping[str, Function] = {
+    "eq": _equal,
+    "ne": lambda budget, left, right: not _equal(budget, left, right),
+    "lt": _ordered("<", operator.lt),
+    "lteq": _ordered("<=", operator.le),
+    "gt": _ordered(">", operator.gt),
+    "gteq": _ordered(">=", operator.ge),
+    "in": _contains,
+    "notin": lambda budget, left, right: not _contains(budget, left, right),
+}
+#: Comparisons that are named in a text -> the operator.
+SIGNS: Mapping[str, str] = {
+    **dict.fromkeys(("==", "eq", "equalto"), "eq"),
+    **dict.fromkeys(("!=", "ne"), "ne"),
+    **dict.fromkeys(("<", "lt"), "lt"),
+    **dict.fromkeys(("<=", "le"), "lteq"),
+    **dict.fromkeys((">", "gt"), "gt"),
+    **dict.fromkeys((">=", "ge"), "gteq"),
+    "in": "in",
+}
+
+
+# --- filters of lists and tables -------------------------------------------------------------------------------
+
+
+def _length(budget: WorkBudget, value: Value) -> int:
+    budget.spend()
+    if isinstance(value, str | list | tuple | Rows | Mapping):
+        return len(value)
+
+    raise EvaluationError(f"length takes a text, a list or a table, and this is {kind_of(value)}")
+
+
+def _list(budget: WorkBudget, value: Value) -> Value:
+    if isinstance(value, str):
+        value = list(text_of(value, "list"))
+    elif isinstance(value, Mapping):
+        return list(table_of(budget, value, "list"))
+
+    return list(items_of(budget, value, "list"))
+
+
+def _end(name: str, index: int) -> Function:
+    def operate(budget: WorkBudget, value: Value) -> Value:
+        budget.spend()
+        if not isinstance(value, str) and not is_list(value):
+            raise EvaluationError(f"{name} takes a list, and this is {kind_of(value)}")
+
+        return part_of(value, index, f"the list before {name}")
+
+    return operate
+
+
+def _reverse(budget: WorkBudget, value: Value) -> Value:
+    if isinstance(value, str):
+        return text_of(value, "reverse")[::-1]
+
+    return list(items_of(budget, value, "reverse"))[::-1]
+
+
+def _keys(budget: WorkBudget, items: Sequence[Any], attribute: Value, what: str) -> tuple[list[Any], int]:
+    """Return what *items* are compared by, and the work of one pass; raise unless all are numbers or all texts."""
+    keys = [_attribute(budget, item, attribute) for item in items]
+    if not (all(isinstance(key, str) for key in keys) or all(map(is_number, keys))):
+        raise EvaluationError(f"{what} compares numbers, or texts, and this list has others or both")
+
+    return keys, sum(1 + len(key) // _CHARACTERS if isinstance(key, str) else 1 for key in keys)
+
+
+def _sort(budget: WorkBudget, value: Value, reverse: Value = False, attribute: Value = None) -> Value:
+    items = items_of(budget, value, "sort")
+    keys, work = _keys(budget, items, attribute, "sort")
+    # Comparing texts may read each of them to its end, once for each doubling of the list. It goes fast, though.
+    budget.spend(len(items).bit_length() * work // 16)
+    places = sorted(range(len(items)), key=keys.__getitem__, reverse=truth_of(reverse))
+
+    return [items[place] for place in places]
+
+
+def _extreme(name: str, choose: Callable[..., int]) -> Function:
+    def operate(budget: WorkBudget, value: Value, *others: Value, attribute: Value = None) -> Value:
+        items: Sequence[Any] = [value, *others] if others else items_of(budget, value, name)
+        if not items:
+            raise Missing(f"{name} of an empty list is nothing", name)
+        keys, work = _keys(budget, items, attribute, name)
+        budget.spend(work)
+        result: Value = items[choose(range(len(keys)), key=keys.__getitem__)]
+
+        return result
+
+    return operate
+
+
+def _sum(budget: WorkBudget, value: Value, attribute: Value = None, start: Value = 0) -> Value:
+    total = number_of(start, "sum")
+    for item in items_of(budget, value, "sum"):
+        total = number_of(total + number_of(_attribute(budget, item, attribute), "sum"), "sum")
+
+    return total
+
+
+def _unique(budget: WorkBudget, value: Value, attribute: Value = None) -> Value:
+    result: dict[str, JsonValue] = {}
+    for item in items_of(budget, value, "unique"):
+        key = plain(budget, _attribute(budget, item, attribute))
+        result.setdefault(json.dumps(key, sort_keys=True), item)
+
+    return list(result.values())
+
+
+def _flatten(budget: WorkBudget, value: Value) -> Value:
+    result: list[JsonValue] = []
+    for item in items_of(budget, value, "flatten"):
+        result.extend(items_of(budget, item, "flatten"))
+    items_of(budget, result, "flatten")
+
+    return result
+
+
+def _map(budget: WorkBudget, value: Value, attribute: Value) -> Value:
+    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # rows too
+
+
+def _chosen(name: str, *, wanted: bool) -> Function:
+    def operate(budget: WorkBudget, value: Value, attribute: Value, test: Value = "true", than: Value = None) -> Value:
+        compare = COMPARISONS.get(SIGNS.get(text_of(test, name), ""))
+        if compare is None and test != "true":
+            raise EvaluationError(f"{name} knows the comparisons {', '.join(SIGNS)}")
+        result: list[JsonValue] = []
+        for item in items_of(budget, value, name):
+            part = _attribute(budget, item, attribute)
+            if truth_of(compare(budget, part, than) if compare is not None else part) is wanted:
+                result.append(item)
+
+        return result
+
+    return operate
+
+
+# --- filters of texts and numbers ------------------------------------------------------------------------------
+
+
+def _on_text(name: str, change: Callable[[str], str]) -> Function:
+    def operate(budget: WorkBudget, value: Value) -> Value:
+        text = text_of(value, name)
+        budget.spend_on_text(text)
+
+        return text_of(change(text), name)
+
+    return operate
+
+
+def _replace(budget: WorkBudget, value: Value, old: Value, new: Value) -> Value:
+    text, before, after = (text_of(one, "replace") for one in (value, old, new))
+    if not before:
+        raise EvaluationError("replace needs the text that is replaced")
+    budget.spend_on_text(text)
+    size = len(text) + text.count(before) * (len(after) - len(before))
+    if size > MAX_TEXT:
+        raise EvaluationError(f"replace would make a text of {size} characters, and at most {MAX_TEXT} can be made")
+
+    return text.replace(before, after)
+
+
+def _split(budget: WorkBudget, value: Value, separator: Value = None) -> Value:
+    text = text_of(value, "split")
+    between = None if separator is None else text_of(separator, "split")
+    if between == "":
+        raise EvaluationError("split needs a separator that is not empty")
+    budget.spend_on_text(text)
+    parts = text.split(between, MAX_ITEMS)
+    items_of(budget, parts, "split")
+
+    return list(parts)
+
+
+def _join(budget: WorkBudget, value: Value, separator: Value = "") -> Value:
+    texts = [written(budget, item) for item in items_of(budget, value, "join")]
+
+    return joined(budget, texts, text_of(separator, "join"))
+
+
+def _from_json(budget: WorkBudget, value: Value) -> Value:
+    def finite(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(f"{text[:40]} is no number of JSON")
+        return number
+
+    text = text_of(value, "fromjson")
+    budget.spend(1 + len(text) // 4)
+    try:
+        result = json.loads(text, parse_float=finite, parse_constant=finite)
+        json.dumps(result, ensure_ascii=False).encode()
+    except ValueError as exc:
+        raise EvaluationError(f"fromjson cannot read the text as JSON: {exc}") from exc
+
+    return plain(budget, result)
+
+
+def _to_json(budget: WorkBudget, value: Value) -> Value:
+    return text_of(json.dumps(plain(budget, value), ensure_ascii=False, allow_nan=False), "tojson")
+
+
+def _read_number(name: str, kind: type[int | float], what: str) -> Function:
+    def operate(budget: WorkBudget, value: Value) -> Value:
+        budget.spend()
+        if isinstance(value, str):
+            try:
+                value = kind(value) if len(value) <= MAX_BITS else math.inf
+            except ValueError:
+                raise EvaluationError(f"{name} cannot read {value!r} as {what}") from None
+        if kind is int and isinstance(value, bool):
+            return int(value)
+
+        return number_of(kind(number_of(value, name)), name)
+
+    return operate
+
+
+def _round(budget: WorkBudget, value: Value, precision: Value = 0) -> Value:
+    budget.spend()
+    digits = whole_of(precision, "round")
+    if not 0 <= digits <= MAX_DIGITS:
+        raise EvaluationError(f"round keeps 0 to {MAX_DIGITS} digits")
+    number = round(number_of(value, "round"), digits)
+
+    return int(number) if digits == 0 else number
+
+
+def _abs(budget: WorkBudget, value: Value) -> Value:
+    budget.spend()
+    return abs(number_of(value, "abs"))
+
+
+def _range(budget: WorkBudget, start: Value, stop: Value = None, step: Value = 1) -> Value:
+    first, last = (0, start) if stop is None else (start, stop)
+    width = whole_of(step, "range")
+    if width == 0:
+        raise EvaluationError("range cannot go on by 0")
+    numbers = range(whole_of(first, "range"), whole_of(last, "range"), width)
+    # Not len(): a range may be longer than any list, and then len() fails.
+    if numbers and abs(numbers[-1] - numbers[0]) // abs(width) >= MAX_ITEMS:
+        raise EvaluationError(f"range makes at most {MAX_ITEMS} numbers")
+    budget.spend(1 + len(numbers))
+
+    return list(numbers)
+
+
+# --- tests -----------------------------------------------------------------------------------------------------
+
+
+def _divisible(budget: WorkBudget, value: Value, by: Value) -> bool:
+    budget.spend()
+    divisor = whole_of(by, "divisibleby")
+    if divisor == 0:
+        raise EvaluationError("divisibleby 0 cannot be said")
+
+    return whole_of(value, "divisibleby") % divisor == 0
+
+
+def _is(check: Callable[[object], bool]) -> Function:
+    def operate(budget: WorkBudget, value: Value) -> bool:
+        budget.spend()
+        return check(value)
+
+    return operate
+
+
+# --- what there is ---------------------------------------------------------------------------------------------
+
+FILTERS: Mapping[str, Function] = {
+    "abs": _abs,
+    "capitalize": _on_text("capitalize", str.capitalize),
+    "count": _length,
+    "first": _end("first", 0),
+    "flatten": _flatten,
+    "float": _read_number("float", float, "a number"),
+    "fromjson": _from_json,
+    "int": _read_number("int", int, "a whole number"),
+    "items": lambda budget, value: [[key, item] for key, item in table_of(budget, value, "items").items()],
+    "join": _join,
+    "keys": lambda budget, value: list(table_of(budget, value, "keys")),
+    "last": _end("last", -1),
+    "length": _length,
+    "list": _list,
+    "lower": _on_text("lower", str.lower),
+    "map": _map,
+    "max": _extreme("max", max),
+    "min": _extreme("min", min),
+    "quote": lambda budget, value: shlex.quote(written(budget, value)),
+    "rejectattr": _chosen("rejectattr", wanted=False),
+    "replace": _replace,
+    "reverse": _reverse,
+    "round": _round,
+    "selectattr": _chosen("selectattr", wanted=True),
+    "sort": _sort,
+    "split": _split,
+    "string": written,
+    "sum": _sum,
+    "tojson": _to_json,
+    "trim": _on_text("trim", str.strip),
+    "unique": _unique,
+    "upper": _on_text("upper", str.upper),
+    "urlencode": lambda budget, value: quote(written(budget, value), safe=""),
+    "values": lambda budget, value: list(table_of(budget, value, "values").values()),
+}
+TESTS: Mapping[str, Function] = {
+    "boolean": _is(lambda value: isinstance(value, bool)),
+    "divisibleby": _divisible,
+    "empty": lambda budget, value: _length(budget, value) == 0,
+    "even": lambda budget, value: _divisible(budget, value, 2),
+    "false": _is(lambda value: value is False),
+    "float": _is(lambda value: isinstance(value, float)),
+    "integer": _is(lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "list": _is(is_list),
+    "lower": _is(lambda value: isinstance(value, str) and value.islower()),
+    "mapping": _is(lambda value: isinstance(value, Mapping)),
+    "none": _is(lambda value: value is None),
+    "number": _is(is_number),
+    "odd": lambda budget, value: not _divisible(budget, value, 2),
+    "sequence": _is(is_list),
+    "string": _is(lambda value: isinstance(value, str)),
+    "true": _is(lambda value: value is True),
+    **{name: COMPARISONS[sign] for name, sign in SIGNS.items() if name.isalpha()},
+}
+FUNCTIONS: Mapping[str, Function] = {"len": _length, "max": FILTERS["max"], "min": FILTERS["min"], "range": _range}
+#: Filters and tests of whether a value is there; `expressions.expressions` evaluates them.
+DEFAULTS = ("default", "d")
+PRESENCE = ("defined", "undefined")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
 from adws.adw_modules.error_handler import ErrorFacts
@@ -23,7 +24,7 @@ from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
-from adws.adw_modules.steps.model import Assignment, CallReport
+from adws.adw_modules.steps.model import Assignment, CallReport, Iteration, NewExecution
 from adws.adw_modules.workflow.model import (
     ACCEPT,
     COLLECT_STRATEGIES,
@@ -34,12 +35,6 @@ from adws.adw_modules.workflow.model import (
     RetryRule,
     StepSpec,
 )
-
-# What becomes of the results of a chain of calls, such as the pages of an API.
-#
-# Pure. Of each page the part is taken that `merge_path` leads to, and the parts are put together as `collect` says.
-# A page that does not have what is asked of it is an error, never left out in silence.
-
 
 APPEND, REPLACE, COLLECT, MERGE = COLLECT_STRATEGIES
 
@@ -72,22 +67,18 @@ def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue
     return part
 
 
-def collected(strategy: str, results: Iterable[JsonValue], merge_path: str = "") -> JsonValue:
-    """
-    Return the results of all pages, in their order, put together; raise ExpressionError when one does not fit.
-
-    Parts that `part_of_page` has taken already are given without *merge_path*.
-    """
-    parts = (part_of_page(strategy, result, merge_path) for result in results)
+def collected(strategy: str, parts: Iterable[Any]) -> JsonValue:
+    """Return the parts of all pages, which `part_of_page` took, put together in their order."""
     if strategy == COLLECT:
         return list(parts)
     if strategy == APPEND:
-        return [item for part in parts for item in part]  # type: ignore[union-attr]  # lists, as part_of_page saw to
-    value: JsonValue = {} if strategy == MERGE else None
-    for part in parts:
-        value = merged(value, part) if strategy == MERGE else part  # type: ignore[arg-type]  # tables, the same
+        return [item for part in parts for item in part]
 
-    return value
+    result: JsonObject = {}
+    for part in parts:
+        result = merged(result, part)
+
+    return result
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
@@ -139,20 +130,6 @@ Values = Callable[[], Mapping[str, Value]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CallFacts:
-    """What the row of an iteration says about the call that is reported on."""
-
-    attempts: int  #: calls that were begun, this one counted
-    page: int
-    same_call: int  #: calls for this page, this one counted
-    interruptions: int  #: of those, how many were cut off, this one not counted
-    fingerprint: str = ""  #: of the failure before
-    same_failures: int = 0  #: how often that came in a row
-    marks: str = ""  #: digests of the calls that pages asked for
-    call: JsonObject | None = None  #: what the page before asked for
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """What follows from a call, and what the row remembers of it."""
 
@@ -162,6 +139,18 @@ class Judgement:
     marks: str = ""
     part: JsonValue = None  #: what is kept of this page
     keeps_part: bool = False
+
+
+def values_of(
+    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
+) -> dict[str, Value]:
+    """Return the values that the templates of one call know."""
+    values = {**known, "attempt": attempt, "page": page}
+    if new.step.loop is not None:
+        values["index"] = index
+        values[new.step.loop.element] = element
+
+    return values
 
 
 def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value]) -> JsonObject:
@@ -177,17 +166,13 @@ def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value
     if not assignment.call:
         return filled
     if filled.get("headers_env") and "url" in assignment.call:
-        _check_host(str(filled.get("url")), str(assignment.call["url"]))
+        own, asked = str(filled.get("url")), str(assignment.call["url"])
+        if _origin(own) != _origin(asked):
+            there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
+            why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
+            raise ExpressionError(why, name="url")
 
     return merged(filled, assignment.call)
-
-
-def _check_host(own: str, asked: str) -> None:
-    """Raise ExpressionError when the next page is at another host: what is in `headers_env` is for the first one."""
-    if _origin(own) != _origin(asked):
-        there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
-        why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
-        raise ExpressionError(why, name="url")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -205,20 +190,32 @@ def collecting(step: StepSpec) -> RetryRule | None:
 
 def judge(
     step: StepSpec,
-    row: CallFacts,
+    row: Iteration,
     report: CallReport | None,
     values: Values,
     *,
     now: datetime,
     random: float | None = None,
 ) -> Judgement:
-    """Return what follows from *report*; None: the call was cut off, and nobody reports."""
+    """Return what follows from *report*; None: the call was interrupted, and nobody reports."""
+    fingerprint, same = row.fingerprint, row.same_failures
     try:
         if report is not None and report.ok:
             return _after_success(step, row, report, values, random)
-        return _after_failure(step, row, report, values, now=now, random=random)
+        if report is not None:
+            same = same + 1 if report.fingerprint and report.fingerprint == fingerprint else 1
+            fingerprint = report.fingerprint
+            facts = _after_failure(step, row, report.error or {}, same, values, now=now, random=random)
+        # No rule is used up when a worker vanishes: it had several calls, and which of them crashed it is not known.
+        elif row.interruptions >= MAX_INTERRUPTIONS:
+            facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
+        else:
+            call = json.loads(row.call)
+            facts = {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": call}
     except ExpressionError as exc:
         return Judgement(facts=_over(step, FAILED, str(exc)), marks=row.marks)
+
+    return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
 
 
 def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
@@ -232,40 +229,36 @@ def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
     return result
 
 
-# --- after a success -------------------------------------------------------------------------------------------
-
-
 def _after_success(
-    step: StepSpec, row: CallFacts, report: CallReport, values: Values, random: float | None
+    step: StepSpec, row: Iteration, report: CallReport, values: Values, random: float | None
 ) -> Judgement:
-    rule = collecting(step)
-    if rule is None:
+    """Return whether the next page is called for: by the first rule on success whose condition holds."""
+    collector = collecting(step)
+    if collector is None:
         return Judgement(facts=_over(step, COMPLETED))
-    part = part_of_page(rule.collect, report.result, rule.merge_path)
+    part = part_of_page(collector.collect, report.result, collector.merge_path)
     known = {**values(), "response": report.result, "attempt": row.attempts, "page": row.page}
-    for item in step.retry:
-        if item.kind == ON_SUCCESS and expressions.holds(item.when or "true", known):
-            return replace(_next_page(step, item, row, known, random), part=part, keeps_part=True)
-
-    return Judgement(facts=_over(step, COMPLETED), part=part, keeps_part=True)
-
-
-def _next_page(
-    step: StepSpec, rule: RetryRule, row: CallFacts, known: Mapping[str, Value], random: float | None
-) -> Judgement:
+    rules = (one for one in step.retry if one.kind == ON_SUCCESS and expressions.holds(one.when or "true", known))
+    rule = next(rules, None)
+    if rule is None:
+        return Judgement(facts=_over(step, COMPLETED), part=part, keeps_part=True)
     if row.page >= rule.max_attempts:
         why = f"{row.page} of {rule.max_attempts} calls are made, and {rule.when} still holds"
         if rule.on_limit != ACCEPT:
-            return Judgement(facts=_over(step, EXHAUSTED, why))
+            return Judgement(facts=_over(step, EXHAUSTED, why), part=part, keeps_part=True)
         cut: JsonObject = {"is_cut": True, "rule": ON_SUCCESS, "max_attempts": rule.max_attempts}
-        return Judgement(facts={**_over(step, COMPLETED, why), **cut})
+        return Judgement(facts={**_over(step, COMPLETED, why), **cut}, part=part, keeps_part=True)
+
     asked: JsonObject = {key: expressions.render(value, known) for key, value in rule.next_call.items()}
-    call = merged(row.call or {}, asked)
+    call = merged(json.loads(row.call), asked)
     marks = row.marks
     if rule.next_call:
-        digest = _digest(call)
+        text = json.dumps(call, sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
         if digest in marks.split():
-            return Judgement(facts=_over(step, FAILED, _stuck(row.page, asked)))
+            said = json.dumps(asked, ensure_ascii=False)[:200]
+            why = f"no progress: after page {row.page} the same call is asked for that was made before: {said}"
+            return Judgement(facts=_over(step, FAILED, why), part=part, keeps_part=True)
         marks = f"{marks} {digest}".strip()
     # Pages come one after the other as fast as they may; polling waits longer each time.
     wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
@@ -278,94 +271,47 @@ def _next_page(
         "max_attempts": rule.max_attempts,
     }
 
-    return Judgement(facts=facts, marks=marks)
-
-
-def _stuck(page: int, asked: JsonObject) -> str:
-    said = json.dumps(asked, ensure_ascii=False)
-
-    return f"no progress: after page {page} the same call is asked for that was made before: {said[:200]}"
-
-
-def _digest(call: JsonObject) -> str:
-    text = json.dumps(call, sort_keys=True)
-
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
-
-
-# --- after a failure -------------------------------------------------------------------------------------------
+    return Judgement(facts=facts, marks=marks, part=part, keeps_part=True)
 
 
 def _after_failure(
     step: StepSpec,
-    row: CallFacts,
-    report: CallReport | None,
+    row: Iteration,
+    error: JsonObject,
+    same: int,
     values: Values,
     *,
     now: datetime,
-    random: float | None,
-) -> Judgement:
-    if report is None:
-        facts = _interrupted(step, row)
-        return Judgement(facts=facts, fingerprint=row.fingerprint, same_failures=row.same_failures, marks=row.marks)
-    error, fingerprint = report.error or {}, report.fingerprint
-    same = row.same_failures + 1 if fingerprint and fingerprint == row.fingerprint else 1
-    rule = _matching(step, row, error, values)
-    if rule is not None:
-        facts = _by_rule(step, rule, row, error, same, now=now, random=random)
-    else:
-        facts = _over(step, FAILED, _message(error))
-
-    return Judgement(facts=facts, fingerprint=fingerprint, same_failures=same, marks=row.marks)
-
-
-def _interrupted(step: StepSpec, row: CallFacts) -> JsonObject:
-    """
-    Return what follows when a worker vanished: no rule is used up by that.
-
-    It had several calls, and nobody knows which of them it made, or which one took it along.
-    """
-    if row.interruptions >= MAX_INTERRUPTIONS:
-        return _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
-
-    return {"again": True, "rule": INTERRUPTION, "page": row.page, "after_seconds": 0.0, "call": row.call or {}}
-
-
-def _matching(step: StepSpec, row: CallFacts, error: JsonObject, values: Values) -> RetryRule | None:
+    random: float | None = None,
+) -> JsonObject:
+    """Return whether a call that failed is made again: by the first rule on errors whose condition holds."""
+    message = str(error.get("message") or error.get("type") or "the call failed")[:500]
     known: Mapping[str, Value] | None = None
     for rule in step.retry:
         if rule.kind != ON_ERROR:
             continue
-        if not rule.when:
-            return rule
-        if known is None:
+        if rule.when and known is None:
             known = {**values(), "error": error, "attempt": row.attempts, "page": row.page}
-        if expressions.holds(rule.when, known):
-            return rule
+        if not rule.when or expressions.holds(rule.when, known or {}):
+            break
+    else:
+        return _over(step, FAILED, message)
 
-    return None
-
-
-def _by_rule(
-    step: StepSpec,
-    rule: RetryRule,
-    row: CallFacts,
-    error: JsonObject,
-    same: int,
-    *,
-    now: datetime,
-    random: float | None,
-) -> JsonObject:
-    """Return what *rule* says about a failure; how long to wait is said by the one decision about retries."""
     calls = row.same_call - row.interruptions
     if same >= rule.max_same_failures > 0 and calls < rule.max_attempts:
-        why = f"the same failure came {same} times in a row: {_message(error)}"
-        return _over(step, EXHAUSTED, why)
+        return _over(step, EXHAUSTED, f"the same failure came {same} times in a row: {message}")
+    if error.get("category") not in {category.value for category in ErrorCategory}:
+        error = {**error, "category": ErrorCategory.FATAL.value}
+    facts, waits = ErrorFacts.from_json(error), _backoff(rule)
+    if rule.when and not facts.recoverable:  # an error that a condition asks for is retried whatever its category
+        facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
     decision = decide(
-        _error_facts(error, is_wanted=bool(rule.when)),
+        facts,
         attempts_used=calls,
         max_attempts=rule.max_attempts,
-        policy=_policies(rule),
+        policy=RetryPolicies(
+            transient=waits, rate_limit=waits, resource=waits, keeps_class_delay=False, keeps_class_retries=False
+        ),
         now=now,
         random=random,
     )
@@ -378,17 +324,9 @@ def _by_rule(
         "rule": ON_ERROR,
         "page": row.page,
         "after_seconds": round(decision.delay_seconds, 6),
-        "call": row.call or {},
+        "call": json.loads(row.call),
         "max_attempts": rule.max_attempts,
     }
-
-
-def _policies(rule: RetryRule) -> RetryPolicies:
-    waits = _backoff(rule)
-
-    return RetryPolicies(
-        transient=waits, rate_limit=waits, resource=waits, keeps_class_delay=False, keeps_class_retries=False
-    )
 
 
 def _backoff(rule: RetryRule) -> Backoff:
@@ -397,19 +335,3 @@ def _backoff(rule: RetryRule) -> Backoff:
         max_seconds=max(rule.max_seconds, rule.base_seconds),
         strategy=BackoffStrategy(rule.strategy),
     )
-
-
-def _error_facts(error: JsonObject, *, is_wanted: bool) -> ErrorFacts:
-    """Return a reported error for the decision; one that a condition asks for is retried whatever its category."""
-    names = {category.value for category in ErrorCategory}
-    if error.get("category") not in names:
-        error = {**error, "category": ErrorCategory.FATAL.value}
-    facts = ErrorFacts.from_json(error)
-    if is_wanted and not facts.recoverable:
-        facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
-
-    return facts
-
-
-def _message(error: JsonObject) -> str:
-    return str(error.get("message") or error.get("type") or "the call failed")[:500]

@@ -1,5 +1,5 @@
 """
-What steps know, and what the events of an execution show of it.
+The values that the templates of steps know, and what the events of an execution show of them.
 
 Decisions are made on the whole. Events get the keys that explain an execution and nothing else: secrets taken out,
 large values replaced by their size, results of steps by what kind of thing they were. Long results of loops stay in
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from adws.adw_modules.expressions.values import Rows, Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
@@ -143,24 +143,20 @@ def known_of(
 
 
 def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[str, Value]:
-    """Return a stored context with what stands for large results of *adw_id* replaced by these."""
+    """Return a stored context with the references to large results of *adw_id* replaced by these."""
     steps, phases = context.get("steps"), context.get("phases")
-    values: dict[str, Value] = dict(context)
+    values: dict[str, Any] = dict(context)
     if isinstance(steps, dict):
-        read: dict[str, Value] = {name: read_result(value, executions, adw_id) for name, value in steps.items()}
-        values["steps"] = read  # type: ignore[assignment]  # rows may stand wherever a value may
+        values["steps"] = {name: read_result(value, executions, adw_id) for name, value in steps.items()}
     if isinstance(phases, dict):
-        values["phases"] = {name: _with_result(value, executions, adw_id) for name, value in phases.items()}
+        values["phases"] = {
+            name: {**phase, "result": read_result(phase["result"], executions, adw_id)}
+            if isinstance(phase, dict) and "result" in phase
+            else phase
+            for name, phase in phases.items()
+        }
 
     return values
-
-
-def _with_result(phase: JsonValue, executions: Executions, adw_id: str) -> JsonValue:
-    if not isinstance(phase, dict) or not _is_reference(phase.get("result")):
-        return phase
-    result = read_result(phase["result"], executions, adw_id)
-
-    return {**phase, "result": result}  # type: ignore[dict-item]  # rows may stand wherever a value may
 
 
 def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:

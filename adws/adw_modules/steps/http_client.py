@@ -134,9 +134,14 @@ class HttpClient:
         return client
 
     def _follow(self, request: HttpRequest, given_up: threading.Event) -> HttpAnswer:
-        step = request
+        """Return the answer after redirections; every host on the way must be an allowed one."""
+        step, allowed = request, self._allowed_hosts
         for _ in range(MAX_REDIRECTS + 1):
-            self._check(step.url)
+            host = _origin(step.url)[1]
+            if not host:
+                raise _failed("invalid", f"{shown(step.url)} is no address of HTTP")
+            if allowed is not None and not any(_matches(host.lower(), name) for name in allowed):
+                raise _failed("config", f"{host} must not be asked: steps.http_allow does not name it")
             answer = self._once(step, given_up)
             location = answer.headers.get("location", "")
             if answer.status not in _REDIRECTS or not location or request.method not in FOLLOWED:
@@ -147,18 +152,10 @@ class HttpClient:
 
         raise _failed("invalid", f"{shown(request.url)} redirects more than {MAX_REDIRECTS} times")
 
-    def _check(self, url: str) -> None:
-        host = _origin(url)[1]
-        if not host:
-            raise _failed("invalid", f"{shown(url)} is no address of HTTP")
-        allowed = self._allowed_hosts
-        if allowed is not None and not any(_matches(host.lower(), name) for name in allowed):
-            raise _failed("config", f"{host} must not be asked: steps.http_allow does not name it")
-
     def _once(self, request: HttpRequest, given_up: threading.Event) -> HttpAnswer:
         import httpx  # noqa: PLC0415 - see above
 
-        client = self._open()
+        client, body = self._open(), bytearray()
         try:
             url = httpx.URL(request.url)
             built = client.build_request(
@@ -168,18 +165,24 @@ class HttpClient:
                 content=request.body,
                 timeout=request.timeout_seconds,
             )
-            answer = client.send(built, stream=True)
-            with closing(answer):
-                body = _body(answer, request, given_up)
+            with closing(client.send(built, stream=True)) as answer:
+                for chunk in answer.iter_bytes():
+                    body += chunk
+                    if len(body) > request.max_bytes:
+                        text = f"the answer from {shown(request.url)} has more than {request.max_bytes} bytes"
+                        raise _failed("invalid", f"{text} (steps.max_result_bytes): ask for less at a time")
+                    if given_up.is_set():
+                        break  # nobody waits for it any more
         except httpx.TimeoutException as exc:
             raise _too_late(request) from exc
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError) as exc:
-            raise _failed(_class_of(exc), f"no answer from {shown(request.url)}: {_said(exc)}") from exc
+            said = f"{type(exc).__name__}: {exc}"[:200]
+            raise _failed(_class_of(exc), f"no answer from {shown(request.url)}: {said}") from exc
 
         return HttpAnswer(
             status=answer.status_code,
             headers={name.lower(): value for name, value in answer.headers.items()},
-            body=body,
+            body=bytes(body),
             url=str(answer.url),
         )
 
@@ -212,19 +215,6 @@ def _matches(host: str, name: str) -> bool:
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
 
-def _body(answer: httpx.Response, request: HttpRequest, given_up: threading.Event) -> bytes:
-    result = bytearray()
-    for chunk in answer.iter_bytes():
-        result += chunk
-        if len(result) > request.max_bytes:
-            text = f"the answer from {shown(request.url)} has more than {request.max_bytes} bytes"
-            raise _failed("invalid", f"{text} (steps.max_result_bytes): ask for less at a time")
-        if given_up.is_set():
-            break  # nobody waits for it any more
-
-    return bytes(result)
-
-
 def _class_of(exc: Exception) -> str:
     cause: BaseException | None = exc
     while cause is not None:
@@ -234,10 +224,6 @@ def _class_of(exc: Exception) -> str:
         cause = cause.__cause__ or cause.__context__
 
     return "network"
-
-
-def _said(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}"[:200]
 
 
 def _too_late(request: HttpRequest) -> RunFailed:

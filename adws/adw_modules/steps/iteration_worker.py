@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import costs, error_handler, timestamps
 from adws.adw_modules.agent import TokenUsage, Usage
@@ -22,60 +23,174 @@ from adws.adw_modules.engine import advisor
 from adws.adw_modules.errors import Fenced, LeaseLost, RunLost
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.ownership.lease_renewer import LeaseHandle
 from adws.adw_modules.phase import Order
 from adws.adw_modules.queue.model import Run, RunResult, RunState
-from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.steps import call_policy
 from adws.adw_modules.steps.context import resolved
 from adws.adw_modules.steps.execution_update import is_sequential
-from adws.adw_modules.steps.model import Assignment, CallReport, NewExecution, Taken, values_of
+from adws.adw_modules.steps.model import Assignment, CallReport, NewExecution, Taken
 from adws.adw_modules.steps.sinks import Sinks
-from adws.adw_modules.steps.tools import MAX_RESULT_BYTES, CallContext, ToolResult, checked
+from adws.adw_modules.steps.tools import CallContext, checked
 from adws.adw_modules.workflow.model import FAIL_FAST, StepSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
+logger = logging.getLogger("adw.lanes")
 
-# Make one call of a step: fill in its inputs, call the tool, save the result, and report it.
-#
-# Whatever a tool or a sink raises is a failed call, classified once; a call that was ended on order is suspended and
-# does not count. The inputs of a call are shown to nobody but the tool: a report has the result as it came, and facts
-# without credentials.
-
-
+#: A batch that took less than this many seconds may be longer the next time, one that took more is shorter.
+SHORT_SECONDS, LONG_SECONDS = 0.05, 0.25
+#: Seconds that a lane waits after its time is up, so that waiting lanes come first: it keeps its old place.
+YIELD_SECONDS = 0.05
 #: Characters of a message in a report.
 MAX_MESSAGE = 500
 
 
-class Tool(Protocol):
-    """Something that steps call."""
+class IterationWorker:
+    """Works on lanes; implements `JobHandler`."""
 
-    def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
-        """Make one call; what this raises is a failed call."""
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def work(self, run: Run) -> RunResult:
+        """Make calls until there are none for this lane now, and give its run back or end it."""
+        home, executions, runs = self._home, self._home.executions, self._home.runs
+        run = runs.begin(run)
+        for process in executions.left_processes(run):
+            ended = home.end_process(process)
+            said = {"action": "call_ended", "run_id": run.run_id, "found": ended.describe()}
+            logger.info("Ended what a call left", extra=said)
+        with home.lease_renewer.keep(run, is_wanted=lambda: executions.is_wanted(run.adw_id)) as lease:
+            if run.state is RunState.STOPPING:
+                lease.give(Order(kind="stop", reason=run.reason or "asked to stop"))
+            taken = Taken(is_over=True)
+            new = executions.plan(str(run.payload.get("execution_id")))
+            if new is not None:
+                lane = Lane(home, run, new, lease)
+                taken = executions.take(run, most=0 if lease.current() else 1)
+                while taken.assignments or (lane.is_due(taken) and lease.current() is None):
+                    taken = lane.iterate(taken.assignments)
+
+        order = lease.current()
+        if taken.is_over:
+            done = runs.finish(run, RunState.COMPLETED, reason="the execution has ended")
+        elif taken.wait_until:
+            done = runs.requeue(run, not_before=taken.wait_until, reason=taken.reason or "its next call is not due")
+        elif order is not None and order.kind in ("drain", "lost_lease"):
+            done = runs.requeue(run, reason=order.reason or order.kind)
+        elif order is not None:
+            done = runs.finish(run, RunState.STOPPED, reason=order.reason)
+        else:
+            done = runs.finish(run, RunState.COMPLETED, reason="nothing is left for this lane")
+
+        return RunResult(run=done, outcome=None, message=done.reason)
+
+    def give_up(self, run: Run, why: str) -> None:
+        """Fail the calls that took their workers with them."""
+        self._home.executions.give_up(run, reason=why)
+
+
+class Lane:
+    """One run that works on iterations of an execution."""
+
+    def __init__(self, home: Home, run: Run, new: NewExecution, lease: LeaseHandle) -> None:
+        self._home = home
+        self._run = run
+        self._new = new
+        self._lease = lease
+        self._most = 1  #: iterations to take at a time
+        self._turn_began = home.clock.monotonic()
+        loop = new.step.loop
+        #: A call is not begun before the failure of the one before is judged.
+        self._stops_at_failure = is_sequential(new.step) or (loop is not None and loop.on_failure == FAIL_FAST)
+
+    def is_due(self, taken: Taken) -> bool:
+        """Return whether there is more to do at once, after something was tidied up."""
+        return not taken.is_over and bool(taken.wait_until) and taken.wait_until <= self._in(0.0)
+
+    def iterate(self, assignments: tuple[Assignment, ...]) -> Taken:
+        """
+        Make calls one after the other, then report them and take the next ones in one transaction.
+
+        Calls after an order, or after a failure that may end the loop, are not made; reporting without them puts them
+        back. When the time of the lane is up and other runs wait, nothing is taken and the lane comes back soon.
+        """
+        home, new, lease, clock = self._home, self._new, self._lease, self._home.clock
+        reports: list[CallReport] = []
+        began = clock.monotonic()
+        for assignment in assignments:
+            if lease.current() is not None:
+                break
+            values = call_policy.values_of(
+                new,
+                self._known,
+                index=assignment.index,
+                element=assignment.element,
+                attempt=assignment.attempt_number,
+                page=assignment.page,
+            )
+            record = partial(home.executions.record_process, self._run, assignment)
+            report = home.step_calls.make(new.step, assignment, self._context(values=values, record_process=record))
+            reports.append(report)
+            if report.is_suspended or (self._stops_at_failure and not report.ok):
+                break
+
+        now = clock.monotonic()
+        if assignments and now - began < SHORT_SECONDS:
+            self._most = min(self._most * 2, home.settings.steps_batch)
+        elif now - began > LONG_SECONDS:
+            self._most = max(1, self._most // 2)
+        is_stopped, is_turn_over = lease.current() is not None, False
+        if not is_stopped and now - self._turn_began >= home.settings.steps_lane_seconds:
+            self._turn_began = now  # a new turn when no other run waits
+            is_turn_over = home.runs.seconds_to_next() == 0.0
+
+        most = 0 if is_stopped or is_turn_over else self._most
+        taken = home.executions.report(self._run, reports if assignments else None, most=most)
+        if is_turn_over and not taken.is_over:
+            return Taken(wait_until=self._in(YIELD_SECONDS), reason="others come first")
+
+        return taken
+
+    @cached_property
+    def _known(self) -> dict[str, Value]:
+        return resolved(self._new.context, self._home.executions, self._new.adw_id)
+
+    @cached_property
+    def _context(self) -> Callable[..., CallContext]:
+        """What the contexts of all calls of the lane have in common."""
+        home, new = self._home, self._new
+        document = home.load(new.adw_id)
+
+        return partial(
+            CallContext,
+            document=document,
+            phase=new.phase,
+            phase_attempt=new.attempt_number,
+            cwd=home.workspace.workplace_of(document),
+            folder=home.folder_of(new.adw_id),
+            orders=self._lease,
+            say=lambda line: home.say(new.adw_id, line),
+            spent=lambda: spent(home.executions.metas(new.execution_id)),
+        )
+
+    def _in(self, seconds: float) -> str:
+        return timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds))
 
 
 class ToolCalls:
-    """Makes calls of steps: the tool, and then the sink. One thread at a time uses it."""
+    """
+    Makes the calls of steps, in any thread of a worker: the tool, and then the sink.
 
-    def __init__(
-        self,
-        tools: Mapping[str, Tool],
-        sinks: Sinks,
-        *,
-        clock: Clock,
-        redactor: Redactor,
-        max_bytes: int = MAX_RESULT_BYTES,
-    ) -> None:
-        """*tools* are those of `model.TOOLS` by name; a result has at most *max_bytes*."""
-        self._tools = tools
-        self._sinks = sinks
-        self._clock = clock
-        self._redactor = redactor
-        self._max_bytes = max_bytes
+    Whatever a tool or a sink raises is a failed call, classified once; a call that was ended on order is suspended and
+    does not count. The inputs of a call are shown to nobody but the tool.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._of_thread = threading.local()  #: sinks have connections and transactions, which two threads cannot share
+        self._sinks: list[Sinks] = []
 
     def make(self, step: StepSpec, assignment: Assignment, context: CallContext) -> CallReport:
         """
@@ -84,105 +199,80 @@ class ToolCalls:
         A failure is a report with an error of the one classifier: `ErrorFacts.to_json()` with `type`, `status` and
         `has_stack_trace` beside it.
         """
-        began = self._clock.monotonic()
+        home = self._home
+        began = home.clock.monotonic()
         facts: JsonObject = {}
+        result: JsonValue = None
+        error: JsonObject | None = None
+        ordered = fingerprint = part = ""
         try:
             inputs = call_policy.inputs_of(step, assignment, context.values)
-            answer = self._tools[step.tool].call(inputs, context, timeout_seconds=step.timeout_seconds)
-            facts = answer.facts
-            if answer.ordered:
-                return self._suspended(assignment, answer, began)
-            result = checked(answer.value, max_bytes=self._max_bytes)
+            answer = home.tools[step.tool].call(inputs, context, timeout_seconds=step.timeout_seconds)
+            facts, ordered = answer.facts, answer.ordered
+            if not ordered:
+                result = checked(answer.value, max_bytes=home.settings.steps_max_result_bytes)
+            if step.sink is not None and not ordered:
+                part = "Sink failed: "  # the call is over only when its result is saved
+                rows = self._thread_sinks().save(
+                    step.sink, result, values=context.values, root=context.cwd, sink_key=assignment.sink_key
+                )
+                facts = {**facts, "rows": rows}
         except (Fenced, LeaseLost, RunLost):
             raise
         except Exception as exc:  # noqa: BLE001 - whatever a tool or a function of the user raises is a failed call
-            return self._failed(step, assignment, exc, facts, began)
-        try:
-            if step.sink is not None:
-                facts = {**facts, "rows": self._save(step, assignment, context, result)}
-        except (Fenced, LeaseLost, RunLost):
-            raise
-        except Exception as exc:  # noqa: BLE001 - the call is over only when its result is saved
-            return self._failed(step, assignment, exc, facts, began, part="Sink failed: ")
+            described = error_handler.describe(exc, step.name)
+            message = (part + home.redactor.redact_text(described.message))[:MAX_MESSAGE]
+            error = {
+                **described.to_json(),
+                "type": getattr(exc, "type_name", "") or described.error_type,
+                "message": message,
+                "traceback": "",
+                "has_stack_trace": bool(described.traceback),
+                "status": described.metadata.get("http_status"),
+                "exit_code": described.metadata.get("exit_code"),
+                "failed_at": timestamps.to_text(home.clock.now()),
+            }
+            fingerprint = advisor.fingerprint(f"{error['type']}:{described.klass}", message)
+            more = getattr(exc, "facts", None)
+            facts = {**facts, **(more if isinstance(more, dict) else {})}
+        if ordered:
+            facts = {**facts, "ordered": ordered}
 
         return CallReport(
             index=assignment.index,
             attempt_number=assignment.attempt_number,
-            ok=True,
-            result=result,
-            duration=self._clock.monotonic() - began,
+            ok=error is None and not ordered,
+            result=result if error is None else None,
+            error=error,
+            fingerprint=fingerprint,
+            duration=home.clock.monotonic() - began,
             meta={"call": facts} if facts else {},
+            is_suspended=bool(ordered),
         )
 
     def close(self) -> None:
-        """Close connections and files."""
-        self._sinks.close()
+        """Close connections and files; no thread makes calls any more."""
+        while self._sinks:
+            self._sinks.pop().close()
 
-    def _save(self, step: StepSpec, assignment: Assignment, context: CallContext, result: JsonValue) -> int:
-        if step.sink is None:
-            return 0
+    def _thread_sinks(self) -> Sinks:
+        sinks: Sinks | None = getattr(self._of_thread, "sinks", None)
+        if sinks is None:
+            sinks = self._of_thread.sinks = Sinks(self._home)
+            self._sinks.append(sinks)
 
-        return self._sinks.save(
-            step.sink, result, values=context.values, root=context.cwd, sink_key=assignment.sink_key
-        )
-
-    def _suspended(self, assignment: Assignment, found: ToolResult, began: float) -> CallReport:
-        return CallReport(
-            index=assignment.index,
-            attempt_number=assignment.attempt_number,
-            ok=False,
-            is_suspended=True,
-            duration=self._clock.monotonic() - began,
-            meta={"call": {**found.facts, "ordered": found.ordered}},
-        )
-
-    def _failed(
-        self,
-        step: StepSpec,
-        assignment: Assignment,
-        exc: Exception,
-        facts: JsonObject,
-        began: float,
-        *,
-        part: str = "",
-    ) -> CallReport:
-        result = error_handler.describe(exc, step.name)
-        message = (part + self._redactor.redact_text(result.message))[:MAX_MESSAGE]
-        more = getattr(exc, "facts", None)
-        error: JsonObject = {
-            **result.to_json(),
-            "type": getattr(exc, "type_name", "") or result.error_type,
-            "message": message,
-            "traceback": "",
-            "has_stack_trace": bool(result.traceback),
-            "status": result.metadata.get("http_status"),
-            "exit_code": result.metadata.get("exit_code"),
-            "failed_at": timestamps.to_text(self._clock.now()),
-        }
-        known = {**facts, **(more if isinstance(more, dict) else {})}
-
-        return CallReport(
-            index=assignment.index,
-            attempt_number=assignment.attempt_number,
-            ok=False,
-            error=error,
-            fingerprint=advisor.fingerprint(f"{error['type']}:{result.klass}", message),
-            duration=self._clock.monotonic() - began,
-            meta={"call": known} if known else {},
-        )
+        return sinks
 
 
-# What the agents of calls used, added up for the attempt that made them.
-#
-# Pure. Every report of a call has it in `meta.call`, and so has its event: `action_completed`, `action_failed`.
+# --- costs -----------------------------------------------------------------------------------------------------
 
 
 def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
     """
-    Return what all calls with these *metas* used together, None when no agent was called.
+    Return what the agents of all calls with these *metas* used together, None when no agent was called.
 
-    With several providers or models, the name of the first stands for all. A part that nobody knows the cost of leaves
-    the sum of the others; paid by the month is only what is so altogether.
+    With several providers or models, the name of the first stands for all. A part of unknown cost leaves the sum of
+    the others; only what is a subscription altogether counts as one.
     """
     result = [usage for meta in metas if (usage := _used(meta)) is not None]
     if len(result) < 2:
@@ -191,7 +281,9 @@ def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
 
     return replace(
         result[0],
-        tokens=_sum(usage.tokens for usage in result),
+        tokens=TokenUsage(
+            **{part.name: sum(getattr(usage.tokens, part.name) for usage in result) for part in fields(TokenUsage)}
+        ),
         cost_usd=sum(known) if known else None,
         is_estimated=any(usage.is_estimated for usage in result),
         is_subscription=all(usage.is_subscription for usage in result),
@@ -199,7 +291,7 @@ def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
 
 
 def spent(metas: Iterable[Mapping[str, object]]) -> float:
-    """Return the US dollars that count of it."""
+    """Return the US dollars of it that count."""
     return costs.counted(used(metas)) or 0.0
 
 
@@ -218,209 +310,3 @@ def _used(meta: Mapping[str, object]) -> Usage | None:
         is_estimated=usage.get("is_estimated") is True,
         is_subscription=usage.get("is_subscription") is True,
     )
-
-
-def _sum(tokens: Iterable[TokenUsage]) -> TokenUsage:
-    total = dict.fromkeys((part.name for part in fields(TokenUsage)), 0)
-    for one in tokens:
-        for name in total:
-            total[name] += getattr(one, name)
-
-    return TokenUsage(**total)
-
-
-logger = logging.getLogger("adw.lanes")
-
-#: A batch that took less than this many seconds may be longer the next time, one that took more is shorter.
-SHORT_SECONDS, LONG_SECONDS = 0.05, 0.25
-#: Seconds that a lane waits after its time is up, so that waiting lanes come first: it keeps its old place.
-YIELD_SECONDS = 0.05
-
-
-class IterationWorker:
-    """Works on lanes; implements `JobHandler`."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def work(self, run: Run) -> RunResult:
-        """Make calls until there are none for this lane now, and give its run back or end it."""
-        home = self._home
-        run = home.runs.begin(run)
-        for process in home.executions.left_processes(run):
-            ended = home.end_process(process)
-            said = {"action": "call_ended", "run_id": run.run_id, "found": ended.describe()}
-            logger.info("Ended what a call left", extra=said)
-        with home.lease_renewer.keep(run, is_wanted=lambda: home.executions.is_wanted(run.adw_id)) as charge:
-            if run.state is RunState.STOPPING:
-                charge.give(Order(kind="stop", reason=run.reason or "asked to stop"))
-            taken, why = self._go(run, charge)
-
-        return self._end(run, taken, why, charge.current())
-
-    def give_up(self, run: Run, why: str) -> None:
-        """Fail the calls that took their workers with them."""
-        self._home.executions.give_up(run, reason=why)
-
-    def _end(self, run: Run, taken: Taken, why: str, order: Order | None) -> RunResult:
-        runs = self._home.runs
-        if taken.is_over:
-            ended = runs.finish(run, RunState.COMPLETED, reason="the execution has ended")
-        elif taken.wait_until:
-            ended = runs.requeue(run, not_before=taken.wait_until, reason=why or "its next call is not due")
-        elif order is not None and order.kind in ("drain", "lost_lease"):
-            ended = runs.requeue(run, reason=order.reason or order.kind)
-        elif order is not None:
-            ended = runs.finish(run, RunState.STOPPED, reason=order.reason)
-        else:
-            ended = runs.finish(run, RunState.COMPLETED, reason="nothing is left for this lane")
-
-        return RunResult(run=ended, outcome=None, message=ended.reason)
-
-    def _go(self, run: Run, charge: LeaseHandle) -> tuple[Taken, str]:
-        """Take, call and report until this lane has nothing to do now; return what it was told last, and why."""
-        executions, clock = self._home.executions, self._home.clock
-        new = executions.plan(str(run.payload.get("execution_id")))
-        if new is None:
-            return Taken(is_over=True), ""
-        calls = _Calls(self._home, run, new, charge)
-        turn, most = _Turn(self._home), 1
-        taken = executions.take(run, most=0 if charge.current() else most)
-        while not taken.is_over:
-            if taken.assignments:
-                started = clock.monotonic()
-                reports = calls.make_all(taken.assignments)
-                most = _next_batch(most, clock.monotonic() - started, self._home.settings.steps_batch)
-                is_ordered = charge.current() is not None
-                is_over = not is_ordered and turn.is_over()
-                taken = executions.report(run, reports, most=0 if is_ordered or is_over else most)
-                if is_over and not taken.is_over:
-                    return Taken(wait_until=self._in(YIELD_SECONDS)), "others come first"
-            elif self._is_now(taken) and charge.current() is None:
-                taken = executions.take(run, most=most)  # something was tidied up, and there is more to do
-            else:
-                break
-
-        return taken, ""
-
-    def _is_now(self, taken: Taken) -> bool:
-        return bool(taken.wait_until) and taken.wait_until <= self._in(0.0)
-
-    def _in(self, seconds: float) -> str:
-        return timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds))
-
-
-class _Turn:
-    """The time a lane has before others that wait come first."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._began = home.clock.monotonic()
-
-    def is_over(self) -> bool:
-        """Return whether its time is up and other runs wait; its time starts anew when none do."""
-        now = self._home.clock.monotonic()
-        if now - self._began < self._home.settings.steps_lane_seconds:
-            return False
-        self._began = now
-
-        return self._home.runs.seconds_to_next() == 0.0
-
-
-class _Calls:
-    """Makes the calls of one lane."""
-
-    def __init__(self, home: Home, run: Run, new: NewExecution, charge: LeaseHandle) -> None:
-        self._home = home
-        self._run = run
-        self._new = new
-        self._charge = charge
-        self._stops_early = stops_at_failure(new.step)
-        self._known: Mapping[str, Value] | None = None
-        self._document: WorkflowDocument | None = None
-
-    def make_all(self, assignments: tuple[Assignment, ...]) -> list[CallReport]:
-        """Make calls one after the other; those after an order, or after a failure that ends the loop, are left."""
-        reports: list[CallReport] = []
-        for assignment in assignments:
-            if self._charge.current() is not None:
-                break
-            report = self._home.step_calls.make(self._new.step, assignment, self._context(assignment))
-            reports.append(report)
-            if report.is_suspended or (self._stops_early and not report.ok):
-                break
-
-        return reports
-
-    def _context(self, assignment: Assignment) -> CallContext:
-        home, new = self._home, self._new
-        if self._document is None or self._known is None:
-            self._document = home.load(new.adw_id)
-            self._known = resolved(new.context, home.executions, new.adw_id)
-
-        return CallContext(
-            document=self._document,
-            phase=new.phase,
-            phase_attempt=new.attempt_number,
-            values=values_of(
-                new,
-                self._known,
-                index=assignment.index,
-                element=assignment.element,
-                attempt=assignment.attempt_number,
-                page=assignment.page,
-            ),
-            cwd=home.workspace.workplace_of(self._document),
-            folder=home.folder_of(new.adw_id),
-            orders=self._charge,
-            record_process=lambda process: home.executions.record_process(self._run, assignment, process),
-            say=lambda line: home.say(new.adw_id, line),
-            spent=lambda: spent(home.executions.metas(new.execution_id)),
-        )
-
-
-def stops_at_failure(step: StepSpec) -> bool:
-    """Say whether what comes after a failed call may not be begun before the failure is judged."""
-    return is_sequential(step) or (step.loop is not None and step.loop.on_failure == FAIL_FAST)
-
-
-def _next_batch(most: int, seconds: float, limit: int) -> int:
-    """Return how many iterations to take next, by how long these took."""
-    if seconds < SHORT_SECONDS:
-        return min(most * 2, limit)
-
-    return max(1, most // 2) if seconds > LONG_SECONDS else most
-
-
-class ThreadCalls:
-    """
-    Makes calls in any thread of a worker, with a `ToolCalls` for each.
-
-    Sinks keep connections and transactions, which two threads must not share.
-    """
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-        self._of_thread = threading.local()
-        self._made: list[ToolCalls] = []
-
-    def make(self, step: StepSpec, assignment: Assignment, context: CallContext) -> CallReport:
-        """Make one call and return its report."""
-        calls: ToolCalls | None = getattr(self._of_thread, "calls", None)
-        if calls is None:
-            home = self._home
-            calls = self._of_thread.calls = ToolCalls(
-                home.tools,
-                Sinks(home),
-                clock=home.clock,
-                redactor=home.redactor,
-                max_bytes=home.settings.steps_max_result_bytes,
-            )
-            self._made.append(calls)
-
-        return calls.make(step, assignment, context)
-
-    def close(self) -> None:
-        """Close connections and files; no thread makes calls any more."""
-        while self._made:
-            self._made.pop().close()

@@ -1,18 +1,16 @@
 """
-A step whose calls are spread over workers: the execution, its iterations, and what is reported of them.
+A step whose calls are spread over workers: the execution, its iterations, and the reports of its calls.
 
-The rows are the truth about what is done and what is left; the events of an execution show how it came to that, and
-folding them gives the same. An iteration is fenced by its run: a worker that lost that run changes nothing.
+The rows are the truth about what is done and what is left; counting the events of an execution gives the same. An
+iteration is fenced by its run: a worker that lost that run changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.queue.model import ITERATION, NO_DEMANDS, NewRun
 from adws.adw_modules.workflow.requirements import Requirements
@@ -61,19 +59,26 @@ class NewExecution:
     parent_run_id: int | None = None  #: the run of the workflow that asked for it; also the parent of its lanes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(slots=True)
 class Execution:
-    """An execution as it stands: the facts that decisions are made on."""
+    """The row of an execution, in the order of its columns; an `ExecutionUpdate` changes it."""
 
     execution_id: str
     step: StepSpec
-    total: int | None = None  #: iterations, None while the collection is being stored
     state: ExecutionState = ExecutionState.RUNNING
+    reason: str = ""  #: why it failed or was cancelled
+    total: int | None = None  #: iterations, None while the collection is being stored
+    stored: int = 0  #: iterations that are stored
+    next_index: int = 0  #: the first iteration that has not begun
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
-    reason: str = ""  #: why it failed or was cancelled
+    cancel_reason: str = ""  #: why nothing more is begun
+    lanes: int = 1
+    last_event: int = 0  #: number of its last event
     first_event_id: str = ""
+    ended_at: str | None = None
+    created_at: str | None = None
 
     @property
     def ended(self) -> int:
@@ -90,11 +95,7 @@ class Assignment:
     element: JsonValue
     attempt_number: int  #: of this iteration, over all pages
     page: int  #: counts from 1
-    same_call: int  #: calls for this page, this one counted
     call: JsonObject = field(default_factory=dict)  #: inputs that the page before asked for
-    event_id: str = ""  #: of its `iteration_started` or `action_started`
-    sequence_id: str = ""  #: the first event of its chain of calls
-    was_interrupted: bool = False  #: the call before was cut off
 
     @property
     def sink_key(self) -> str:
@@ -113,52 +114,8 @@ class CallReport:
     error: JsonObject | None = None  #: type, message, category, has_stack_trace
     fingerprint: str = ""  #: equal for failures that are the same
     duration: float = 0.0
-    context: JsonObject = field(default_factory=dict)  #: sanitised, for the event
     meta: JsonObject = field(default_factory=dict)
     is_suspended: bool = False  #: ended on order: does not count, and is made again
-
-
-# --- what the planner answers ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallAgain:
-    """The iteration is called again: after a failure, or for the next page."""
-
-    index: int
-    after_seconds: float
-    page: int
-    call: JsonObject
-    why: str  #: on_error | on_success
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndIteration:
-    """The iteration is over; *sequence* is how its chain of calls ended, "" when it had only one and no rule."""
-
-    index: int
-    state: IterationState
-    sequence: str = ""  #: completed | exhausted | failed
-    reason: str = ""
-    is_cut: bool = False  #: completed at `max_attempts`: what was collected counts, and there is more
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CancelRest:
-    """What has not begun is not begun any more."""
-
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EndExecution:
-    """All is over: the phase goes on."""
-
-    state: ExecutionState
-    reason: str = ""
-
-
-Command: TypeAlias = CallAgain | EndIteration | CancelRest | EndExecution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,9 +125,10 @@ class Taken:
     assignments: tuple[Assignment, ...] = ()
     wait_until: str = ""  #: nothing now, but a call is due then; "": nothing is left for this run
     is_over: bool = False  #: the execution has ended
+    reason: str = ""  #: why it waits, "" when its next call is not due
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ScheduledRetry:
     """A call that waits for its time."""
 
@@ -186,9 +144,6 @@ class ScheduledRetry:
     error: str = ""
 
 
-# The rows of an execution during an update; `execution_update` changes them, `store` reads and writes them.
-
-
 PENDING, RUNNING, RETRY_WAIT = (
     IterationState.PENDING.value,
     IterationState.RUNNING.value,
@@ -196,80 +151,45 @@ PENDING, RUNNING, RETRY_WAIT = (
 )
 #: `why` of a completed iteration whose sequence reached `max_attempts`.
 CUT = "cut"
-#: How JSON spells what is not there.
+#: null as JSON.
 NULL = "null"
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass
 class Iteration:
-    """The row of an iteration, while an update may change it; values of JSON are texts."""
+    """The row of an iteration, in the order of its columns; values are texts of JSON."""
 
     index: int
     state: str = PENDING
-    attempts: int = 0
+    attempts: int = 0  #: calls that were begun, over all pages
     page: int = 1
-    same_call: int = 0
-    interruptions: int = 0
+    same_call: int = 0  #: calls for this page
+    interruptions: int = 0  #: how many of those were interrupted
     next_at: str = ""
     why: str = ""
     run_id: int | None = None
     token: int = 0
     last_event_id: str = ""
     sequence_id: str = ""
-    fingerprint: str = ""
-    same_failures: int = 0
-    marks: str = ""
+    fingerprint: str = ""  #: of the last failure
+    same_failures: int = 0  #: how often that came in a row
+    marks: str = ""  #: digests of the calls that pages asked for
     error: str = ""
     process: str = ""
     started_at: str | None = None
     ended_at: str | None = None
-    call: str = "{}"
+    call: str = "{}"  #: inputs that the page before asked for
     element: str = NULL
     result: str = NULL
 
 
-@dataclass(kw_only=True, slots=True)
-class ExecutionRow:
-    """The row of an execution, while an update may change it."""
-
-    execution: Execution
-    next_index: int = 0  #: the first iteration that nobody has begun
-    cancel_reason: str = ""  #: why nothing more is begun
-    last_event: int = 0
-    lanes: int = 1
-    stored: int = 0
-    ended_at: str | None = None
-    created_at: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutionSpec:
-    """What of an execution never changes."""
+    """The part of an execution that never changes."""
 
     new: NewExecution
     event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
     small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
-    """Who makes the update: the run that has a lane, None for a person or the phase itself."""
-
-    run_id: int
-    token: int
-    worker_id: str
-
-
-def values_of(
-    new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
-) -> dict[str, Value]:
-    """Return what the templates of one call know."""
-    values = {**known, "attempt": attempt, "page": page}
-    if new.step.loop is not None:
-        values["index"] = index
-        values[new.step.loop.element] = element
-
-    return values
 
 
 def lane_run(new: NewExecution, slot: str) -> NewRun:

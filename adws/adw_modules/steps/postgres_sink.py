@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -19,37 +18,15 @@ from psycopg.types.json import Jsonb
 from adws.adw_modules.errors import DatabaseUnavailable, SinkRefused, TransactionAborted
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.steps.sink_rows import (
-    JSON,
     KEYS,
     MAKE_KEYS,
-    MIXED,
-    NOTHING,
-    NUMBER,
-    TEXT,
-    TRUTH,
-    WHOLE,
+    POSTGRES_TYPES,
     TableRows,
     as_json,
-    insert,
-    make_table,
-    no_unique_index,
-    quoted,
+    quoted_table,
     refuse_unknown,
-    values,
 )
 
-#: What a column holds -> its type.
-TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        NOTHING: "text",
-        TRUTH: "boolean",
-        WHOLE: "bigint",
-        NUMBER: "double precision",
-        TEXT: "text",
-        JSON: "jsonb",
-        MIXED: "jsonb",
-    }
-)
 CONNECT_SECONDS = 10
 
 _WHOLE_TYPES = frozenset({"smallint", "integer", "bigint"})
@@ -90,8 +67,7 @@ class PostgresSink:
 
         Raises SinkRefused, or DatabaseUnavailable and TransactionAborted, which may go by themselves.
         """
-        new = TableRows(table=table, rows=rows, sink_key=sink_key, key=key)
-        new.check()
+        new = TableRows(table, rows, sink_key=sink_key, key=key)
         try:
             try:
                 return self._save(self._connected(), new)
@@ -128,8 +104,10 @@ class PostgresSink:
     def _save(self, connection: psycopg.Connection, new: TableRows) -> bool:
         with connection.transaction():
             connection.execute(_LIMITS, {"ms": self._limit})
-            if not self._has_keys:
-                self._make_keys(connection)
+            # A role that may not make tables can use an existing one.
+            if not self._has_keys and connection.execute(_FIND, (KEYS,)).fetchone() == (None,):
+                connection.execute(_LOCK)
+                connection.execute(MAKE_KEYS.encode())
             taken = connection.execute(_TAKE_KEY, (new.sink_key, new.table, len(new.rows)))
             if taken.rowcount:
                 self._insert(connection, new)
@@ -137,33 +115,27 @@ class PostgresSink:
 
         return bool(taken.rowcount)
 
-    def _make_keys(self, connection: psycopg.Connection) -> None:
-        """Make the table of keys; a role that may not make tables can use an existing one."""
-        if connection.execute(_FIND, (KEYS,)).fetchone() == (None,):
-            connection.execute(_LOCK)
-            connection.execute(MAKE_KEYS.encode())
-
     def _insert(self, connection: psycopg.Connection, new: TableRows) -> None:
         types = self._types(connection, new)
         if not types:
             connection.execute(_LOCK)
             types = self._types(connection, new)
         if not types:
-            connection.execute(make_table(new, TYPES).encode())
+            connection.execute(new.make_table(POSTGRES_TYPES).encode())
             types = self._types(connection, new)
         refuse_unknown(new.columns, types, f"the table {new.table}")
         with connection.cursor() as cursor:
-            statement = insert(new, "\0").replace("%", "%%").replace("\0", "%s")
-            cursor.executemany(statement.encode(), values(new, lambda name, one: _adapt(name, one, types)))
+            statement = new.insert("\0").replace("%", "%%").replace("\0", "%s")
+            cursor.executemany(statement.encode(), new.values(lambda name, one: _adapt(name, one, types)))
 
     def _types(self, connection: psycopg.Connection, new: TableRows) -> dict[str, str]:
         """Return the columns of the table with their types, {} when it does not exist."""
-        return dict(connection.execute(_COLUMNS, (quoted(new.table),)).fetchall())
+        return dict(connection.execute(_COLUMNS, (quoted_table(new.table),)).fetchall())
 
     def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable | TransactionAborted:
         said = str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__
         if isinstance(exc, psycopg.errors.InvalidColumnReference) and new.key:
-            return no_unique_index(new)
+            return new.no_unique_index()
         if isinstance(exc, psycopg.errors.QueryCanceled | psycopg.errors.TransactionRollback):
             return TransactionAborted(f"the database {self._name} did not save in time: {said}; nothing was saved")
         if isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError):

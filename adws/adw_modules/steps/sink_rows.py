@@ -11,7 +11,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from adws.adw_modules.errors import SinkRefused
 from adws.adw_modules.identifiers import JsonObject, JsonValue
@@ -21,8 +20,33 @@ VALUE = "value"
 #: Columns of a table, and characters of a name: what both databases take.
 MAX_COLUMNS = 500
 MAX_NAME = 63
-#: What a column holds, the wider one later.
-NOTHING, TRUTH, WHOLE, NUMBER, TEXT, JSON, MIXED = "nothing", "truth", "whole", "number", "text", "json", "mixed"
+#: What a column holds -> its type.
+SQLITE_TYPES = {
+    "nothing": "TEXT",
+    "truth": "BOOLEAN",
+    "whole": "INTEGER",
+    "number": "REAL",
+    "text": "TEXT",
+    "json": "TEXT",
+    "mixed": "",
+}
+POSTGRES_TYPES = {
+    "nothing": "text",
+    "truth": "boolean",
+    "whole": "bigint",
+    "number": "double precision",
+    "text": "text",
+    "json": "jsonb",
+    "mixed": "jsonb",
+}
+_KINDS = {type(None): "nothing", bool: "truth", int: "whole", float: "number", str: "text"}
+
+#: What was saved, in the database of the user.
+KEYS = "_adw_sink_keys"
+MAKE_KEYS = (
+    f"CREATE TABLE IF NOT EXISTS {KEYS} (sink_key text NOT NULL, table_name text NOT NULL, row_count integer NOT NULL,"
+    " PRIMARY KEY (sink_key, table_name))"
+)
 
 
 def rows_of(value: JsonValue | Sequence[JsonValue]) -> list[JsonObject]:
@@ -65,36 +89,15 @@ def refuse_unknown(columns: Sequence[str], known: Iterable[str], place: str) -> 
         )
 
 
-def refuse_without_key(rows: Iterable[JsonObject], key: Sequence[str]) -> None:
-    """Raise SinkRefused for a row that lacks a value in a column of *key*: nothing could be told the same as it."""
-    for number, row in enumerate(rows, start=1):
-        for name in key:
-            if row.get(name) is None:
-                raise SinkRefused(f"row {number} has no {name}, which is the key of the upsert: each row needs it")
-
-
 def kind_of(values: Iterable[JsonValue]) -> str:
-    """Return what a column with *values* holds."""
-    kinds = {_kind(value) for value in values} - {NOTHING}
+    """Return what a column with *values* holds, as `SQLITE_TYPES` names it."""
+    kinds = {_KINDS.get(type(value), "json") for value in values} - {"nothing"}
+    if kinds == {"whole", "number"}:
+        return "number"
     if not kinds:
-        return NOTHING
-    if kinds == {WHOLE, NUMBER}:
-        return NUMBER
+        return "nothing"
 
-    return kinds.pop() if len(kinds) == 1 else MIXED
-
-
-def _kind(value: JsonValue) -> str:
-    if value is None:
-        return NOTHING
-    if isinstance(value, bool):
-        return TRUTH
-    if isinstance(value, int):
-        return WHOLE
-    if isinstance(value, float):
-        return NUMBER
-
-    return TEXT if isinstance(value, str) else JSON
+    return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
 def as_json(value: JsonValue) -> str:
@@ -107,14 +110,14 @@ def as_json(value: JsonValue) -> str:
 
 def json_lines(rows: Iterable[JsonObject]) -> bytes:
     """Return one line of JSON for each of *rows*."""
-    return b"".join(map(_json_line, rows))
+    lines = []
+    for row in rows:
+        try:
+            lines.append(f"{as_json(row)}\n".encode())
+        except UnicodeEncodeError:  # half of a pair of UTF-16, which JSON can only spell
+            lines.append(f"{json.dumps(row)}\n".encode())
 
-
-def _json_line(row: JsonObject) -> bytes:
-    try:
-        return f"{as_json(row)}\n".encode()
-    except UnicodeEncodeError:  # half of a pair of UTF-16, which JSON can only spell
-        return f"{json.dumps(row)}\n".encode()
+    return b"".join(lines)
 
 
 def csv_lines(rows: Sequence[JsonObject], columns: Sequence[str], *, delimiter: str, with_header: bool) -> bytes:
@@ -123,7 +126,9 @@ def csv_lines(rows: Sequence[JsonObject], columns: Sequence[str], *, delimiter: 
     writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     if with_header:
         writer.writerow(columns)
-    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
+    for row in rows:
+        cells = ("" if (value := row.get(name)) is None else value for name in columns)
+        writer.writerow([cell if isinstance(cell, str) else as_json(cell) for cell in cells])
     try:
         return file.getvalue().encode()
     except UnicodeEncodeError as exc:
@@ -142,92 +147,69 @@ def csv_columns(header: bytes, *, delimiter: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in first)
 
 
-def _cell(value: JsonValue) -> str:
-    if value is None:
-        return ""
-
-    return value if isinstance(value, str) else as_json(value)
-
-
-# --- tables ----------------------------------------------------------------------------------------------------
-#
-# Saving rows to a table of the user, once for each key: what both dialects have in common. The key of what is saved is
-# a row of `_adw_sink_keys` in the same database, written in the same transaction: a table of the user stays as it is. A
-# table that does not exist is made from the first rows.
-
-
-#: What was saved, in the database of the user.
-KEYS = "_adw_sink_keys"
-MAKE_KEYS = (
-    f"CREATE TABLE IF NOT EXISTS {KEYS} (sink_key text NOT NULL, table_name text NOT NULL, row_count integer NOT NULL,"
-    " PRIMARY KEY (sink_key, table_name))"
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TableRows:
-    """Rows on their way to a table."""
+    """
+    Rows on their way to a table of the user.
 
-    table: str  #: as the definition names it, a schema may stand before it
-    rows: Sequence[JsonObject]  #: at least one
-    sink_key: str
-    key: tuple[str, ...] = ()  #: columns that make two rows the same; (): append
+    The key of what is saved is a row of `_adw_sink_keys` in the same database, written in the same transaction: a table
+    of the user stays as it is. A table that does not exist is made from the first rows.
+    """
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the rows, in order; raises SinkRefused."""
-        return columns_of(self.rows)
+    def __init__(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...] = ()) -> None:
+        """
+        Take rows, at least one; *key* has the columns that make two rows the same, () appends.
 
-    def check(self) -> None:
-        """Raise SinkRefused for rows that no table could take."""
-        refuse_unknown(self.key, self.columns, "what the call gave back")
-        refuse_without_key(self.rows, self.key)
+        A schema may stand before the name of the *table*. Raises SinkRefused for rows that no table could take.
+        """
+        self.table = table
+        self.rows = rows
+        self.sink_key = sink_key
+        self.key = key
+        self.columns = columns_of(rows)
+        refuse_unknown(key, self.columns, "what the call gave back")
+        for number, row in enumerate(rows, start=1):
+            for name in key:
+                if row.get(name) is None:
+                    raise SinkRefused(f"row {number} has no {name}, which is the key of the upsert: each row needs it")
+
+    def make_table(self, types: Mapping[str, str]) -> str:
+        """Return the statement that makes the table; *types* has the type for each kind of column."""
+        parts = [f"{quoted(name)} {types[kind_of(row.get(name) for row in self.rows)]}" for name in self.columns]
+        if self.key:
+            parts.append(f"PRIMARY KEY ({', '.join(map(quoted, self.key))})")
+
+        return f"CREATE TABLE {quoted_table(self.table)} ({', '.join(parts)})"
+
+    def insert(self, place: str) -> str:
+        """Return the statement that saves one row; *place* stands where a value comes."""
+        names, places = ", ".join(map(quoted, self.columns)), ", ".join([place] * len(self.columns))
+        text = f"INSERT INTO {quoted_table(self.table)} ({names}) VALUES ({places})"
+        if not self.key:
+            return text
+        others = [quoted(name) for name in self.columns if name not in self.key]
+        change = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "NOTHING"
+
+        return f"{text} ON CONFLICT ({', '.join(map(quoted, self.key))}) DO {change}"
+
+    def values(self, adapt: Callable[[str, JsonValue], object]) -> list[tuple[object, ...]]:
+        """Return the values of each row, in the order of the columns; *adapt* gets the column and the value."""
+        return [tuple(adapt(name, row.get(name)) for name in self.columns) for row in self.rows]
+
+    def no_unique_index(self) -> SinkRefused:
+        """Return the error for a table that has no index on the key of an upsert."""
+        columns = ", ".join(map(quoted, self.key))
+
+        return SinkRefused(
+            f"the table {self.table} has no unique index on ({columns}), which upsert needs: CREATE UNIQUE INDEX ON it,"
+            " or use another key"
+        )
 
 
 def quoted(name: str) -> str:
-    """Return a name, or a schema and a name, as SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
-
-
-def quoted_column(name: str) -> str:
     """Return the name of a column as SQL; a dot in it is a part of it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def make_table(new: TableRows, types: Mapping[str, str]) -> str:
-    """Return the statement that makes the table; *types* has the type for each kind of column."""
-    parts = [f"{quoted_column(name)} {types[kind_of(row.get(name) for row in new.rows)]}" for name in new.columns]
-    if new.key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted_column, new.key))})")
-
-    return f"CREATE TABLE {quoted(new.table)} ({', '.join(parts)})"
-
-
-def insert(new: TableRows, place: str) -> str:
-    """Return the statement that saves one row; *place* stands where a value comes."""
-    names = ", ".join(map(quoted_column, new.columns))
-    places = ", ".join([place] * len(new.columns))
-    text = f"INSERT INTO {quoted(new.table)} ({names}) VALUES ({places})"
-    if not new.key:
-        return text
-    others = [quoted_column(name) for name in new.columns if name not in new.key]
-    change = f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "DO NOTHING"
-
-    return f"{text} ON CONFLICT ({', '.join(map(quoted_column, new.key))}) {change}"
-
-
-def values(new: TableRows, adapt: Callable[[str, JsonValue], object]) -> list[tuple[object, ...]]:
-    """Return the values of each row, in the order of the columns; *adapt* gets the column and the value."""
-    columns = new.columns
-
-    return [tuple(adapt(name, row.get(name)) for name in columns) for row in new.rows]
-
-
-def no_unique_index(new: TableRows) -> SinkRefused:
-    """Return what is wrong with a table that has nothing to tell two rows the same by."""
-    columns = ", ".join(map(quoted_column, new.key))
-
-    return SinkRefused(
-        f"the table {new.table} has no unique index on ({columns}), which upsert needs: CREATE UNIQUE INDEX ON it, or"
-        " use another key"
-    )
+def quoted_table(name: str) -> str:
+    """Return the name of a table, or of a schema and a table, as SQL."""
+    return ".".join(map(quoted, name.split(".")))

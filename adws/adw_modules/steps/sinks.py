@@ -16,11 +16,9 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.db import sqlite
@@ -37,28 +35,18 @@ from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue, hint
 from adws.adw_modules.plugins import RowSink
 from adws.adw_modules.steps.sink_rows import (
-    JSON,
     KEYS,
     MAKE_KEYS,
-    MIXED,
-    NOTHING,
-    NUMBER,
-    TEXT,
-    TRUTH,
-    WHOLE,
+    SQLITE_TYPES,
     TableRows,
     as_json,
     columns_of,
     csv_columns,
     csv_lines,
-    insert,
     json_lines,
-    make_table,
-    no_unique_index,
-    quoted_column,
+    quoted,
     refuse_unknown,
     rows_of,
-    values,
 )
 from adws.adw_modules.steps.tools import Callables
 from adws.adw_modules.workflow.checks import why_outside
@@ -78,8 +66,8 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
-#: Ledgers that a parent process has open: never used, never closed, never collected.
-_PARENTS: list[SinkLedger] = []
+#: Ledgers and connections that a parent process has open: never used, never closed, never collected.
+_PARENTS: list[SinkLedger | sqlite3.Connection] = []
 
 #: Makes the bytes of a part; gets what reads the first line of the file, None when that is empty.
 Compose = Callable[[Callable[[], bytes] | None], bytes]
@@ -269,24 +257,23 @@ def _write(fd: int, payload: bytes, *, at: int) -> None:
     os.fsync(fd)
 
 
-# Save what a call gave back, in the job that made the call.
-#
-# Once for each key, but for functions: those get the key and may be called again with it. A sink that cannot save
-# raises, and the call has failed.
-
-
 class TableSink(Protocol):
     """A database that rows are saved to: `SqliteSink`, `postgres_sink.PostgresSink`."""
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
-        """Save rows once for *sink_key*; say whether this did it."""
+        """Save rows once for *sink_key*; return whether this did it."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class Sinks:
-    """The sinks of one home. One thread at a time uses them."""
+    """
+    Saves results, in the job that made the call. One thread at a time uses it.
+
+    Once for each key, but for functions and plugins: those get the key and may be called again with it. A sink that
+    cannot save raises, and the call has failed.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -303,22 +290,39 @@ class Sinks:
         DatabaseError, or whatever a function of the user raises.
         """
         known = {**values, "result": result}
-        rows = rows_of(_rows(sink, result, known))
-        given = _given(sink, known)
+        rows = rows_of(expressions.evaluate(sink.rows, known) if sink.rows else result)
+        options = {name: expressions.render(value, known) for name, value in sink.options.items()}
+        allowed = SINK_OPTIONS.get(sink.tool)
+        for name in options:
+            if allowed is not None and name not in allowed:
+                which = hint(name, allowed) if allowed else ", which has none"
+                raise SinkRefused(f"{name!r} is no option of the sink {sink.tool}{which}")
+        path = expressions.render(sink.path, known)
+        if not isinstance(path, str):
+            raise SinkRefused(f"the path of the sink is {path!r}, and must be a text")
         if not rows:
             return 0
-        if sink.tool == "python":
-            function = self._callables.find(sink.call)
-            _stay(sink.call, lambda: function(rows, sink_key, **given.options))
-        elif sink.tool in {"jsonl", "csv"}:
-            self._to_file(sink, rows, root, sink_key, given)
+        if sink.tool == "jsonl":
+            self._files.save_json(rows, root=root, path=path, sink_key=sink_key)
+        elif sink.tool == "csv":
+            delimiter = options.get("delimiter", ",")
+            if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+                raise SinkRefused(f"the option delimiter is {delimiter!r}, and must be one character")
+            self._files.save_csv(rows, root=root, path=path, sink_key=sink_key, delimiter=delimiter)
         elif sink.tool in CONNECTION_TYPES:
             self._table_sink(sink).save(sink.table, rows, sink_key=sink_key, key=sink.key)
         else:
-            if sink.tool not in self._plugins:
-                self._plugins[sink.tool] = self._home.plugins.new_sink(sink.tool)
-            plugin = self._plugins[sink.tool]
-            _stay(sink.tool, lambda: plugin.save(rows, sink_key=sink_key, options=given.options))
+            try:
+                if sink.tool == "python":
+                    self._callables.find(sink.call)(rows, sink_key, **options)
+                else:
+                    if sink.tool not in self._plugins:
+                        self._plugins[sink.tool] = self._home.plugins.new_sink(sink.tool)
+                    self._plugins[sink.tool].save(rows, sink_key=sink_key, options=options)
+            except SystemExit as exc:  # code of the user may mean to end its program, but not ours
+                name = sink.call or sink.tool
+                text = f"{name} called sys.exit({exc.code!r})"
+                raise RunFailed(FailedRun(exit_code=1, text=text, tool=name), text) from exc
 
         return len(rows)
 
@@ -332,30 +336,19 @@ class Sinks:
             if close is not None:
                 close()
 
-    def _to_file(self, sink: SinkSpec, rows: list[JsonObject], root: Path, sink_key: str, given: _Given) -> None:
-        if sink.tool == "jsonl":
-            self._files.save_json(rows, root=root, path=given.path, sink_key=sink_key)
-            return
-        delimiter = given.options.get("delimiter", ",")
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
-            raise SinkRefused(f"the option delimiter is {delimiter!r}, and must be one character")
-        self._files.save_csv(rows, root=root, path=given.path, sink_key=sink_key, delimiter=delimiter)
-
     def _table_sink(self, sink: SinkSpec) -> TableSink:
+        """Return the sink of a connection; raise SinkRefused or ConfigError when it cannot be used here."""
         connections = self._home.settings.connections
         name = chosen(sink.connection, sink.tool, {one.name: one.type for one in connections.values()})
         if not name:
             wanted = sink.connection or f"of the type {sink.tool}"
             raise SinkRefused(f"there is no connection {wanted} here: write [connections.NAME] into adw.toml")
-        if name not in self._open:
-            self._open[name] = self._opened(connections[name])
-
-        return self._open[name]
-
-    def _opened(self, connection: Connection) -> TableSink:
-        """Return the sink of a connection; raise ConfigError when it cannot be used here."""
+        if name in self._open:
+            return self._open[name]
+        connection = connections[name]
         if connection.type == "sqlite":
-            return SqliteSink(self._home.settings.home / Path(connection.path).expanduser())
+            self._open[name] = SqliteSink(self._home.settings.home / Path(connection.path).expanduser())
+            return self._open[name]
         try:
             # The driver is an extra: an installation without PostgreSQL does not have it.
             from adws.adw_modules.steps.postgres_sink import PostgresSink  # noqa: PLC0415 - see above
@@ -365,8 +358,9 @@ class Sinks:
             ) from exc
         url = connection.url or self._variable(connection, connection.url_env)
         password = self._variable(connection, connection.password_env) if connection.password_env else ""
+        self._open[name] = PostgresSink(url, password=password, name=name)
 
-        return PostgresSink(url, password=password, name=connection.name)
+        return self._open[name]
 
     def _variable(self, connection: Connection, name: str) -> str:
         value = self._home.env.get(name)
@@ -374,41 +368,6 @@ class Sinks:
             raise ConfigError(f"the environment variable {name} of the connection {connection.name} is not set: set it")
 
         return value
-
-
-def _stay(name: str, save: Callable[[], object]) -> None:
-    """Call *save* of a stranger, who may mean to end a program, but not ours."""
-    try:
-        save()
-    except SystemExit as exc:
-        text = f"{name} called sys.exit({exc.code!r})"
-        raise RunFailed(FailedRun(exit_code=1, text=text, tool=name), text) from exc
-
-
-def _rows(sink: SinkSpec, result: JsonValue, known: Mapping[str, Value]) -> Value:
-    return expressions.evaluate(sink.rows, known) if sink.rows else result
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Given:
-    """What a sink says besides, filled in."""
-
-    path: str
-    options: Mapping[str, JsonValue]
-
-
-def _given(sink: SinkSpec, known: Mapping[str, Value]) -> _Given:
-    options = {name: expressions.render(value, known) for name, value in sink.options.items()}
-    allowed = SINK_OPTIONS.get(sink.tool)
-    for name in options:
-        if allowed is not None and name not in allowed:
-            which = hint(name, allowed) if allowed else ", which has none"
-            raise SinkRefused(f"{name!r} is no option of the sink {sink.tool}{which}")
-    path = expressions.render(sink.path, known)
-    if not isinstance(path, str):
-        raise SinkRefused(f"the path of the sink is {path!r}, and must be a text")
-
-    return _Given(path=path, options=options)
 
 
 # What was saved to a file, by key: a small SQLite database beside it.
@@ -426,8 +385,7 @@ CREATE INDEX IF NOT EXISTS open_parts ON parts (is_settled) WHERE is_settled = 0
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedPart:
+class SavedPart(NamedTuple):
     """What one call saved, or was about to."""
 
     sink_key: str
@@ -468,11 +426,7 @@ class SinkLedger:
         """Return the part of which nobody knows whether it is in the file."""
         result = self._run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0", ())
 
-        return (
-            SavedPart(sink_key=result[0][0], start=result[0][1], length=result[0][2], sha256=result[0][3])
-            if result
-            else None
-        )
+        return SavedPart(*result[0]) if result else None
 
     def intend(self, sink_key: str, *, start: int, length: int, sha256: str) -> None:
         """Write down that a part is about to be written; durable when this returns."""
@@ -508,18 +462,6 @@ class SinkLedger:
 # as they are.
 
 
-#: What a column holds -> its type.
-SQLITE_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        NOTHING: "TEXT",
-        TRUTH: "BOOLEAN",
-        WHOLE: "INTEGER",
-        NUMBER: "REAL",
-        TEXT: "TEXT",
-        JSON: "TEXT",
-        MIXED: "",
-    }
-)
 #: Whole numbers that the file can hold.
 _LARGEST = 2**63
 
@@ -534,8 +476,6 @@ _TRANSIENT = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-#: Connections of a parent process: never used, never closed.
-_PARENT_CONNECTIONS: list[sqlite3.Connection] = []
 
 
 class SqliteSink:
@@ -551,13 +491,21 @@ class SqliteSink:
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
         """Save *rows* once for *sink_key*; say whether this did it. Raises SinkRefused or DatabaseUnavailable."""
-        new = TableRows(table=table, rows=rows, sink_key=sink_key, key=key)
-        new.check()
+        new = TableRows(table, rows, sink_key=sink_key, key=key)
         try:
-            with self._transaction() as connection:
-                return self._save(connection, new)
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                is_new = self._save(connection, new)
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
         except (sqlite3.Error, UnicodeEncodeError) as exc:
             raise self._error(exc, new) from exc
+
+        return is_new
 
     def close(self) -> None:
         """Close the file."""
@@ -573,43 +521,26 @@ class SqliteSink:
         )
         if taken.rowcount == 0:
             return False
-        known = self._columns(connection, new.table)
+        schema, _, name = new.table.rpartition(".")
+        before = f"{quoted(schema)}." if schema else ""
+        known = [row[1] for row in connection.execute(f"PRAGMA {before}table_xinfo({quoted(name)})")]
         if known:
             refuse_unknown(new.columns, known, f"the table {new.table}")
         else:
-            connection.execute(make_table(new, SQLITE_TYPES))
-        connection.executemany(insert(new, "?"), values(new, _adapt))
+            connection.execute(new.make_table(SQLITE_TYPES))
+        connection.executemany(new.insert("?"), new.values(_adapt))
 
         return True
-
-    def _columns(self, connection: sqlite3.Connection, table: str) -> list[str]:
-        schema, _, name = table.rpartition(".")
-        before = f"{quoted_column(schema)}." if schema else ""
-        result = connection.execute(f"PRAGMA {before}table_xinfo({quoted_column(name)})")
-
-        return [row[1] for row in result]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        connection = self._opened()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-            raise
 
     def _opened(self) -> sqlite3.Connection:
         """Return the connection; one that a parent opened, or to a file that was moved away, is not used."""
         if self._connection is not None:
-            if self._owner == os.getpid() and self._is_in_place():
+            if self._owner == os.getpid() and self._file is not None and _is_same(self._path, self._file):
                 return self._connection
             if self._owner == os.getpid():
                 self._connection.close()
             else:
-                _PARENT_CONNECTIONS.append(self._connection)
+                _PARENTS.append(self._connection)
         sqlite.refuse_network(self._path)
         durable_file.make_directory(str(self._path.parent))
         self._connection = sqlite3.connect(
@@ -621,18 +552,12 @@ class SqliteSink:
 
         return self._connection
 
-    def _is_in_place(self) -> bool:
-        try:
-            return self._file is not None and os.path.samestat(self._path.stat(), self._file)
-        except FileNotFoundError:
-            return False
-
     def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable:
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
         if code in _TRANSIENT:
             return DatabaseUnavailable(f"cannot save to {self._path}: {exc}; nothing was saved")
         if "ON CONFLICT clause does not match" in str(exc):
-            return no_unique_index(new)
+            return new.no_unique_index()
 
         return SinkRefused(f"{self._path} does not take the rows for the table {new.table}: {exc}; nothing was saved")
 

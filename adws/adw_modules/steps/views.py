@@ -1,5 +1,7 @@
 """
-Looking at executions, their iterations and their calls, in the database; a page costs the same however many there are.
+Views of executions, their iterations and their calls, for people; a page costs the same however many there are.
+
+Light: they start without the libraries that check documents.
 """
 
 from __future__ import annotations
@@ -14,18 +16,13 @@ from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.steps.model import CUT, IterationState
 
-# What people see of steps whose calls are spread over workers: executions, their iterations, the calls of one of these.
-#
-# Data types only, and light: the views start without the libraries that check documents.
-
-
 #: Most characters of an element or a result that a list shows.
 SHOWN_CHARACTERS = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ExecutionLine:
-    """An execution and its counts."""
+    """An execution and its counts, in the order of the columns of `_EXECUTIONS`."""
 
     execution_id: str
     adw_id: str
@@ -101,95 +98,76 @@ class IterationDetail:
 
 #: Calls of an iteration that are shown.
 MOST_CALLS = 200
-#: Events about a call.
-_OF_CALLS = "('action_started', 'action_completed', 'action_failed', 'action_suspended')"
-
-#: The part of the rows that is being called or waits is small, and has an index of its own.
-_COUNTED = """
-(SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'running'),
-(SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait'),
-(SELECT min(next_at) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait')
-"""
-_EXECUTION = f"""
+#: The rows that are being called or wait are few, and have an index of their own.
+_EXECUTIONS = """
 SELECT execution_id, adw_id, phase, attempt_number, step, state, reason, total, succeeded, failed, cancelled,
-       {_COUNTED}, created_at, ended_at
+    (SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'running'),
+    (SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait'),
+    (SELECT min(next_at) FROM iterations WHERE execution_id = found.execution_id AND state = 'retry_wait'),
+    created_at, ended_at
 FROM executions AS found
-"""
-EXECUTION_SHOWN = f"{_EXECUTION} WHERE execution_id = :execution_id"
-EXECUTIONS_OF_WORKFLOW = f"""
-{_EXECUTION} WHERE adw_id = :adw_id AND (:step = '' OR step = :step)
-ORDER BY created_at DESC, execution_id DESC LIMIT :limit
 """
 _LINE = """
 idx, state, attempts, page, next_at, why, error, started_at, ended_at, substr(element, 1, :shown),
 substr(result, 1, :shown)
 """
-_ITERATIONS = f"SELECT {_LINE} FROM iterations WHERE execution_id = :execution_id AND idx > :after"
-ITERATION_SHOWN = f"""
-SELECT {_LINE}, element, result, call FROM iterations WHERE execution_id = :execution_id AND idx = :idx
-"""
-PAGE_SHOWN = """
-SELECT substr(part, 1, :shown), length(part) FROM iteration_pages
-WHERE execution_id = :execution_id AND idx = :idx AND page = :page
-"""
-PAGE_SIZES = "SELECT length(part) FROM iteration_pages WHERE execution_id = :execution_id AND idx = :idx ORDER BY page"
-CALLS_OF_ITERATION = f"""
-SELECT {", ".join(connection.EVENT_COLUMNS)} FROM events
-WHERE adw_id = :adw_id AND execution_id = :execution_id AND iteration_index = :idx AND event_type IN {_OF_CALLS}
-ORDER BY seq LIMIT :limit
-"""
-
-
 #: States in which `why` says why it ended so, also when its last call went well.
 _UNWELL = (IterationState.FAILED.value, IterationState.CANCELLED.value)
 
 
 class ExecutionViews:
-    """An `ExecutionViews` over the tables of executions."""
+    """Reads executions from their tables."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def of_workflow(self, adw_id: str, *, step: str = "", limit: int = 100) -> tuple[ExecutionLine, ...]:
         """Return the executions of a workflow, the newest first."""
+        sql = f"""
+        {_EXECUTIONS} WHERE adw_id = :adw_id AND (:step = '' OR step = :step)
+        ORDER BY created_at DESC, execution_id DESC LIMIT :limit
+        """
         params = {"adw_id": adw_id, "step": connection.plain(step), "limit": limit}
         with self._database.read() as session:
-            return tuple(map(_execution, session.all(EXECUTIONS_OF_WORKFLOW, params)))
+            return tuple(ExecutionLine(*row) for row in session.all(sql, params))
 
     def get(self, execution_id: str) -> ExecutionLine:
         """Return one; raise ExecutionNotFound."""
+        sql = f"{_EXECUTIONS} WHERE execution_id = :execution_id"
         with self._database.read() as session:
-            row = session.one(EXECUTION_SHOWN, {"execution_id": connection.plain(execution_id)})
+            row = session.one(sql, {"execution_id": connection.plain(execution_id)})
         if row is None:
             raise ExecutionNotFound(execution_id)
 
-        return _execution(row)
+        return ExecutionLine(*row)
 
     def iterations(
         self, execution_id: str, *, states: Sequence[str] = (), after: int = -1, limit: int = 100
     ) -> tuple[IterationLine, ...]:
         """Return iterations in the order of the collection, those with a higher index than *after*."""
         wanted = {f"state{number}": IterationState(state).value for number, state in enumerate(dict.fromkeys(states))}
-        among = f" AND state IN ({', '.join(f':{name}' for name in wanted)})" if wanted else ""
-        params = {
-            "execution_id": connection.plain(execution_id),
-            "after": after,
-            "limit": limit,
-            "shown": SHOWN_CHARACTERS,
-            **wanted,
-        }
+        among = f"AND state IN ({', '.join(f':{name}' for name in wanted)})" if wanted else ""
+        sql = f"""
+        SELECT {_LINE} FROM iterations WHERE execution_id = :execution_id AND idx > :after {among}
+        ORDER BY idx LIMIT :limit
+        """
+        which = {"execution_id": connection.plain(execution_id), "after": after, "limit": limit, **wanted}
         with self._database.read() as session:
-            return tuple(map(_line, session.all(f"{_ITERATIONS}{among} ORDER BY idx LIMIT :limit", params)))
+            return tuple(map(_line, session.all(sql, {**which, "shown": SHOWN_CHARACTERS})))
 
     def page(self, execution_id: str, index: int, page: int, *, limit: int) -> tuple[str, int]:
         """
-        Return the first *limit* characters of what was kept of one page, and how many there are.
+        Return the first *limit* characters of the stored part of one page, and how many there are.
 
-        Raises ExecutionNotFound when nothing was.
+        Raises ExecutionNotFound when nothing is stored.
+        """
+        sql = """
+        SELECT substr(part, 1, :shown), length(part) FROM iteration_pages
+        WHERE execution_id = :execution_id AND idx = :idx AND page = :page
         """
         which = {"execution_id": connection.plain(execution_id), "idx": index, "page": page, "shown": limit}
         with self._database.read() as session:
-            row = session.one(PAGE_SHOWN, which)
+            row = session.one(sql, which)
         if row is None:
             raise ExecutionNotFound(execution_id, index, page)
 
@@ -199,44 +177,29 @@ class ExecutionViews:
         """Return all about one iteration; raise ExecutionNotFound."""
         execution = self.get(execution_id)
         which = {"execution_id": execution_id, "idx": index}
+        one = "WHERE execution_id = :execution_id AND idx = :idx"
+        calls = f"""
+        SELECT {", ".join(connection.EVENT_COLUMNS)} FROM events
+        WHERE adw_id = :adw_id AND execution_id = :execution_id AND iteration_index = :idx
+          AND event_type IN ('action_started', 'action_completed', 'action_failed', 'action_suspended')
+        ORDER BY seq LIMIT :limit
+        """
         with self._database.read() as session:
-            row = session.one(ITERATION_SHOWN, {**which, "shown": SHOWN_CHARACTERS})
+            sql = f"SELECT {_LINE}, element, result, call FROM iterations {one}"
+            row = session.one(sql, {**which, "shown": SHOWN_CHARACTERS})
             if row is None:
                 raise ExecutionNotFound(execution_id, index)
-            pages = tuple(int(page[0]) for page in session.all(PAGE_SIZES, which))
-            told = session.all(CALLS_OF_ITERATION, {**which, "adw_id": execution.adw_id, "limit": MOST_CALLS})
+            pages = session.all(f"SELECT length(part) FROM iteration_pages {one} ORDER BY page", which)
+            events = session.all(calls, {**which, "adw_id": execution.adw_id, "limit": MOST_CALLS})
 
         return IterationDetail(
             line=_line(row[:-3]),
             element=json.loads(row[-3]),
             result=json.loads(row[-2]),
             call=json.loads(row[-1]),
-            pages=pages,
-            calls=tuple(connection.to_event(event).to_json() for event in told),
+            pages=tuple(int(page[0]) for page in pages),
+            calls=tuple(connection.to_event(event).to_json() for event in events),
         )
-
-
-def _execution(row: Row) -> ExecutionLine:
-    names = (
-        "execution_id",
-        "adw_id",
-        "phase",
-        "attempt_number",
-        "step",
-        "state",
-        "reason",
-        "total",
-        "succeeded",
-        "failed",
-        "cancelled",
-        "running",
-        "waiting",
-        "next_retry",
-        "created_at",
-        "ended_at",
-    )
-
-    return ExecutionLine(**dict(zip(names, row, strict=True)))
 
 
 def _line(row: Row) -> IterationLine:

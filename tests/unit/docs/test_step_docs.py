@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.expressions.functions import DEFAULTS, FILTERS, FUNCTIONS, PRESENCE, TESTS
+from adws.adw_modules.expressions.values import DEFAULTS, FILTERS, FUNCTIONS, PRESENCE, TESTS
 from adws.adw_modules.workflow import checks as workflow_checks
 from adws.adw_modules.workflow import load as workflow_load
 from adws.adw_modules.workflow import model as workflow_model

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.steps import http_client, iteration_worker, postgres_sink, sink_rows, sinks, tools
+from adws.adw_modules.steps import http_client, iteration_worker, sink_rows, sinks, tools
 from adws.adw_modules.steps.model import Assignment
 from adws.adw_modules.steps.tools import MAX_RESULT_BYTES
 from adws.adw_modules.workflow import model as workflow_model
@@ -62,9 +63,9 @@ def test_the_types_of_columns_are_those_of_the_code():
     kinds = ["truth", "whole", "number", "text", "json", "mixed"]
 
     assert [(lite.strip("`").replace("no type", ""), post) for _, lite, post in rows] == [
-        (sinks.SQLITE_TYPES[kind], postgres_sink.TYPES[kind]) for kind in kinds
+        (sink_rows.SQLITE_TYPES[kind], sink_rows.POSTGRES_TYPES[kind]) for kind in kinds
     ]
-    assert (sinks.SQLITE_TYPES["nothing"], postgres_sink.TYPES["nothing"]) == ("TEXT", "text")
+    assert (sink_rows.SQLITE_TYPES["nothing"], sink_rows.POSTGRES_TYPES["nothing"]) == ("TEXT", "text")
 
 
 def test_a_failure_has_the_keys_that_are_documented():
@@ -72,8 +73,9 @@ def test_a_failure_has_the_keys_that_are_documented():
         def call(self, *_args, **_kwargs):
             raise TimeoutError("slow")
 
-    maker = iteration_worker.ToolCalls({"command": Failing()}, None, clock=SystemClock(), redactor=Redactor())
-    assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1, same_call=1)
+    home = SimpleNamespace(tools={"command": Failing()}, clock=SystemClock(), redactor=Redactor())
+    maker = iteration_worker.ToolCalls(home)
+    assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1)
     context = type("Context", (), {"values": {}})()
 
     report = maker.make(StepSpec(name="s", tool="command"), assignment, context)

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.expressions.expressions import holds, render
-from adws.adw_modules.expressions.functions import FILTERS, FUNCTIONS, TESTS
-from adws.adw_modules.expressions.values import MAX_ITEMS, MAX_TEXT, MAX_WORK, EvaluationError, WorkBudget
+from adws.adw_modules.expressions.values import (
+    FILTERS,
+    FUNCTIONS,
+    MAX_ITEMS,
+    MAX_TEXT,
+    MAX_WORK,
+    TESTS,
+    EvaluationError,
+    WorkBudget,
+)
 
 #: Processor seconds that the worst template may take. It takes a fraction; a missing bound takes minutes.
 MOST_SECONDS = 10.0

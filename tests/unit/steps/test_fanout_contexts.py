@@ -124,10 +124,7 @@ def test_a_large_result_is_kept_apart_and_told_by_its_kind_and_size(executions):
     assert stored["_size"] == len(json.dumps(result))
     assert result_facts(stored) == {"has_data": True, "status": "success", "data_type": "list"}
     assert resolved({"steps": {"s": stored}}, executions, "1a2b3c4d")["steps"] == {"s": result}
-
-
-def test_a_small_result_is_stored_as_it_is(executions):
-    assert stored_result({"a": 1}, "k", executions) == {"a": 1}
+    assert stored_result({"a": 1}, "k", executions) == {"a": 1}, "a small one is stored as it is"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +180,3 @@ def test_the_issue_is_known_as_it_was_frozen():
     document = document_of(spec_of("build"), issue=FrozenIssue(title="Add a button", labels=["ui"]))
 
     assert known_of(document, {}, {}, {})["issue"]["title"] == "Add a button"
-
-
-def test_a_context_without_steps_is_as_it_is(executions):
-    assert resolved({"vars": {}}, executions, "1a2b3c4d") == {"vars": {}}

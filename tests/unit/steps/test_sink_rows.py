@@ -67,22 +67,22 @@ def test_columns_that_are_not_there_are_named():
 
 
 def test_a_row_without_a_value_for_the_key_of_an_upsert_is_refused():
-    sink_rows.refuse_without_key([{"id": 0}], ("id",))
+    sink_rows.TableRows("t", [{"id": 0}], sink_key="k", key=("id",))
     with pytest.raises(SinkRefused, match="row 2 has no id"):
-        sink_rows.refuse_without_key([{"id": 1}, {"id": None}], ("id",))
+        sink_rows.TableRows("t", [{"id": 1}, {"id": None}], sink_key="k", key=("id",))
 
 
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([None, None], sink_rows.NOTHING),
-        ([True, None], sink_rows.TRUTH),
-        ([1, 2], sink_rows.WHOLE),
-        ([1, 2.5], sink_rows.NUMBER),
-        (["a", None], sink_rows.TEXT),
-        ([[1], {}], sink_rows.JSON),
-        ([1, "a"], sink_rows.MIXED),
-        ([True, 1], sink_rows.MIXED),
+        ([None, None], "nothing"),
+        ([True, None], "truth"),
+        ([1, 2], "whole"),
+        ([1, 2.5], "number"),
+        (["a", None], "text"),
+        ([[1], {}], "json"),
+        ([1, "a"], "mixed"),
+        ([True, 1], "mixed"),
     ],
 )
 def test_a_column_holds_what_its_values_are(values, kind):
