@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import circuit_breaker, effects, timestamps
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.commands import Actor, Delivery, RunRequest
 from adws.adw_modules.errors import (
     AdwError,
     ConfigError,
@@ -535,16 +535,15 @@ def comment_intent(repository: str, number: int, comment_id: int) -> str:
     return f"{repository}#{number} comment {comment_id}"
 
 
-def delivery_of(request: RunRequest, *, action: str) -> NewDelivery:
+def delivery_of(request: RunRequest, *, action: str) -> Delivery:
     """Return *request* as a delivery that we found ourselves; the same intent gives the same guid."""
     data = commands.to_json(request)
     body = json.dumps(data, sort_keys=True).encode()
 
-    return NewDelivery(
+    return Delivery(
         guid=f"poll-{hashlib.sha256(request.intent.encode()).hexdigest()[:32]}",
         event="poll",
         action=action,
-        hook="",
         body=body,
         body_hash=hashlib.sha256(body).hexdigest(),
         sender=request.actor.login,
@@ -553,6 +552,7 @@ def delivery_of(request: RunRequest, *, action: str) -> NewDelivery:
         verdict="run",
         reason=f"{request.actor.login or 'somebody'} asks for a workflow on issue {request.issue.number}",
         request=data,
+        intent=request.intent,
     )
 
 
@@ -599,7 +599,7 @@ class PollJobs:
 
     def _is_known(self, repository: str, number: int) -> bool:
         """Say whether anybody asked for work on the issue, or a workflow was made for it."""
-        if self._home.deliveries.count_since("", repository=repository, number=number):
+        if self._home.deliveries.has_requests_about(repository, number):
             return True
 
         return bool(self._home.catalogue.find_by_issue(number, repository))
@@ -622,15 +622,15 @@ class PollJobs:
         delivery = delivery_of(request, action=action)
         if self._home.deliveries.get(delivery.guid) is not None:
             return ""
-        clock = self._home.clock
-        try:
-            accepted = self._home.deliveries.accept(delivery, run_id_of=clock.token()[:8], adw_id=clock.token()[:8])
-        except DeliveryConflict:
+        [accepted] = self._home.deliveries.accept([delivery])
+        if isinstance(accepted, DeliveryConflict):
             return ""  # found by somebody else at the same moment, and the issue was edited in between
+        if isinstance(accepted, AdwError):
+            raise accepted
         if not accepted.is_new:
             return ""
 
-        return f"issue {issue.number} as {accepted.row.adw_id}, asked for by {actor.login or 'somebody'}"
+        return f"issue {issue.number} as {accepted.adw_id}, asked for by {actor.login or 'somebody'}"
 
     # --- comments ----------------------------------------------------------------------------------------------
 

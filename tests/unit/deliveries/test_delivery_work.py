@@ -24,10 +24,22 @@ BOT = Actor(login="helper[bot]", is_bot=True)
 
 
 @pytest.fixture
-def lab():
-    made = DeliveryLab()
-    yield made
-    made.home.lease_renewer.close()
+def make_lab():
+    """What makes a lab with settings; closed after the test."""
+    made = []
+
+    def make(**options: str) -> DeliveryLab:
+        made.append(DeliveryLab(**options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.home.lease_renewer.close()
+
+
+@pytest.fixture
+def lab(make_lab):
+    return make_lab()
 
 
 def only_comment(lab, number=None) -> str:
@@ -67,7 +79,7 @@ def test_what_was_refused_for_another_workflow_starts_one_when_it_is_replayed_la
     refused = lab.carry_out(lab.request())
     lab.home.control.abandon(ADW_ID, by="ada")
 
-    lab.deliveries.again(refused.guid, run_id_of="d1000000", asked_by="ada", adw_id="f00d0000")
+    lab.deliveries.again(refused.guid, asked_by="ada", adw_id="f00d0000")
     lab.work()
 
     row = lab.row(refused.guid)
@@ -104,8 +116,8 @@ def test_nothing_is_started_for_an_issue_that_is_gone(lab):
     )
 
 
-def test_nothing_is_done_for_another_repository():
-    lab = DeliveryLab(repository="acme/widget")
+def test_nothing_is_done_for_another_repository(make_lab):
+    lab = make_lab(repository="acme/widget")
 
     row = lab.carry_out(lab.request(repository="evil/widget"))
 
@@ -283,10 +295,10 @@ def test_a_hint_that_was_asked_for_twice_is_written_once(lab):
     held = lab.home.hold()
     guid = lab.deliver(lab.command("resume", "use tabs"))
     killed = lab.claim()
-    lab.deliveries.finish = always(KeyboardInterrupt())
+    lab.deliveries.finish_with_run = always(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         lab.work(killed)
-    del lab.deliveries.finish
+    del lab.deliveries.finish_with_run
     lab.home.runs.take_back(killed, reason="its worker died")
     lab.work()
 
@@ -335,15 +347,15 @@ def test_each_person_is_told_for_himself(lab):
     assert len(lab.comments()) == 2
 
 
-def test_programs_may_only_when_they_are_listed():
-    refused, listed = DeliveryLab(), DeliveryLab(webhook_bots="helper[bot]")
+def test_programs_may_only_when_they_are_listed(make_lab):
+    refused, listed = make_lab(), make_lab(webhook_bots="helper[bot]")
 
     assert refused.carry_out(refused.request(actor=BOT)).status == "refused"
     assert listed.carry_out(listed.request(actor=BOT)).status == "done"
 
 
-def test_the_lists_count_without_asking_the_forge():
-    lab = DeliveryLab(webhook_deny="ada")
+def test_the_lists_count_without_asking_the_forge(make_lab):
+    lab = make_lab(webhook_deny="ada")
     lab.forge.permission = always(ForgeUnavailable("not asked"))
 
     assert lab.carry_out(lab.request()).status == "refused"
@@ -479,10 +491,10 @@ def carried_out(case: str, at: int) -> tuple[DeliveryLab, str, list[str]]:
     wire = Wire(at)
     wire.watch(lab.forge, "permission", "create_comment")
     wire.watch(lab.workflow_creator, "start")
-    wire.watch(lab.deliveries, "finish")
+    wire.watch(lab.deliveries, "finish", "finish_with_run")
     wire.watch(lab.home.store, "save")
     # What a new workflow is registered with is one transaction.
-    wire.watch(lab.home.runs, "begin", "renew", "finish", *(["enqueue"] if case != "start" else []))
+    wire.watch(lab.home.runs, "begin", *(["enqueue"] if case != "start" else []))
     run = lab.claim()
     try:
         lab.work(run)
@@ -522,7 +534,7 @@ def facts(lab: DeliveryLab, guid: str):
 def test_killed_before_or_after_any_step_it_is_done_once(case):
     whole, guid, steps = carried_out(case, at=0)
     expected = facts(whole, guid)
-    assert "after finish" in steps
+    assert "after finish_with_run" in steps
 
     for at in range(1, len(steps) + 1):
         lab, again, passed = carried_out(case, at)
@@ -600,7 +612,7 @@ def test_a_delivery_is_replayed_once_more_on_request(lab):
     lab.work()
     lab.home.control.pause(ADW_ID, by="bob")
 
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
     lab.work()
 
     assert lab.home.state() == "planning"
@@ -614,7 +626,7 @@ def test_an_answer_that_is_another_now_changes_the_comment_that_is_there(lab):
     lab.work()
     lab.home.control.abandon(ADW_ID, by="bob")
 
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
     lab.work()
 
     assert "**abandoned**" in only_comment(lab)
@@ -642,7 +654,7 @@ def test_of_two_answers_that_were_posted_at_once_the_first_stays(lab):
 def test_a_start_that_is_replayed_starts_nothing_new(lab):
     guid = lab.deliver(lab.request())
     lab.work()
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
 
     lab.work(claimed(lab))
 
@@ -886,8 +898,8 @@ def test_a_follow_up_of_a_follow_up_is_counted_and_bounded(lab):
     assert lab.home.document("00000002").continues == ADW_ID, "the pull request has the marker of the first"
 
 
-def test_follow_ups_have_to_be_switched_on():
-    lab = DeliveryLab(webhook_followups="false")
+def test_follow_ups_have_to_be_switched_on(make_lab):
+    lab = make_lab(webhook_followups="false")
     lab.stand("COMPLETED")
     number = lab.put_up()
 
