@@ -9,13 +9,15 @@ file change nothing about a running workflow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, hint
+from adws.adw_modules.identifiers import JsonObject, hint
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
 # The steps of a phase as data: what each does, whether, how often, over what, and where its results go.
@@ -155,83 +157,6 @@ def path_problem(path: str) -> str:
         return f"is {path[:60]!r} and must be keys with dots between, such as data.items"
 
     return ""
-
-
-# Steps as JSON: in the document, and in the row of an execution.
-#
-# Defaults are left out; a missing field has its default, so that a later version may add fields.
-
-
-_PartStepJson = TypeVar("_PartStepJson", LoopSpec, NextRule, RetryRule, SinkSpec)
-
-
-def step_to_json(step: StepSpec) -> JsonObject:
-    """Return *step* as JSON."""
-    result = _plain_step_json(step)
-    if step.next:
-        result["next"] = [_plain_step_json(rule) for rule in step.next]
-    if step.loop is not None:
-        result["loop"] = _plain_step_json(step.loop)
-    if step.retry:
-        result["retry"] = [_plain_step_json(rule) for rule in step.retry]
-    if step.sink is not None:
-        result["sink"] = _plain_step_json(step.sink)
-
-    return result
-
-
-def step_from_json(data: Mapping[str, object]) -> StepSpec:
-    """Return the step written by `step_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
-    if not isinstance(data, Mapping):
-        raise TypeError(f"a step is {data!r}, and no table")
-    values = {one.name: data[one.name] for one in fields(StepSpec) if one.name in data}
-    for name, kind in (("next", NextRule), ("retry", RetryRule)):
-        if name in data:
-            values[name] = tuple(_made_step_json(kind, rule) for rule in _listed(data[name]))  # type: ignore[type-var]  # of _Part
-    for name, part in (("loop", LoopSpec), ("sink", SinkSpec)):
-        if name in data:
-            values[name] = _made_step_json(part, data[name])  # type: ignore[type-var]  # of _Part
-
-    return StepSpec(**values)  # type: ignore[arg-type]  # written by step_to_json
-
-
-def _plain_step_json(part: StepSpec | LoopSpec | NextRule | RetryRule | SinkSpec) -> JsonObject:
-    """Return the fields that differ from their defaults, except nested data types."""
-    result: JsonObject = {}
-    for one in fields(part):
-        value = getattr(part, one.name)
-        usual = one.default_factory() if one.default_factory is not MISSING else one.default
-        if value == usual or one.name in ("next", "loop", "retry", "sink"):
-            continue
-        result[one.name] = _json(value)
-
-    return result
-
-
-def _json(value: object) -> JsonValue:
-    if isinstance(value, Mapping):
-        return {str(key): _json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-
-    return value  # type: ignore[return-value]  # a text, a number, true, false or null, as workflow.checks ensures
-
-
-def _made_step_json(kind: type[_PartStepJson], data: object) -> _PartStepJson:
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{kind.__name__} is {data!r}, and no table")
-    values = {one.name: data[one.name] for one in fields(kind) if one.name in data}
-    if "key" in values:
-        values["key"] = tuple(str(name) for name in _listed(values["key"]))
-
-    return kind(**values)
-
-
-def _listed(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-
-    return value
 
 
 # A named connection: where a sink saves to.
@@ -485,94 +410,51 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
     )
 
 
-_Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
-
-
-def _plain_fields(phase: PhaseSpec) -> JsonObject:
-    """Return the fields of *phase* that are texts, numbers or lists of texts, in the order they are written in."""
-    return {
-        "tier": phase.tier,
-        "is_required": phase.is_required,
-        "max_attempts": phase.max_attempts,
-        "shell": phase.shell,
-        "call": phase.call,
-        "prompt": phase.prompt,
-        "on_rework": phase.on_rework,
-        "deadline_seconds": phase.deadline_seconds,
-        "commits": phase.commits,
-        "needs": [*phase.needs],
-        "allowed_paths": [*phase.allowed_paths],
-        "command": [*phase.command],
-        "env": [*phase.env],
-    }
-
-
-_DEFAULTS = PhaseSpec(name="", state="", runner="")
-_USUAL = _plain_fields(_DEFAULTS)
-_PHASE_KEYS = frozenset(PhaseSpec.__slots__)
-
-
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
-    """Return *phase* as JSON, without what is as usual."""
-    result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    result.update((name, value) for name, value in _plain_fields(phase).items() if value != _USUAL[name])
-    if phase.timeouts != _DEFAULTS.timeouts:
-        result["timeouts"] = _plain(phase.timeouts)
-    if phase.retry != _DEFAULTS.retry:
-        result["retry"] = _plain(phase.retry)
-    if phase.gates:
-        result["gates"] = [_plain(gate) for gate in phase.gates]
-    if phase.options:
-        result["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow.checks ensures
+    """Return *phase* as JSON; fields with their defaults are left out."""
+    return _to_json(_adapter(PhaseSpec), phase)
 
-    if phase.steps:
-        result["steps"] = [step_to_json(step) for step in phase.steps]
+
+def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
+    """Return the phase written by `phase_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
+    return _from_json(_adapter(PhaseSpec), data)
+
+
+def step_to_json(step: StepSpec) -> JsonObject:
+    """Return *step* as JSON; fields with their defaults are left out."""
+    return _to_json(_adapter(StepSpec), step)
+
+
+def step_from_json(data: Mapping[str, object]) -> StepSpec:
+    """Return the step written by `step_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
+    return _from_json(_adapter(StepSpec), data)
+
+
+_Spec = TypeVar("_Spec")
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made when first used: commands that only look start faster
+
+
+def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+
+    return _ADAPTERS[kind]
+
+
+def _to_json(adapter: TypeAdapter[_Spec], spec: _Spec) -> JsonObject:
+    # Definitions made in Python may have tuples where JSON has lists: no reason to warn.
+    result: JsonObject = adapter.dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
 
     return result
 
 
-def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
-    """Return the phase written by `phase_to_json`; unknown keys are left out, missing ones are as usual."""
-    values: dict[str, object] = {name: value for name, value in data.items() if name in _PHASE_KEYS}
-    for name in ("needs", "allowed_paths", "command", "env"):
-        if name in data:
-            values[name] = _texts(data[name])
-    if "timeouts" in data:
-        values["timeouts"] = _made(Timeouts, data["timeouts"])
-    if "retry" in data:
-        values["retry"] = _made(RetrySpec, data["retry"])
-    if "gates" in data:
-        gates = data["gates"]
-        values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
-
-    if "steps" in data:
-        steps = data["steps"]
-        values["steps"] = tuple(map(step_from_json, steps)) if isinstance(steps, list) else ()
-
-    return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
-
-
-def _plain(value: Timeouts | RetrySpec | Gate) -> JsonObject:
-    plain: JsonObject = {}
-    for name in value.__slots__:
-        item = getattr(value, name)
-        plain[name] = list(item) if isinstance(item, tuple) else item
-
-    return plain
-
-
-def _made(kind: type[_Part], data: object) -> _Part:
-    given = data if isinstance(data, Mapping) else {}
-    values = {name: given[name] for name in kind.__slots__ if name in given}
-    for name in ("command", "categories"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name])
-
-    return kind(**values)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec:
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+        place = ".".join(map(str, error["loc"])) or "it"
+        raise TypeError(f"{place} is {error['input']!r:.80} ({error['msg']})") from exc
 
 
 #: The longest wait that a definition of a workflow may ask for, some thirty years.
