@@ -20,10 +20,47 @@ from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject, hint
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
-# The steps of a phase as data: what each does, whether, how often, over what, and where its results go.
+# --- limits ----------------------------------------------------------------------------------------------------
+
+#: The longest wait that a definition of a workflow may ask for, some thirty years.
+MAX_SECONDS = 1e9
+#: Tiers a workflow may have, and attempts a phase may have in one round.
+MAX_TIER = 1000
+MAX_ATTEMPTS = 100
+#: The most of what a loop or a retry rule may ask for.
+MAX_CONCURRENCY = 1000
+MAX_CHUNK = 10_000
+MAX_ITERATIONS = 10_000_000
+MAX_CALLS = 10_000
+
+
+class BackoffStrategy(Enum):
+    """How waits grow."""
+
+    FIXED = "fixed"  #: always the base
+    LINEAR = "linear"  #: the base, twice the base, three times the base ...
+    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+
+
+RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
+
+_Default = TypeVar("_Default")
+
+
+def _declared(default: _Default, **rules: object) -> _Default:
+    """
+    Return a field with that default and *rules*, which `workflow.checks.rule_problems` holds its value against.
+
+    `range` is the least and the most; `choice` what it is, and all there are; `seconds` "positive", or "any" when 0 is
+    possible; `key` what the file calls it, when that is another name ("": it has none there).
+    """
+    return field(default=default, metadata=rules)
+
+
+# --- steps -----------------------------------------------------------------------------------------------------
 #
-# Data types only. A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls
-# again after a failure or for the next page, `sink` saves what a call gave back; each goes with each.
+# A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls again after a
+# failure or for the next page, `sink` saves what a call gave back; each goes with each.
 
 
 #: What a step can call.
@@ -75,13 +112,15 @@ class LoopSpec:
 
     collection: JsonValue  #: a template that gives a list, or the list itself
     element: str = "item"  #: the name an element has in templates
-    mode: str = SEQUENTIAL
-    concurrency: int = 1  #: most calls at a time; sequential is one
-    chunk_size: int | None = None  #: so many elements make one iteration, which gets them as a list
+    mode: str = _declared(SEQUENTIAL, choice=("mode of a loop", LOOP_MODES))
+    concurrency: int = _declared(1, range=(1, MAX_CONCURRENCY))  #: most calls at a time; sequential is one
+    chunk_size: int | None = _declared(
+        None, range=(1, MAX_CHUNK)
+    )  #: so many elements make one iteration, which gets them as a list
     where: str = ""  #: a condition; elements for which it does not hold are left out
     order_by: str = ""  #: an expression; elements are done in the order of its values
-    limit: int | None = None  #: most iterations
-    on_failure: str = FAIL_FAST
+    limit: int | None = _declared(None, range=(1, MAX_ITERATIONS))  #: most iterations
+    on_failure: str = _declared(FAIL_FAST, choice=("policy about failures", FAILURE_POLICIES))
     threshold: float = 0.0  #: policy threshold: most failures; below 1 a share of all iterations
 
 
@@ -89,16 +128,16 @@ class LoopSpec:
 class RetryRule:
     """When to call again, and how. Of several the first one that matches decides."""
 
-    kind: str  #: on_error | on_success
+    kind: str = field(metadata={"choice": ("kind of rule", (ON_ERROR, ON_SUCCESS)), "key": ""})
     when: str = ""  #: a condition over `error`, `response`, `attempt`, `page`; "": always (on_error)
-    max_attempts: int = 3  #: calls in all, the first one counted
-    strategy: str = "exponential"  #: fixed | linear | exponential
-    base_seconds: float = 1.0
-    max_seconds: float = 60.0
+    max_attempts: int = _declared(3, range=(1, MAX_CALLS))  #: calls in all, the first one counted
+    strategy: str = _declared("exponential", choice=("way for a wait to grow", RETRY_STRATEGIES), key="backoff")
+    base_seconds: float = _declared(1.0, seconds="any")
+    max_seconds: float = _declared(60.0, seconds="any")
     next_call: Mapping[str, JsonValue] = field(default_factory=dict)  #: inputs of the next call, as templates
     collect: str = "replace"
     merge_path: str = ""  #: where in a response its items are, such as `data.items`
-    max_same_failures: int = 5  #: the same failure so often in a row ends the sequence
+    max_same_failures: int = _declared(5, range=(1, MAX_CALLS))  #: the same failure so often in a row ends the sequence
     on_limit: str = ACCEPT  #: on_success, when max_attempts calls are made: hand on what was collected, or fail
 
 
@@ -110,7 +149,7 @@ class SinkSpec:
     connection: str = ""  #: name of a `[connections.NAME]`
     table: str = ""
     path: str = ""  #: of a file, below the working directory
-    mode: str = "append"
+    mode: str = _declared("append", choice=("mode of a sink", SINK_MODES))
     key: tuple[str, ...] = ()  #: columns that make two rows the same, for upsert
     call: str = ""  #: tool python: `package.module:function`
     rows: str = ""  #: a template that gives the rows; "": the result itself
@@ -138,7 +177,7 @@ class StepSpec:
     retry: tuple[RetryRule, ...] = ()
     sink: SinkSpec | None = None
     vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when it has ended, as templates over `result`
-    timeout_seconds: float = 600.0  #: of one call
+    timeout_seconds: float = _declared(600.0, seconds="positive")  #: of one call
 
     @property
     def is_queued(self) -> bool:
@@ -235,18 +274,18 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 class Timeouts:
     """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
 
-    wall: float | None = 3600.0  #: from start to end
-    idle: float | None = None  #: without output
-    after_result: float | None = 30.0  #: from its result to its end
+    wall: float | None = _declared(3600.0, seconds="positive")  #: from start to end
+    idle: float | None = _declared(None, seconds="positive")  #: without output
+    after_result: float | None = _declared(30.0, seconds="positive")  #: from its result to its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetrySpec:
     """How a phase waits between attempts; None: what the kind of error asks for."""
 
-    strategy: str | None = None  #: fixed | linear | exponential
-    base_seconds: float | None = None
-    max_seconds: float | None = None
+    strategy: str | None = _declared(None, choice=("retry strategy", RETRY_STRATEGIES))
+    base_seconds: float | None = _declared(None, seconds="any")
+    max_seconds: float | None = _declared(None, seconds="any")
     categories: tuple[str, ...] | None = None  #: kinds of error that are retried
 
 
@@ -258,7 +297,7 @@ class Gate:
     command: tuple[str, ...] = ()  #: command: exits with 0
     shell: str = ""  #: command, as one line for the shell
     artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
-    timeout_seconds: float = 600.0
+    timeout_seconds: float = _declared(600.0, seconds="positive")
     base: str = ""  #: command: one of BASE_MODES; "": as the workflow or the setting gates.base says
 
 
@@ -269,10 +308,12 @@ class PhaseSpec:
     name: str
     state: str  #: the workflow state it runs under
     runner: str  #: command | python | steps | external | ship | clean | the name of an agent
-    tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
+    tier: int = _declared(
+        0, range=(0, MAX_TIER)
+    )  #: phases of a later tier never start before every required one of an earlier is complete
     needs: tuple[str, ...] = ()  #: phases that must be complete first
     is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    max_attempts: int = _declared(DEFAULT_MAX_ATTEMPTS, range=(1, MAX_ATTEMPTS))
     timeouts: Timeouts = field(default_factory=Timeouts)
     retry: RetrySpec = field(default_factory=RetrySpec)
     gates: tuple[Gate, ...] = ()
@@ -285,7 +326,9 @@ class PhaseSpec:
     on_rework: str = ""  #: phase to go back to when its result asks for rework
     options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
     steps: tuple[StepSpec, ...] = ()  #: runner steps
-    deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
+    deadline_seconds: float | None = _declared(
+        None, seconds="positive"
+    )  #: runner external: when nobody has reported by then, it has failed
     commits: bool | None = None  #: whether what it leaves is committed, or discarded; None: by its runner and its state
 
     @property
@@ -416,7 +459,7 @@ def phase_to_json(phase: PhaseSpec) -> JsonObject:
 
 
 def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
-    """Return the phase written by `phase_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
+    """Return the phase written by `phase_to_json`, unknown keys left out; raise TypeError when it is not whole."""
     return _from_json(_adapter(PhaseSpec), data)
 
 
@@ -426,7 +469,7 @@ def step_to_json(step: StepSpec) -> JsonObject:
 
 
 def step_from_json(data: Mapping[str, object]) -> StepSpec:
-    """Return the step written by `step_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
+    """Return the step written by `step_to_json`, unknown keys left out; raise TypeError when it is not whole."""
     return _from_json(_adapter(StepSpec), data)
 
 
@@ -455,18 +498,6 @@ def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec
         error = exc.errors(include_url=False)[0]
         place = ".".join(map(str, error["loc"])) or "it"
         raise TypeError(f"{place} is {error['input']!r:.80} ({error['msg']})") from exc
-
-
-#: The longest wait that a definition of a workflow may ask for, some thirty years.
-MAX_SECONDS = 1e9
-
-
-class BackoffStrategy(Enum):
-    """How waits grow."""
-
-    FIXED = "fixed"  #: always the base
-    LINEAR = "linear"  #: the base, twice the base, three times the base ...
-    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
 
 
 # What a phase says to its agent in `options`, and what has to be seen before its success counts.

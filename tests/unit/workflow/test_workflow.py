@@ -152,7 +152,7 @@ def test_what_a_phase_leaves_is_committed_by_its_runner_and_its_state_or_as_it_s
 
 
 def test_steps_that_are_no_list_are_refused():
-    with pytest.raises(TypeError, match="steps is {}"):
+    with pytest.raises(TypeError, match=r"steps is \{\}"):
         phase_from_json({"name": "a", "state": "building", "runner": "steps", "steps": {}})
 
 
