@@ -1,15 +1,17 @@
 """
 Read the workflows, phases and steps that a user writes in `adw.toml`.
 
-Syntax only. A step may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table,
-tables `on_error` and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
+Syntax only: tables become the dataclasses of `workflow.model`, whose fields say which keys there are and of which type.
+Every unknown key and every value of the wrong type is a problem at its own place; nothing is silently left out. A step
+may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table, tables `on_error`
+and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -46,9 +48,9 @@ from adws.adw_modules.workflow.model import (
 )
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
-# Read single values of a table: each function returns the value, or raises BadValue that says what it must be.
+# --- single values ---------------------------------------------------------------------------------------------
 #
-# Syntax only. The message goes on where the name of the key stops: "must be a text".
+# Each reader returns the value, or raises BadValue; its message goes on where the name of the key stops.
 
 
 class BadValue(ValueError):
@@ -145,11 +147,7 @@ def clock(value: object) -> float | None:
         raise BadValue(f"{exc}, or false for no limit") from None
 
 
-# Read a table of `adw.toml` key by key into the fields of a dataclass.
-#
-# Syntax only. Every unknown key and every value of the wrong type becomes a problem at its own place; nothing is
-# silently left out.
-
+# --- tables ----------------------------------------------------------------------------------------------------
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -235,6 +233,11 @@ def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) 
 def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Callable[[object], object]) -> Mapping[str, Key]:
     """Return a table of keys; *renamed* has the fields of those that are called otherwise in the dataclass."""
     return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
+
+
+def keys_for(kind: type, **readers: Callable[[object], object]) -> Mapping[str, Key]:
+    """Return the keys of the fields of *kind*, read as they are declared; *readers* are for those that are special."""
+    return keys_of(**{one.name: readers.get(one.name) or _READERS[str(one.type)] for one in fields(kind)})
 
 
 #: Calls of a step that goes on by `on_success`, unless it says otherwise: pages are many.
@@ -494,19 +497,25 @@ def _next_rule(value: object) -> NextRule:
 
 # --- every key there is: docs/steps.md explains the same --------------------------------------------------------
 
-
-LOOP_KEYS = keys_of(
-    collection=json_value,
-    element=text,
-    mode=text,
-    concurrency=whole,
-    chunk_size=whole,
-    where=text,
-    order_by=text,
-    limit=whole,
-    on_failure=text,
-    threshold=number,
+#: What a field is declared as -> what reads it.
+_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
+    {
+        "str": text,
+        "str | None": text,
+        "int": whole,
+        "int | None": whole,
+        "float": seconds,
+        "float | None": seconds,
+        "bool": flag,
+        "bool | None": flag,
+        "tuple[str, ...]": texts,
+        "tuple[str, ...] | None": texts,
+        "JsonValue": json_value,
+        "Mapping[str, JsonValue]": json_table,
+        "Mapping[str, object]": table,
+    }
 )
+LOOP_KEYS = keys_for(LoopSpec, threshold=number)
 _BACKOFF: Mapping[str, Callable[[object], object]] = MappingProxyType(
     {
         "max_attempts": whole,
@@ -545,37 +554,19 @@ ON_SUCCESS_KEYS = keys_of(
 COLLECT_KEYS = keys_of({"strategy": "collect", "path": "merge_path"}, strategy=text, path=text)
 RULE_KEYS = keys_of(when=text, then=table, on=_which)
 _RETRY_TABLES = keys_of(on_error=_on_error, on_success=_on_success)
-SINK_KEYS = keys_of(
-    tool=text,
-    connection=text,
-    table=text,
-    path=text,
-    mode=text,
-    key=_names,
-    call=text,
-    rows=text,
-    options=json_table,
-)
-NEXT_KEYS = keys_of(step=text, when=text)
+SINK_KEYS = keys_for(SinkSpec, key=_names)
+NEXT_KEYS = keys_for(NextRule)
 #: The keys of every step; those of its tool stand beside them.
-STEP_KEYS = keys_of(
-    name=text,
-    tool=text,
-    when=text,
-    next=_next,
-    loop=_loop,
-    retry=_retry,
-    sink=_sink,
-    vars=json_table,
-    timeout_seconds=seconds,
+STEP_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        name: key
+        for name, key in keys_for(StepSpec, next=_next, loop=_loop, retry=_retry, sink=_sink).items()
+        if name != "inputs"
+    }
 )
 
 
-# Read the workflows and phases that a user writes in `adw.toml`.
-#
-# Syntax only: it makes dataclasses of tables and says which key has a value of the wrong type or is unknown. Whether
-# the whole is sound is decided by `workflow.checks`. Nothing that is written is silently left out.
-
+# --- workflows and phases --------------------------------------------------------------------------------------
 
 #: What a phase can run -> its runner.
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
@@ -822,13 +813,8 @@ WORKFLOW_KEYS = keys_of(
     base=_base,
     phases=tables,
 )
-TIMEOUT_KEYS = keys_of(wall=clock, idle=clock, after_result=clock)
-RETRY_KEYS = keys_of(
-    strategy=text,
-    base_seconds=seconds,
-    max_seconds=seconds,
-    categories=texts,
-)
+TIMEOUT_KEYS = keys_for(Timeouts, wall=clock, idle=clock, after_result=clock)
+RETRY_KEYS = keys_for(RetrySpec)
 GATE_KEYS = keys_of(
     command=argv,
     shell=text,
@@ -838,30 +824,21 @@ GATE_KEYS = keys_of(
     timeout_seconds=seconds,
     base=_base,
 )
-PHASE_KEYS = keys_of(
-    {"required": "is_required", "gate": "gates"},
-    name=text,
-    state=text,
-    runner=text,
-    command=argv,
-    shell=text,
-    call=text,
-    prompt=text,
-    options=table,
-    tier=whole,
-    needs=texts,
-    required=flag,
-    max_attempts=whole,
-    timeouts=_sub_table(Timeouts, TIMEOUT_KEYS, "timeouts"),
-    retry=_sub_table(RetrySpec, RETRY_KEYS, "retry"),
-    gate=_gate_word,
-    gates=_gates,
-    allowed_paths=texts,
-    env=texts,
-    on_rework=text,
-    steps=read_steps,
-    deadline_seconds=seconds,
-    commits=flag,
+PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        **{
+            "required" if name == "is_required" else name: key
+            for name, key in keys_for(
+                PhaseSpec,
+                command=argv,
+                timeouts=_sub_table(Timeouts, TIMEOUT_KEYS, "timeouts"),
+                retry=_sub_table(RetrySpec, RETRY_KEYS, "retry"),
+                gates=_gates,
+                steps=read_steps,
+            ).items()
+        },
+        "gate": Key("gates", _gate_word),
+    }
 )
 #: Keys that say how a phase stands among others; a built-in workflow has decided that.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")
