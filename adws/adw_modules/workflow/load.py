@@ -57,36 +57,43 @@ class BadValue(ValueError):
     """A value is of another kind than its key asks for."""
 
 
-def table(value: object) -> Mapping[str, object]:
-    """Return a table."""
-    if not isinstance(value, Mapping):
-        raise BadValue("must be a table")
+def _reader(is_right: Callable[[object], bool], rule: str) -> Callable[[object], Any]:
+    """Return what gives a value back that *is_right*, and raises BadValue with *rule* for others."""
 
-    return value
+    def read(value: object) -> object:
+        if not is_right(value):
+            raise BadValue(rule)
 
+        return value
 
-def tables(value: object) -> list[object]:
-    """Return a list, whose elements are read one by one."""
-    if not isinstance(value, list):
-        raise BadValue("must be a list of tables, each begun by [[workflows.NAME.phases]]")
-
-    return value
+    return read
 
 
-def text(value: object) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise BadValue("must be a text")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    return value
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+table: Callable[[object], Mapping[str, object]] = _reader(lambda value: isinstance(value, Mapping), "must be a table")
+tables: Callable[[object], list[object]] = _reader(
+    lambda value: isinstance(value, list), "must be a list of tables, each begun by [[workflows.NAME.phases]]"
+)
+text: Callable[[object], str] = _reader(lambda value: isinstance(value, str), "must be a text")
+whole = _reader(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
+#: The key says something by being there.
+yes = _reader(lambda value: value is True, "must be true, or be left out")
+seconds: Callable[[object], float] = _reader(_is_number, "must be a number of seconds")
+number = _reader(_is_number, "must be a number")
+_list_of_texts = _reader(_is_texts, 'must be a list of texts, such as ["one", "two"]')
 
 
 def texts(value: object) -> tuple[str, ...]:
     """Return a list of texts."""
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadValue('must be a list of texts, such as ["one", "two"]')
-
-    return tuple(value)
+    return tuple(_list_of_texts(value))
 
 
 def argv(value: object) -> tuple[str, ...]:
@@ -95,46 +102,6 @@ def argv(value: object) -> tuple[str, ...]:
         raise BadValue('must be a list, such as ["make", "plan"]; for one line use shell')
 
     return texts(value)
-
-
-def whole(value: object) -> int:
-    """Return a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadValue("must be a whole number")
-
-    return value
-
-
-def flag(value: object) -> bool:
-    """Return true or false."""
-    if not isinstance(value, bool):
-        raise BadValue("must be true or false")
-
-    return value
-
-
-def yes(value: object) -> bool:
-    """Return true: the key says something by being there."""
-    if value is not True:
-        raise BadValue("must be true, or be left out")
-
-    return True
-
-
-def seconds(value: object) -> float:
-    """Return a number of seconds."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue("must be a number of seconds")
-
-    return value
-
-
-def number(value: object) -> float:
-    """Return a number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue("must be a number")
-
-    return value
 
 
 def clock(value: object) -> float | None:
@@ -162,8 +129,11 @@ class Key(NamedTuple):
 class InvalidValue(Exception):
     """Something inside a value is wrong."""
 
-    def __init__(self, problems: Sequence[DefinitionProblem]) -> None:
+    def __init__(self, problems: Sequence[DefinitionProblem] | str) -> None:
+        """*problems*, or what is wrong with the value as a whole."""
         super().__init__()
+        if isinstance(problems, str):
+            problems = [DefinitionProblem(path=(), message=problems)]
         self.problems = problems
 
 
@@ -336,9 +306,7 @@ def _loop(value: object) -> LoopSpec:
         raise BadValue('must be a table such as {collection = "{{ workload.users }}", element = "user"}')
     fields = whole_table(value, LOOP_KEYS, "loop")
     if "collection" not in fields:
-        raise InvalidValue(
-            [DefinitionProblem(path=(), message="loop has no collection: give a template of a list, or a list")]
-        )
+        raise InvalidValue("loop has no collection: give a template of a list, or a list")
     if fields.get("mode") == ASYNC:
         fields.setdefault("concurrency", DEFAULT_CONCURRENCY)
 
@@ -374,8 +342,9 @@ def _on_error(value: object) -> RetryRule:
 def _on_success(value: object) -> RetryRule:
     fields = whole_table(value, ON_SUCCESS_KEYS, ON_SUCCESS)
     if "when" not in fields:
-        why = 'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
-        raise InvalidValue([DefinitionProblem(path=(), message=why)])
+        raise InvalidValue(
+            'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
+        )
 
     return _made(ON_SUCCESS, fields)
 
@@ -465,7 +434,7 @@ def _which(value: object) -> str:
 def _sink(value: object) -> SinkSpec:
     fields = whole_table(value, SINK_KEYS, "sink")
     if "tool" not in fields:
-        raise InvalidValue([DefinitionProblem(path=(), message=f"sink has no tool{hint('', SINK_TOOLS)}")])
+        raise InvalidValue(f"sink has no tool{hint('', SINK_TOOLS)}")
 
     return SinkSpec(**fields)  # type: ignore[arg-type]  # the readers of SINK_KEYS saw to the types
 
@@ -488,9 +457,7 @@ def _next_rule(value: object) -> NextRule:
         raise BadValue('must be the name of a step, or a list of tables such as {step = "other", when = "..."}')
     fields = whole_table(value, NEXT_KEYS, "next")
     if "step" not in fields:
-        raise InvalidValue(
-            [DefinitionProblem(path=(), message='next has no step: name one, or "" for the end of the phase')]
-        )
+        raise InvalidValue('next has no step: name one, or "" for the end of the phase')
 
     return NextRule(**fields)  # type: ignore[arg-type]  # the readers of NEXT_KEYS saw to the types
 
@@ -735,18 +702,9 @@ def _runner_of(fields: Mapping[str, object]) -> str:
     return next((runner for key, runner in _RUNNER_OF_KEY.items() if key in fields), "")
 
 
-# --- tables ----------------------------------------------------------------------------------------------------
-
-
 def _sub_table(kind: type[Timeouts | RetrySpec], keys: Mapping[str, Key], what: str) -> Callable[[object], object]:
     """Return a reader of the table that makes a *kind*."""
-
-    def read(value: object) -> object:
-        fields = whole_table(value, keys, what)
-
-        return kind(**fields)  # type: ignore[arg-type]  # the readers of *keys* saw to the types
-
-    return read
+    return lambda value: kind(**whole_table(value, keys, what))  # type: ignore[arg-type]  # the readers of *keys* saw to it
 
 
 # --- gates -----------------------------------------------------------------------------------------------------
