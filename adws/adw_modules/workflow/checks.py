@@ -97,8 +97,14 @@ def check_phase(
     phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]
 ) -> list[DefinitionProblem]:
     """Return all that is wrong with *phase* itself; paths begin at the phase."""
-    return shape_problems(phase) or [
-        *_name_problems(phase),
+    problems = shape_problems(phase)
+    if problems:
+        return problems
+    if not NAME.fullmatch(phase.name):
+        problems.append(_problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}"))
+
+    return [
+        *problems,
         *_runner_problems(phase, runners, has_file),
         *rule_problems(phase),
         *rule_problems(phase.timeouts, "timeouts", called="the timeout "),
@@ -219,11 +225,6 @@ _ANYTHING: tuple[str, Callable[[object], bool]] = ("", lambda _value: True)
 # --- what it runs ----------------------------------------------------------------------------------------------
 
 
-def _name_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
-    if not NAME.fullmatch(phase.name):
-        yield _problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
-
-
 def _runner_problems(
     phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]
 ) -> Iterator[DefinitionProblem]:
@@ -235,12 +236,18 @@ def _runner_problems(
     if phase.runner == COMMAND:
         yield from _command_problems(phase.command, phase.shell, "the runner command needs")
     elif phase.runner == PYTHON:
-        yield from _call_problems(phase.call)
+        if not phase.call:
+            yield _problem((), "the runner python needs call, such as package.module:function")
+        elif not CALL.fullmatch(phase.call):
+            yield _problem(("call",), f"call is {shown(phase.call)} and must be of the form package.module:function")
     elif phase.runner == STEPS:
         if not phase.steps:
             yield _problem((), "the runner steps needs steps: write at least one [[...phases.steps]]")
     elif phase.runner in (AGENT, *AGENTS):
-        yield from _prompt_problems(phase, has_file)
+        if not phase.prompt:
+            yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
+        elif not has_file(phase.prompt):
+            yield _problem(("prompt",), f"there is no prompt file {phase.prompt}: write it, or name another")
         yield from (_problem(("options",), words) for words in workflow_model.problems_of(phase))
 
 
@@ -265,20 +272,6 @@ def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Ite
     for key, texts in (("command", command), ("shell", (shell,))):
         if any("\0" in text for text in texts):
             yield _problem((key,), f"{key} holds a NUL character, which no program can be given")
-
-
-def _call_problems(call: str) -> Iterator[DefinitionProblem]:
-    if not call:
-        yield _problem((), "the runner python needs call, such as package.module:function")
-    elif not CALL.fullmatch(call):
-        yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
-
-
-def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[DefinitionProblem]:
-    if not phase.prompt:
-        yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
-    elif not has_file(phase.prompt):
-        yield _problem(("prompt",), f"there is no prompt file {phase.prompt}: write it, or name another")
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------
@@ -383,9 +376,9 @@ def is_json(value: object, depth: int) -> bool:
     )
 
 
-# Say whether the templates and conditions of a step can be read, and whether what they name can be there.
+# --- templates -------------------------------------------------------------------------------------------------
 #
-# Pure. Which names a template knows depends on where it stands: that table is here, for checking templates and for
+# Which names a template knows depends on where it stands: that table is here, for checking templates and for
 # filling them in. Names that are asked for with `default` or `is defined` need not be there.
 
 
@@ -425,10 +418,10 @@ def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: StepSco
         try:
             used = expressions.paths_of(text, is_condition=is_condition)
         except ExpressionError as exc:
-            yield DefinitionProblem(path=path, message=f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
+            yield _problem(path, f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
             continue
         for why in _unknown_names(used, names, known):
-            yield DefinitionProblem(path=path, message=f"{_said(path)} names {why}")
+            yield _problem(path, f"{_said(path)} names {why}")
     yield from _unquoted(step)
 
 
@@ -452,31 +445,27 @@ def _templates(step: StepSpec) -> Iterator[_Template]:
     call = base | {*OF_A_CALL} if step.loop is None else base | {*OF_A_CALL, *OF_A_LOOP, step.loop.element}
     if step.when:
         yield _Template(("when",), step.when, base, is_condition=True)
-    yield from _templates_of_loop(step)
+    if step.loop is not None:
+        yield from _texts(("loop", "collection"), step.loop.collection, base)
+        for key in ("where", "order_by"):
+            if condition := getattr(step.loop, key):
+                yield _Template(("loop", key), condition, base | {step.loop.element}, is_condition=True)
     for key, value in step.inputs.items():
         if key not in NO_TEMPLATES:
             yield from _texts((key,), value, call)
     for path, rule in rule_paths(step):
-        yield from _templates_of_rule(path, rule, call)
-    yield from _templates_of_sink(step, call | {*OF_A_RESULT})
+        names = call | {*(OF_A_FAILURE if rule.kind == ON_ERROR else OF_A_RESPONSE)}
+        if rule.when:
+            place = (*path, "when" if rule.kind == ON_ERROR else "while")
+            yield _Template(place, rule.when, names, is_condition=True)
+        yield from _texts((*path, "next_call"), rule.next_call, names)
+    if step.sink is not None:
+        for key in ("path", "rows", "options"):
+            yield from _texts(("sink", key), getattr(step.sink, key), call | {*OF_A_RESULT})
     yield from _texts(("vars",), step.vars, base | {*OF_AN_END})
     for index, following in enumerate(step.next):
         if following.when:
             yield _Template(("next", index, "when"), following.when, base | {*OF_AN_END}, is_condition=True)
-
-
-def _templates_of_rule(path: KeyPath, rule: RetryRule, call: frozenset[str]) -> Iterator[_Template]:
-    names = call | {*(OF_A_FAILURE if rule.kind == ON_ERROR else OF_A_RESPONSE)}
-    if rule.when:
-        key = "when" if rule.kind == ON_ERROR else "while"
-        yield _Template((*path, key), rule.when, names, is_condition=True)
-    yield from _texts((*path, "next_call"), rule.next_call, names)
-
-
-def _templates_of_sink(step: StepSpec, names: frozenset[str]) -> Iterator[_Template]:
-    if step.sink is not None:
-        for key in ("path", "rows", "options"):
-            yield from _texts(("sink", key), getattr(step.sink, key), names)
 
 
 def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
@@ -484,18 +473,6 @@ def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
     kinds = [rule.kind for rule in step.retry]
     for index, rule in enumerate(step.retry):
         yield ("retry", rule.kind if len({*kinds}) == len(kinds) else index), rule
-
-
-def _templates_of_loop(step: StepSpec) -> Iterator[_Template]:
-    loop = step.loop
-    if loop is None:
-        return
-    base = frozenset(EVERYWHERE)
-    yield from _texts(("loop", "collection"), loop.collection, base)
-    if loop.where:
-        yield _Template(("loop", "where"), loop.where, base | {loop.element}, is_condition=True)
-    if loop.order_by:
-        yield _Template(("loop", "order_by"), loop.order_by, base | {loop.element}, is_condition=True)
 
 
 def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Template]:
@@ -565,7 +542,7 @@ def _unquoted(step: StepSpec) -> Iterator[DefinitionProblem]:
     for path, line in lines:
         if isinstance(line, str) and "{{" in line and not _is_quoted(line):
             rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
-            yield DefinitionProblem(path=path, message=rule)
+            yield _problem(path, rule)
 
 
 def _is_quoted(line: str) -> bool:
@@ -573,11 +550,6 @@ def _is_quoted(line: str) -> bool:
         return all(name == "quote" for name in expressions.filters_of(line))
     except ExpressionError:
         return True  # told already
-
-
-# Check the loop, the retry rules, the sink and the next steps of a step.
-#
-# Pure. Called for each step by the checks of steps below.
 
 
 _ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -789,10 +761,7 @@ def step_shape_problems(step: StepSpec) -> list[DefinitionProblem]:
     return problems
 
 
-# Check the steps of a phase: everything that can be known before anything runs.
-#
-# Pure. Templates, loops, retry rules and sinks are checked by the two parts above.
-
+# --- steps -----------------------------------------------------------------------------------------------------
 
 #: Steps of a phase.
 MAX_STEPS = 200
@@ -814,11 +783,7 @@ def check_steps(
     if problems:
         return problems  # a name that is a number: what it is good for cannot be asked
     if len(steps) > MAX_STEPS:
-        return [
-            DefinitionProblem(
-                path=("steps",), message=f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}"
-            )
-        ]
+        return [_problem(("steps",), f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}")]
     for index, step in enumerate(steps):
         result = [
             *_own_problems(step, steps[:index]),
@@ -837,7 +802,7 @@ def check_steps(
 def _named(problems: Sequence[DefinitionProblem], step: StepSpec, index: int) -> list[DefinitionProblem]:
     who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
 
-    return [DefinitionProblem(path=("steps", index, *one.path), message=f"{who}: {one.message}") for one in problems]
+    return [_problem(("steps", index, *one.path), f"{who}: {one.message}") for one in problems]
 
 
 # --- the step itself -------------------------------------------------------------------------------------------
@@ -1029,11 +994,7 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[DefinitionProble
 )
 
 
-# Check the definition of a workflow.
-#
-# Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
-# its key. The first part of this module checks each phase by itself; here, how they fit together.
-
+# --- the workflow ----------------------------------------------------------------------------------------------
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
@@ -1055,7 +1016,7 @@ def check_workflow(
     problems = list(_workflow_problems(spec))
     for index, phase in enumerate(spec.phases):
         for item in check_phase(phase, runners=runners, has_file=has_file):
-            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = _problem(item.path, f"phase {phase.name!r}: {item.message}")
             problems.append(named.below("phases", index))
     if any(shape_problems(phase) for phase in spec.phases):
         return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
@@ -1079,35 +1040,28 @@ def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: StepScope)
             vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
         )
         for item in check_steps(phase.steps, has_file=has_file, around=around):
-            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = _problem(item.path, f"phase {phase.name!r}: {item.message}")
             yield named.below("phases", index)
 
 
 def _at(index: int, key: str, message: str) -> DefinitionProblem:
-    return DefinitionProblem(path=(index, key), message=message)
-
-
-# --- the workflow itself ---------------------------------------------------------------------------------------
+    return _problem((index, key), message)
 
 
 def _workflow_problems(spec: WorkflowSpec) -> Iterator[DefinitionProblem]:
-    if not _fits(NAME, spec.name):
-        yield DefinitionProblem(path=(), message=f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
-    if not _fits(_VERSION, spec.version):
-        yield DefinitionProblem(
-            path=("version",),
-            message=f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
+    if not (_is_text(spec.name) and NAME.fullmatch(spec.name)):
+        yield _problem((), f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
+    if not (_is_text(spec.version) and _VERSION.fullmatch(spec.version)):
+        yield _problem(
+            ("version",),
+            f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
         )
     if not is_json(spec.workload, MAX_DEPTH):
-        yield DefinitionProblem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
+        yield _problem(("workload",), "workload cannot be kept as JSON: write texts and numbers")
     if spec.base:
         yield from _not_one_of(("base",), "way to treat a red base", spec.base, BASE_MODES)
     if not spec.phases:
-        yield DefinitionProblem(path=("phases",), message=_graph_problem([]))
-
-
-def _fits(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
+        yield _problem(("phases",), _graph_problem([]))
 
 
 def _names(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
@@ -1175,9 +1129,7 @@ def _needs(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
             if any({name, phase.name} <= circle for circle in circles):
                 continue
             if why := _why_unmet(phase, index, phases[places[name]] if name in places else None, name, places):
-                yield DefinitionProblem(
-                    path=(index, "needs", number), message=f"phase {phase.name!r} needs {name!r}{why}"
-                )
+                yield _problem((index, "needs", number), f"phase {phase.name!r} needs {name!r}{why}")
 
 
 def _why_unmet(phase: PhaseSpec, index: int, needed: PhaseSpec | None, name: str, places: Mapping[str, int]) -> str:
