@@ -20,7 +20,6 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import ConfigError, DatabaseError
 from adws.adw_modules.interfaces import Clock, OwnerRecord
 from adws.adw_modules.schedule.jobs import TTL_SECONDS, CronWork, Job, Ran
-from adws.adw_modules.schedule.store import ScheduleRow
 
 if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
@@ -166,14 +165,10 @@ class Cron:
         for one in sorted(due_, key=lambda found: found.entry.name == LAST):
             if self._is_stopping:
                 return
-            yield self._run(one, rows.get(one.entry.name))
-
-    def _run(self, due: Due, row: ScheduleRow | None) -> Ran:
-        entry = due.entry
-
-        return self._work.do(
-            entry.name, spec=entry.expression, due=timestamps.to_text(due.at), row=row, missed=due.missed
-        )
+            entry, due_at = one.entry, timestamps.to_text(one.at)
+            yield self._work.do(
+                entry.name, spec=entry.expression, due=due_at, row=rows.get(entry.name), missed=one.missed
+            )
 
     def _rest(self) -> None:
         """Wait for the next tick."""

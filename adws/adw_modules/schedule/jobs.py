@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.reports.model import StuckNow
-    from adws.adw_modules.resources.model import QuotaStatus
     from adws.adw_modules.schedule.store import ScheduleStore
     from adws.app import Home
 
@@ -123,7 +122,10 @@ class CronJobs:
         quotas.free_left_behind()
         sizes = quotas.sizes()
         paused = [self._pause_large(adw_id, why) for adw_id, why in quotas.too_large(sizes).items()]
-        statuses = {self._quota_key(status): status for status in quotas.status(sizes=sizes)}
+        statuses = {
+            f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name: status
+            for status in quotas.status(sizes=sizes)
+        }
         known = tick.memo.get("exceeded")
         before: JsonObject = dict(known) if isinstance(known, dict) else {}
         # What other machines remember of themselves stays: only they can see it change.
@@ -133,7 +135,16 @@ class CronJobs:
             if status.is_exceeded:
                 after[key] = before.get(key, tick.due)
             if status.is_exceeded != (key in before):
-                notices.append(self._quota_notice(key, status, tick.due))
+                kind = "quota_exceeded" if status.is_exceeded else "quota_free"
+                notices.append(
+                    notify.quota_notice(
+                        key,
+                        is_exceeded=status.is_exceeded,
+                        detail=status.detail,
+                        key=f"{kind}:{key}:{tick.due}",
+                        channels=self._home.notifier.channels_of(kind),
+                    )
+                )
         reached = [status.name for status in statuses.values() if status.is_exceeded]
         named = [name for name in reached if name != "worktree_size"]
         outcome = "; ".join(
@@ -165,20 +176,6 @@ class CronJobs:
             return f"{adw_id} (not paused: {exc})"
 
         return f"{adw_id} ({state})"
-
-    def _quota_key(self, status: QuotaStatus) -> str:
-        return f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name
-
-    def _quota_notice(self, key: str, status: QuotaStatus, due: str) -> Notice:
-        kind = "quota_exceeded" if status.is_exceeded else "quota_free"
-
-        return notify.quota_notice(
-            key,
-            is_exceeded=status.is_exceeded,
-            detail=status.detail,
-            key=f"{kind}:{key}:{due}",
-            channels=self._home.notifier.channels_of(kind),
-        )
 
     # --- crashed and stuck work --------------------------------------------------------------------------------
 
