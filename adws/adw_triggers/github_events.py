@@ -222,14 +222,29 @@ def _closed(context: _EventContext) -> Verdict:
     issue = object_in(context.payload, "issue")
     why = text_in(issue, "state_reason")
 
-    return Command(
-        kind="abandon",
-        repository=context.repository,
-        number=number_in(issue, "number") or 0,
-        actor=context.actor,
+    return _fact(
+        context,
+        "abandon",
+        number_in(issue, "number") or 0,
         text=f"the issue was closed as {why}" if why else "the issue was closed",
         cause="closed",
         intent=_intent(context, "closed"),
+    )
+
+
+def _fact(
+    context: _EventContext, kind: str, number: int, *, text: str, cause: str, intent: str, head_sha: str = ""
+) -> Command:
+    """Return a command that follows from what happened; nobody waits for an answer."""
+    return Command(
+        kind=kind,
+        repository=context.repository,
+        number=number,
+        actor=context.actor,
+        text=text,
+        head_sha=head_sha,
+        cause=cause,
+        intent=intent,
         answers=False,
     )
 
@@ -346,16 +361,14 @@ def _pull_request_closed(context: _EventContext) -> Verdict:
         return Ignored(reason="the pull request comes from another repository, so it is not one of ours")
     is_merged = pull.get("merged") is True
 
-    return Command(
-        kind="clean_up" if is_merged else "abandon",
-        repository=context.repository,
-        number=number,
-        actor=context.actor,
+    return _fact(
+        context,
+        "clean_up" if is_merged else "abandon",
+        number,
         text="the pull request was merged" if is_merged else "the pull request was closed without a merge",
         head_sha=text_in(head, "sha"),
         cause="pull_request",
         intent=f"{context.repository}#{number} pull request closed {text_in(pull, 'closed_at')}",
-        answers=False,
     )
 
 
@@ -372,16 +385,14 @@ def _reviewed(context: _EventContext) -> Verdict:
         return Ignored(reason=reason)
     number = number_in(pull, "number") or 0
 
-    return Command(
-        kind="rework",
-        repository=context.repository,
-        number=number,
-        actor=context.actor,
+    return _fact(
+        context,
+        "rework",
+        number,
         text=text,
         head_sha=text_in(review, "commit_id"),
         cause="review",
         intent=f"{context.repository}#{number} review {number_in(review, 'id') or text_in(review, 'submitted_at')}",
-        answers=False,
     )
 
 
@@ -396,16 +407,14 @@ def _checked(context: _EventContext) -> Verdict:
         return Ignored(reason="the checks name no pull request and commit")
     said = text_in(checks, "name") or text_in(object_in(checks, "app"), "name") or "checks"
 
-    return Command(
-        kind="rework",
-        repository=context.repository,
-        number=numbers[0],
-        actor=context.actor,
+    return _fact(
+        context,
+        "rework",
+        numbers[0],
         text=f"{said} ended as {conclusion}",
         head_sha=sha,
         cause="checks",
         intent=f"{context.repository} checks {sha}",  # one commit is worked on once, however many checks are red
-        answers=False,
     )
 
 

@@ -8,17 +8,20 @@ file change nothing about a running workflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject, hint
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowRef
 
 # --- limits ----------------------------------------------------------------------------------------------------
 
@@ -390,34 +393,6 @@ class DefinitionProblem:
 # --- JSON, as it is frozen in the document ---------------------------------------------------------------------
 
 
-class FrozenWorkflow(Protocol):
-    """What a document keeps of a definition (`document.WorkflowRef`)."""
-
-    @property
-    def name(self) -> str:
-        """The workflow's name."""
-
-    @property
-    def version(self) -> str:
-        """The version it had at the start."""
-
-    @property
-    def phases(self) -> Sequence[Mapping[str, object]]:
-        """Its phases, as `phase_to_json` writes them."""
-
-    @property
-    def demands(self) -> Mapping[str, object]:
-        """What it demands of workers, as `Requirements.to_json` writes it."""
-
-    @property
-    def workload(self) -> Mapping[str, JsonValue]:
-        """The values that templates of its steps know."""
-
-    @property
-    def base(self) -> str:
-        """What a gate that is red on the base commit means."""
-
-
 def freeze(spec: WorkflowSpec) -> JsonObject:
     """Return *spec* as a document keeps it, without what is as usual."""
     rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload), "base": spec.base}
@@ -430,7 +405,7 @@ def freeze(spec: WorkflowSpec) -> JsonObject:
     }
 
 
-def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+def thaw(frozen: WorkflowRef) -> WorkflowSpec:
     """Return the definition a document keeps; raise StateInvalid when it keeps none, or not a whole one."""
     if not frozen.phases:
         raise StateInvalid(
