@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeAlias
 
 from adws.adw_modules import default_home
 from adws.adw_modules.deliveries import commands
@@ -98,6 +98,10 @@ _FULL = Problem(
 _HEADERS = {403: {"Connection": "close"}, 405: {"Allow": "POST"}}
 
 
+#: What a sender is told: the body of a 202, or why not.
+Answer: TypeAlias = JsonObject | Problem
+
+
 class WebhookReceiver:
     """Answers deliveries, as an ASGI application."""
 
@@ -107,7 +111,7 @@ class WebhookReceiver:
         self._answer_seconds = answer_seconds
         self._rules = rules_of(home.settings, workflows=home.workflows.names())
         self._budget = BodyBudget(_LARGEST_AT_A_TIME * self._rules.max_body_bytes)
-        self._queue: DeliveryQueue[Delivery, JsonObject | Problem] = DeliveryQueue(self.store)
+        self._queue = DeliveryQueue(self.store)
         self.refused: Counter[str] = Counter()  #: code of the problem -> how often it was the answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +123,7 @@ class WebhookReceiver:
         else:
             await send_json(send, 202, answer)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> JsonObject | Problem:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         if scope["method"] != "POST":
             return _WRONG_METHOD
         if not self._rules.secrets:
@@ -153,7 +157,7 @@ class WebhookReceiver:
 
         return arrived
 
-    def store(self, arrived: Sequence[Delivery]) -> list[JsonObject | Problem]:
+    def store(self, arrived: Sequence[Delivery]) -> list[Answer]:
         """Store deliveries in one commit, and return the answer to each, in their order."""
         settings = self._home.settings
         try:
@@ -170,7 +174,7 @@ class WebhookReceiver:
         self._queue.close()
 
 
-def _answer_to(result: Delivery | AdwError) -> JsonObject | Problem:
+def _answer_to(result: Delivery | AdwError) -> Answer:
     if isinstance(result, TooManyRequests):
         return Problem(
             status=429,
@@ -203,31 +207,27 @@ def _answer_to(result: Delivery | AdwError) -> JsonObject | Problem:
     }
 
 
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
-
-
-class DeliveryQueue(Generic[_Item, _Answer]):
+class DeliveryQueue:
     """
-    Passes waiting items to one thread, as many at a time as there are.
+    Passes waiting deliveries to one thread, as many at a time as there are.
 
     A commit costs the same for one delivery and for many, because the disk is what is waited for. So deliveries that
     come while others are stored go together next, and each is answered after the commit that has it.
     """
 
-    def __init__(self, store: Callable[[Sequence[_Item]], Sequence[_Answer]]) -> None:
-        """*store* answers each item, in their order, when all of them are stored."""
+    def __init__(self, store: Callable[[Sequence[Delivery]], Sequence[Answer]]) -> None:
+        """*store* answers each delivery, in their order, when all of them are stored."""
         self._store = store
-        self._waiting: list[tuple[_Item, asyncio.Future[_Answer]]] = []
+        self._waiting: list[tuple[Delivery, asyncio.Future[Answer]]] = []
         self._is_storing = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="adw-ingress")
 
-    async def put(self, item: _Item) -> _Answer | Problem:
+    async def put(self, item: Delivery) -> Answer:
         """Return the answer to *item*."""
         if len(self._waiting) >= MOST_WAITING:
             return _FULL
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_Answer] = loop.create_future()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, answer))
         loop.call_soon(self._store_next)  # soon, not now: those that arrived with it come along
 
@@ -243,7 +243,7 @@ class DeliveryQueue(Generic[_Item, _Answer]):
         storing.add_done_callback(partial(self._answer, batch))
 
     def _answer(
-        self, batch: Sequence[tuple[_Item, asyncio.Future[_Answer]]], storing: asyncio.Future[Sequence[_Answer]]
+        self, batch: Sequence[tuple[Delivery, asyncio.Future[Answer]]], storing: asyncio.Future[Sequence[Answer]]
     ) -> None:
         self._is_storing = False
         self._store_next()
