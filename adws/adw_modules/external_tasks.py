@@ -69,7 +69,7 @@ ENDS: Mapping[str, bool] = {"action_completed": True, "action_failed": False}
 LOOP_EVENTS = ("iterator_started", *EXECUTION_ENDS)
 ITERATION_EVENTS = ("iteration_started", *ITERATION_ENDS)
 #: What may be reported about a task.
-TOLD = (
+EVENT_TYPES = (
     "action_started",
     "step_started",
     "step_completed",
@@ -132,7 +132,7 @@ class ExternalTask:
 class TaskEvent:
     """What the holder of a task reports about it."""
 
-    event_type: str  #: one of TOLD
+    event_type: str  #: one of EVENT_TYPES
     event_id: str  #: their own; the same one again changes nothing
     execution_id: str = ""  #: the loop that it is about, `<task>.<name>`; "": the task
     parent_execution_id: str = ""  #: as the next five: what they said, "": what adw knows
@@ -238,27 +238,27 @@ def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: dat
     return replace(task, state=REPORTED, report=report, claim_until="", ended_at=timestamps.to_text(now))
 
 
-def event_of(task: ExternalTask, told: TaskEvent, *, now: datetime) -> Event:
-    """Return what is told as an event of the workflow; workflow, task and attempt are what adw knows."""
+def event_of(task: ExternalTask, sent: TaskEvent, *, now: datetime) -> Event:
+    """Return *sent* as an event of the workflow; workflow, task and attempt are what adw knows."""
     return Event(
-        event_type=told.event_type,
+        event_type=sent.event_type,
         adw_id=task.adw_id,
-        event_id=f"{task.task_id}.{told.event_id}",
+        event_id=f"{task.task_id}.{sent.event_id}",
         created_at=timestamps.to_text(now),
-        status=told.status,
-        execution_id=told.execution_id or task.task_id,
-        parent_execution_id=told.parent_execution_id or task.adw_id,
-        parent_event_id=told.parent_event_id or None,
+        status=sent.status,
+        execution_id=sent.execution_id or task.task_id,
+        parent_execution_id=sent.parent_execution_id or task.adw_id,
+        parent_event_id=sent.parent_event_id or None,
         attempt_number=task.attempt_number,
-        node_id=told.node_id or task.phase,
-        node_name=told.node_name or task.phase,
-        node_type=told.node_type or EXTERNAL,
-        catalog_id=told.catalog_id or task.catalog_id or None,
-        duration=told.duration,
-        result=told.result,
-        context=told.context,
-        data=told.data,
-        meta={**told.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
+        node_id=sent.node_id or task.phase,
+        node_name=sent.node_name or task.phase,
+        node_type=sent.node_type or EXTERNAL,
+        catalog_id=sent.catalog_id or task.catalog_id or None,
+        duration=sent.duration,
+        result=sent.result,
+        context=sent.context,
+        data=sent.data,
+        meta={**sent.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
     )
 
 
@@ -407,8 +407,10 @@ class ExternalTaskService:
 
     def emit(self, task_id: str, claim: int, event: TaskEvent, *, summary: str = "") -> bool:
         """Take an event; one that ends the task is its report. False when it was told before."""
-        if event.event_type not in TOLD:
-            raise UsageError(f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(TOLD)}")
+        if event.event_type not in EVENT_TYPES:
+            raise UsageError(
+                f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(EVENT_TYPES)}"
+            )
         _refuse_foreign_loop(task_id, event)
         if event.event_type in ENDS:
             return self._end(task_id, claim, event, summary)

@@ -86,7 +86,7 @@ _ADVICE: Mapping[int, str] = MappingProxyType(
 
 
 def problem_of(error: errors.AdwError) -> Problem:
-    """Return what a client is told about *error*."""
+    """Return the answer to a request that failed with *error*."""
     status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
     return Problem(
@@ -104,7 +104,7 @@ def code_of(kind: type[BaseException]) -> str:
 
 
 def bug() -> Problem:
-    """Return what a client is told about an error that nobody expected: nothing of it."""
+    """Return the answer to a request that hit a bug; it says nothing about the error."""
     return Problem(
         status=500,
         code="internal_error",

@@ -98,7 +98,7 @@ _FULL = Problem(
 _HEADERS = {403: {"Connection": "close"}, 405: {"Allow": "POST"}}
 
 
-#: What a sender is told: the body of a 202, or why not.
+#: What a sender is answered: the body of a 202, or why not.
 Answer: TypeAlias = JsonObject | Problem
 
 
@@ -251,7 +251,7 @@ class DeliveryQueue:
         answers = () if error else storing.result()
         for number, (_, waiting) in enumerate(batch):
             if waiting.done():
-                continue  # its sender was told that it takes too long
+                continue  # its sender was answered that it takes too long
             if error:
                 waiting.set_exception(error)
             else:

@@ -122,7 +122,7 @@ class DeliveryResult:
     answer: str = ""  #: what is said instead of the sentence
     topic: str = ""  #: what is said about one is said once; "": each delivery gets an answer of its own
     is_silent: bool = False  #: nothing is said
-    is_forbidden: bool = False  #: the requester lacks the permission: they are told once
+    is_forbidden: bool = False  #: the requester lacks the permission: that is said once
 
 
 class DeliveryHandler:

@@ -1,8 +1,8 @@
 """
-What is done on a schedule: looking after quotas, crashed work, left-overs, breakers, notifications and the report.
+The jobs of the schedule: quotas, crashed work, left-overs, breakers, notifications, retention, polling and the report.
 
-Each job may be done twice for one tick (a cron that died is taken over), so each is one that may. It returns what came
-of it in one sentence, what it remembers and what people are told; the three are stored together, once.
+A job may run twice for one tick (a cron that died is taken over), so each is idempotent. It returns its result in one
+sentence, what it remembers and its notices; the three are stored together, once.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class CronJobs:
     # --- crashed and stuck work --------------------------------------------------------------------------------
 
     def recover(self, tick: Tick) -> JobEnd:
-        """Make work ready to go on whose worker is gone, and tell people of what does not move."""
+        """Recover the runs of dead workers, and notify people of workflows that do not move."""
         del tick
         steps = self._home.recovery.recover().steps
         done = [step for step in steps if step.action is not RecoveryAction.REPORT]
@@ -196,7 +196,7 @@ class CronJobs:
                 channels=channels,
             )
             for one in stuck
-            if one.kind is not StuckKind.LIMIT  # the entry quota tells of the limit, once for all that wait
+            if one.kind is not StuckKind.LIMIT  # the entry quota reports a limit once for all that wait
         ]
         notices += [
             Notice(
@@ -467,7 +467,7 @@ class CronRuns:
         return work.do(entry, spec=self.entries[entry], due=now, row=row)
 
     def work(self, run: Run) -> RunResult:
-        """Do what a claimed run asks for, and end it; what somebody else is at is looked at again soon."""
+        """Execute a claimed run and end it; an entry that another cron runs at the moment is retried soon."""
         home = self._home
         run = home.runs.begin(run)
         if run.state is RunState.STOPPING:
@@ -501,7 +501,7 @@ class CronRuns:
 # issue that somebody asked about before, or that had a workflow, is left alone.
 
 
-#: Most issues that are looked at in one go, the newest first.
+#: Most issues that are read in one go, the newest first.
 MOST_ISSUES = 100
 #: A label younger than this is left to the webhook.
 GRACE = timedelta(minutes=2)

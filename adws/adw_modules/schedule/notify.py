@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 #: Variables of our own environment that the command gets. Secrets of its own it reads from a file of its own.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
-#: What the marker of a comment that tells something stands for.
+#: The operation in the marker of a comment that is a notice.
 NOTICE = "notice"
 
 
 class Channel(Protocol):
-    """A way by which people are told."""
+    """A way to send notices."""
 
     def send(self, row: NotificationRow) -> None:
-        """Tell it; raise NotifyFailed."""
+        """Send a notice; raise NotifyFailed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +112,7 @@ class HttpChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentChannel:
-    """Comments on the issue of the workflow; a notice that is about none is not told there."""
+    """Comments on the issue of the workflow; a notice about no workflow is not sent there."""
 
     home: Home
 
@@ -158,13 +158,13 @@ def message_of(row: NotificationRow, redact: Callable[[str], str]) -> JsonObject
     }
 
 
-# --- what people are told, and how it is phrased ---------------------------------------------------------------
+# --- notices and their texts -----------------------------------------------------------------------------------
 #
-# Pure. An event makes at most one notice, whose key is that of the event: so one transition is told once, however often
-# events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
+# Pure. An event makes at most one notice, whose key is that of the event: so one transition makes one notice, however
+# often events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
 
 
-#: Ways by which people are told.
+#: The channels.
 COMMAND, HTTP, COMMENT = "command", "http", "comment"
 #: kind of a notice -> the word by which people switch it on (`notify.events`).
 KINDS = {
@@ -186,7 +186,7 @@ FIRST_RETRY_SECONDS = 60.0
 #: Longest title and text that are sent, in characters.
 MAX_TITLE, MAX_TEXT = 200, 4000
 
-#: States that are told when a workflow comes to them.
+#: States that make a notice when a workflow enters them.
 _STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
 #: The reason of a pause that `approval_asked` reports already.
 _AWAITING = "awaiting_approval"
@@ -198,11 +198,11 @@ _HINTS = {
     "stuck": "adw explain {id} says what it waits for",
 }
 
-ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that tell it
+ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that send it
 
 
 def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
-    """Return what people are told about *event*, None when that is nothing."""
+    """Return the notice that *event* makes, None when it makes none."""
     kind = kind_of(event)
     channels = channels_of(kind) if kind else ()
     if not channels:
@@ -246,7 +246,7 @@ def hint_of(kind: str, adw_id: str) -> str:
 
 
 def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channels: tuple[str, ...]) -> Notice:
-    """Return what people are told when a limit is reached, or is not any more."""
+    """Return the notice about a limit that is reached, or is not any more."""
     kind = "quota_exceeded" if is_exceeded else "quota_free"
     if name.startswith("worktree_size"):
         said = "is used up: workflows with such a worktree pause" if is_exceeded else "is free again"
@@ -257,7 +257,7 @@ def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channel
 
 
 def stuck_notice(adw_id: str, *, since: str, why: str, key: str, channels: tuple[str, ...]) -> Notice:
-    """Return what people are told about a workflow that does not move."""
+    """Return the notice about a workflow that does not move."""
     return Notice(
         key=key,
         kind="stuck",
@@ -316,7 +316,7 @@ class Notifier:
         self._home = home
 
     def channels_of(self, kind: str) -> tuple[str, ...]:
-        """Return the channels that a notice of this kind is told by."""
+        """Return the channels that send a notice of this kind."""
         return tuple(self._home.channels) if KINDS[kind] in self._home.settings.notify_events else ()
 
     def gather(self) -> int:
@@ -380,7 +380,7 @@ class NotifyThread:
         self._thread: threading.Thread | None = None
 
     def poke(self) -> None:
-        """Have people told soon, where a channel is set up; never waits, never raises."""
+        """Have notices sent soon, where a channel is set up; never waits, never raises."""
         if not self._home.channels:
             return
         if self._thread is None and not self._is_closing:

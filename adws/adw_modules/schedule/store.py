@@ -47,14 +47,14 @@ ORDER BY notice_id LIMIT 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something that people are to be told."""
+    """Something to notify people of."""
 
     key: str  #: the same for the same transition, for ever
     kind: str  #: one of notify.KINDS
     title: str  #: one line
     text: str = ""  #: more of it, "" for nothing
     adw_id: str = ""
-    channels: tuple[str, ...] = ()  #: by which it is told
+    channels: tuple[str, ...] = ()  #: that send it
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class NotificationStore:
     Notifications, made from the events in the database.
 
     The position in the events is stored beside, and moves in the same transaction as the rows that were made of them:
-    no event is lost and none is told twice, whatever dies meanwhile. After the events were rebuilt from documents their
-    numbers are others: then the last ones are read once more, and the keys keep everything from being told twice.
+    no event is lost and none makes two notices, whatever dies meanwhile. When the events were rebuilt from documents,
+    their numbers are others: then the last ones are read once more, and the keys keep notices from being sent twice.
     """
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
@@ -249,9 +249,9 @@ class ScheduleStore:
     """
     The schedule: one row for each entry.
 
-    A claim names the last tick that was seen done: of two crons that look at the same moment one gets the entry, and
-    the other finds it taken, or done. The tick counts as done only when its work has ended, in the same transaction as
-    what that work remembers and tells: a cron that dies before loses nothing, and its claim ends by itself.
+    A claim names the last tick that was seen done: of two crons that claim it at the same moment one gets the entry,
+    and the other finds it taken, or done. The tick counts as done only when its work has ended, in the same transaction
+    as its memo and its notices: a cron that dies before loses nothing, and its claim ends by itself.
     """
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
@@ -321,7 +321,7 @@ class ScheduleStore:
     def finish(
         self, tick: Tick, *, status: str, outcome: str, memo: JsonObject | None = None, notices: Sequence[Notice] = ()
     ) -> bool:
-        """Write down that the tick was done, with what is remembered and told; False when the claim was lost."""
+        """Record that the tick was done, with its memo and its notices; False when the claim was lost."""
         moment = timestamps.to_text(self._clock.now())
         sql = f"""
             UPDATE schedule
