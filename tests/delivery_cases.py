@@ -6,11 +6,11 @@ Deliveries for tests: small payloads of our own writing, with the parts that are
 
 from __future__ import annotations
 
+import hmac
 import json
 from typing import Any
 
 from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules
-from adws.adw_triggers.signature import sign
 
 SECRET = "a secret of the tests"
 REPOSITORY = "Acme/Widget"
@@ -18,6 +18,11 @@ RULES = DeliveryRules(
     secrets=(SECRET,), repositories=("acme/widget",), login="adw-bot", bots=("Helper[bot]",), events=USUAL | FOLLOW_UPS
 )
 HEAD = "c" * 40
+
+
+def sign(secret: str, body: bytes) -> str:
+    """The signature of a body, as GitHub makes it."""
+    return f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"
 
 
 def signed(

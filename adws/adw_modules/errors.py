@@ -297,6 +297,14 @@ class DeliveryConflict(AdwError, ValueError):
         self.guid = guid
 
 
+class TooManyRequests(AdwError):
+    """A sender asks for more work than the limit allows."""
+
+    def __init__(self, sender: str) -> None:
+        super().__init__(f"{sender} asked for work too often in the last hour; this delivery was not stored")
+        self.sender = sender
+
+
 class NotTheLockOwner(OwnershipError):
     """A continuing run does not own the issue it wants to work on."""
 

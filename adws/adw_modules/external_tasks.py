@@ -69,7 +69,7 @@ ENDS: Mapping[str, bool] = {"action_completed": True, "action_failed": False}
 LOOP_EVENTS = ("iterator_started", *EXECUTION_ENDS)
 ITERATION_EVENTS = ("iteration_started", *ITERATION_ENDS)
 #: What may be reported about a task.
-TOLD = (
+EVENT_TYPES = (
     "action_started",
     "step_started",
     "step_completed",
@@ -132,7 +132,7 @@ class ExternalTask:
 class TaskEvent:
     """What the holder of a task reports about it."""
 
-    event_type: str  #: one of TOLD
+    event_type: str  #: one of EVENT_TYPES
     event_id: str  #: their own; the same one again changes nothing
     execution_id: str = ""  #: the loop that it is about, `<task>.<name>`; "": the task
     parent_execution_id: str = ""  #: as the next five: what they said, "": what adw knows
@@ -174,7 +174,7 @@ def _digest(task_id: str, key: bytes) -> str:
     return hmac.new(key, _PURPOSE + task_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
 
-# Whose task it is, and what follows from a report on it.
+# --- whose it is -----------------------------------------------------------------------------------------------
 #
 # Pure. A task belongs to the attempt that waits for it. When that is interrupted, by a crash of adw or on order, the
 # next attempt of the round goes on with the same task: the external worker did nothing wrong.
@@ -182,9 +182,6 @@ def _digest(task_id: str, key: bytes) -> str:
 
 #: How attempts end whose task another attempt goes on with.
 _CUT_OFF = frozenset({"interrupted", "suspended"})
-
-
-# --- whose it is -----------------------------------------------------------------------------------------------
 
 
 def is_wanted(task: ExternalTask, document: WorkflowDocument) -> bool:
@@ -241,27 +238,27 @@ def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: dat
     return replace(task, state=REPORTED, report=report, claim_until="", ended_at=timestamps.to_text(now))
 
 
-def event_of(task: ExternalTask, told: TaskEvent, *, now: datetime) -> Event:
-    """Return what is told as an event of the workflow; workflow, task and attempt are what adw knows."""
+def event_of(task: ExternalTask, sent: TaskEvent, *, now: datetime) -> Event:
+    """Return *sent* as an event of the workflow; workflow, task and attempt are what adw knows."""
     return Event(
-        event_type=told.event_type,
+        event_type=sent.event_type,
         adw_id=task.adw_id,
-        event_id=f"{task.task_id}.{told.event_id}",
+        event_id=f"{task.task_id}.{sent.event_id}",
         created_at=timestamps.to_text(now),
-        status=told.status,
-        execution_id=told.execution_id or task.task_id,
-        parent_execution_id=told.parent_execution_id or task.adw_id,
-        parent_event_id=told.parent_event_id or None,
+        status=sent.status,
+        execution_id=sent.execution_id or task.task_id,
+        parent_execution_id=sent.parent_execution_id or task.adw_id,
+        parent_event_id=sent.parent_event_id or None,
         attempt_number=task.attempt_number,
-        node_id=told.node_id or task.phase,
-        node_name=told.node_name or task.phase,
-        node_type=told.node_type or EXTERNAL,
-        catalog_id=told.catalog_id or task.catalog_id or None,
-        duration=told.duration,
-        result=told.result,
-        context=told.context,
-        data=told.data,
-        meta={**told.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
+        node_id=sent.node_id or task.phase,
+        node_name=sent.node_name or task.phase,
+        node_type=sent.node_type or EXTERNAL,
+        catalog_id=sent.catalog_id or task.catalog_id or None,
+        duration=sent.duration,
+        result=sent.result,
+        context=sent.context,
+        data=sent.data,
+        meta={**sent.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
     )
 
 
@@ -306,14 +303,16 @@ def _whole(value: JsonValue) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-# Run a phase outside of adw: create a task, let the attempt wait, and take what was reported on it.
-#
-# Nothing runs here while it waits. The report wakes the workflow's run, and so does the deadline: the worker that then
-# claims the run finds the one or the other. So is a report that comes during a cancellation.
+# --- the runner ------------------------------------------------------------------------------------------------
 
 
 class ExternalRunner:
-    """Has phases done outside; implements `Runner`."""
+    """
+    Has phases done outside; implements `Runner`.
+
+    Nothing runs here while an attempt waits. The report wakes the workflow's run, and so does the deadline: the worker
+    that then claims the run finds the one or the other.
+    """
 
     def __init__(self, home: Home) -> None:
         """Parts of *home* are read when a phase runs: building the runners must not open a database."""
@@ -365,11 +364,7 @@ class ExternalRunner:
         )
 
 
-# What is done outside of adw reports here: claims, signs of life, events, the end.
-#
-# Nobody is believed about anything but their own task, and only while the workflow waits for it and the claim is
-# theirs. What they send is cut to size and cleaned of secrets before it is kept.
-
+# --- the service -----------------------------------------------------------------------------------------------
 
 #: Most bytes of a result as JSON: it becomes a part of the workflow's document.
 MAX_RESULT_BYTES = 256 * 1024
@@ -382,7 +377,12 @@ _KEPT = "_step_results"
 
 
 class ExternalTaskService:
-    """The service by which workers outside of adw claim tasks and report on them."""
+    """
+    The service by which workers outside of adw claim tasks and report on them: heartbeats, events, the end.
+
+    A worker is believed about its own task only, while the workflow waits for it and the claim is theirs. What it sends
+    is cut to size and cleaned of secrets before it is stored.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -395,54 +395,53 @@ class ExternalTaskService:
 
     def claim(self, task_id: str, *, worker: str, seconds: float) -> ExternalTask:
         """Give a task to *worker*."""
-        self._wanted(task_id)
+        self._check_wanted(self._known(task_id))
 
         return self._home.external_tasks.claim(task_id, worker=self._text(worker), seconds=seconds)
 
     def heartbeat(self, task_id: str, claim: int) -> ExternalTask:
         """Take a sign of life."""
-        self._wanted(task_id)
+        self._check_wanted(self._known(task_id))
 
         return self._home.external_tasks.heartbeat(task_id, claim)
 
     def emit(self, task_id: str, claim: int, event: TaskEvent, *, summary: str = "") -> bool:
         """Take an event; one that ends the task is its report. False when it was told before."""
-        if event.event_type not in TOLD:
-            raise UsageError(f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(TOLD)}")
+        if event.event_type not in EVENT_TYPES:
+            raise UsageError(
+                f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(EVENT_TYPES)}"
+            )
         _refuse_foreign_loop(task_id, event)
         if event.event_type in ENDS:
             return self._end(task_id, claim, event, summary)
-        self._wanted(task_id)
+        self._check_wanted(self._known(task_id))
         told = replace(
             self._clean(event),
             event_id=f"{_SENT}{event.event_id}",
             status=self._text(event.status),
             result=self._short(event.result),
         )
-        tasks = self._home.external_tasks
+        tasks, reason = self._home.external_tasks, ""
+        if event.event_type in (*EXECUTION_ENDS, *ITERATION_EVENTS):
+            reason = self._reason(event)
         if event.event_type == "iterator_started":
-            return tasks.start_loop(task_id, claim, told, loop_of(task_id, told), _collection_size(told))
-        if event.event_type in EXECUTION_ENDS:
-            return tasks.end_loop(task_id, claim, told, self._reason(event))
-        if event.event_type in ITERATION_EVENTS:
-            index = _index(event)
-            value = event.data.get("element") if event.event_type == "iteration_started" else _result_of(event)
-            told = replace(told, iteration_index=index, result=self._short(_result_of(event)))
-            return tasks.tell_iteration(task_id, claim, told, self._home.redactor.redact(value), self._reason(event))
+            return tasks.tell(task_id, claim, told, loop=loop_of(task_id, told), total=_collection_size(told))
+        if event.event_type not in ITERATION_EVENTS:
+            return tasks.tell(task_id, claim, told, reason=reason)
+        value = event.data.get("element") if event.event_type == "iteration_started" else _result_of(event)
+        told = replace(told, iteration_index=_index(event), result=self._short(_result_of(event)))
 
-        return tasks.tell(task_id, claim, told)
+        return tasks.tell(task_id, claim, told, value=self._home.redactor.redact(value), reason=reason)
 
     def _clean(self, event: TaskEvent) -> TaskEvent:
         """Return *event* with what may be stored of it: cut to size, and without secrets."""
+        context = {name: value for name, value in event.context.items() if name[:1] != "_" or name == _KEPT}
+        texts = {name: self._text(getattr(event, name)) for name in _KEPT_IDS}
+
         return replace(
             event,
-            parent_execution_id=self._text(event.parent_execution_id),
-            parent_event_id=self._text(event.parent_event_id),
-            node_id=self._text(event.node_id),
-            node_name=self._text(event.node_name),
-            node_type=self._text(event.node_type),
-            catalog_id=self._text(event.catalog_id),
-            context=self._context(event.context),
+            **texts,  # type: ignore[arg-type]  # the names in _KEPT_IDS are fields with text
+            context=self._each_short(context),
             data=self._each_short(event.data),
             meta=self._each_short(event.meta),
         )
@@ -458,15 +457,16 @@ class ExternalTaskService:
     def _end(self, task_id: str, claim: int, event: TaskEvent, summary: str) -> bool:
         is_ok = ENDS[event.event_type]
         task = self._known(task_id)
-        if task.report is None:  # what was reported already is looked at again: its answer may have been lost
-            self._wanted(task_id)
-        error = event.data.get("error")
+        if task.report is None:  # what was reported before is compared: its answer may have been lost
+            self._check_wanted(task)
+        said = event.data.get("error")
+        error: JsonObject = said if isinstance(said, dict) else {"message": said} if said else {}
         report = ExternalReport(
             is_ok=is_ok,
             report_id=event.event_id,
             summary=self._text(summary),
             result=self._result(event.result),
-            error={} if is_ok else self._error(error),
+            error={} if is_ok else self._each_short(error),
         )
         told = self._clean(event)
         told = replace(
@@ -486,14 +486,13 @@ class ExternalTaskService:
 
         return task
 
-    def _wanted(self, task_id: str) -> None:
-        task = self._known(task_id)
+    def _check_wanted(self, task: ExternalTask) -> None:
         try:
             document = self._home.load(task.adw_id)
         except StateNotFound as exc:
-            raise TaskNotFound(task_id) from exc
+            raise TaskNotFound(task.task_id) from exc
         if not is_wanted(task, document):
-            raise ClaimLost(task_id, f"workflow {task.adw_id} does not wait for it any more")
+            raise ClaimLost(task.task_id, f"workflow {task.adw_id} does not wait for it any more")
 
     # --- what is kept of it ------------------------------------------------------------------------------------
 
@@ -507,14 +506,6 @@ class ExternalTaskService:
             )
 
         return self._object(result)
-
-    def _error(self, value: JsonValue) -> JsonObject:
-        error: JsonObject = value if isinstance(value, dict) else {"message": value} if value else {}
-
-        return self._each_short(error)
-
-    def _context(self, context: JsonObject) -> JsonObject:
-        return self._each_short({name: value for name, value in context.items() if name[:1] != "_" or name == _KEPT})
 
     def _each_short(self, values: JsonObject) -> JsonObject:
         """Return *values* without secrets; in tables of variables, such as `vars`, each variable is cut by itself."""
@@ -618,62 +609,28 @@ def _size(value: JsonValue) -> int:
     return len(json.dumps(value).encode())
 
 
-# Tasks that are done outside of adw, in the database: one row for each, changed under its lock.
-#
-# The end of a task, its event and the wake-up of the run that waits for it are one transaction.
-
+# --- the store -------------------------------------------------------------------------------------------------
 
 TASK_COLUMNS = (
-    "task_id",
-    "adw_id",
-    "phase",
-    "round",
-    "attempt_number",
-    "catalog_id",
-    "state",
-    "claims",
-    "worker",
-    "claim_seconds",
-    "claim_until",
-    "created_at",
-    "deadline",
-    "ended_at",
-    "report_id",
-    "is_ok",
-    "summary",
-    "error",
-    "result",
+    *("task_id", "adw_id", "phase", "round", "attempt_number", "catalog_id", "state", "claims", "worker"),
+    *("claim_seconds", "claim_until", "created_at", "deadline", "ended_at"),
+    *("report_id", "is_ok", "summary", "error", "result"),
 )
-_NAMES = ", ".join(TASK_COLUMNS)
-_SHOWN = f"SELECT {_NAMES} FROM external_tasks"
-TASK_ADD = f"""
-INSERT INTO external_tasks ({_NAMES}) VALUES ({", ".join(f":{name}" for name in TASK_COLUMNS)})
-ON CONFLICT (task_id) DO NOTHING
-"""
-TASK_PUT = f"""
-UPDATE external_tasks SET {", ".join(f"{name} = :{name}" for name in TASK_COLUMNS[1:])} WHERE task_id = :task_id
-"""
-TASK_GET = f"{_SHOWN} WHERE task_id = :task_id"
-TASK_LOCK = f"{TASK_GET} {{row_lock}}"
-TASK_LATEST = (
-    f"{_SHOWN} WHERE adw_id = :adw_id AND phase = :phase ORDER BY created_at DESC, attempt_number DESC LIMIT 1"
+_SELECT = f"SELECT {', '.join(TASK_COLUMNS)} FROM external_tasks"
+_UPDATE = (
+    f"UPDATE external_tasks SET {', '.join(f'{name} = :{name}' for name in TASK_COLUMNS[1:])} WHERE task_id = :task_id"
 )
-TASK_EXPIRE = """
-UPDATE external_tasks SET state = 'expired', ended_at = :moment, claim_until = ''
-WHERE task_id = :task_id AND state = 'open'
-"""
-TASKS_ALL = f"{_SHOWN} ORDER BY created_at DESC, task_id DESC LIMIT :limit"
-TASKS_OPEN = f"{_SHOWN} WHERE state = 'open' ORDER BY created_at DESC, task_id DESC LIMIT :limit"
-TASKS_OF_WORKFLOW = f"{_SHOWN} WHERE adw_id = :adw_id ORDER BY created_at DESC, task_id DESC LIMIT :limit"
-EVENT_KNOWN = "SELECT event_type, execution_id, iteration_index FROM events WHERE event_id = :event_id"
-#: Fields of an event of a loop that are as its sender said.
+_EVENT_KNOWN = "SELECT event_type, execution_id, iteration_index FROM events WHERE event_id = :event_id"
+#: Fields of an event that are as its sender said.
 _KEPT_IDS = ("parent_execution_id", "parent_event_id", "node_id", "node_name", "node_type", "catalog_id")
-#: Events of a workflow are numbered one transaction after the other.
-WORKFLOW_LOCK = "SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}"
 
 
 class ExternalTasks:
-    """The tasks in the table external_tasks."""
+    """
+    The table external_tasks: one row for each task, changed under its lock.
+
+    The end of a task, its event and the wake-up of the run that waits for it are one transaction.
+    """
 
     def __init__(self, database: Database, *, clock: Clock, executions: Executions) -> None:
         """*executions* keeps the loops that are run for a task."""
@@ -681,7 +638,9 @@ class ExternalTasks:
         self._clock = clock
         self._executions = executions
         self._runs = RunStore(database, clock=clock)
-        self._lock, self._lock_workflow = map(database.render, (TASK_LOCK, WORKFLOW_LOCK))
+        self._lock = database.render(f"{_SELECT} WHERE task_id = :task_id {{row_lock}}")
+        #: Events of a workflow are numbered one transaction after the other.
+        self._lock_workflow = database.render("SELECT 1 FROM workflow_states WHERE adw_id = :adw_id {row_lock}")
 
     # --- the workflow's side -----------------------------------------------------------------------------------
 
@@ -690,26 +649,34 @@ class ExternalTasks:
         new = replace(task, created_at=timestamps.to_text(self._clock.now()))
 
         def work(session: Session) -> ExternalTask:
-            session.run(TASK_ADD, _params(new))
+            names = ", ".join(TASK_COLUMNS)
+            values = ", ".join(f":{name}" for name in TASK_COLUMNS)
+            session.run(
+                f"INSERT INTO external_tasks ({names}) VALUES ({values}) ON CONFLICT (task_id) DO NOTHING", _params(new)
+            )
             return self._locked(session, task.task_id)
 
         return self._database.transact(work)
 
     def get(self, task_id: str) -> ExternalTask | None:
         """Return a task."""
-        return self._one(TASK_GET, {"task_id": connection.plain(task_id)})
+        return self._one(f"{_SELECT} WHERE task_id = :task_id", {"task_id": connection.plain(task_id)})
 
     def latest(self, adw_id: str, phase: str) -> ExternalTask | None:
         """Return the newest task of a phase."""
-        return self._one(TASK_LATEST, {"adw_id": adw_id, "phase": phase})
+        return self._one(
+            f"{_SELECT} WHERE adw_id = :adw_id AND phase = :phase"
+            " ORDER BY created_at DESC, attempt_number DESC LIMIT 1",
+            {"adw_id": adw_id, "phase": phase},
+        )
 
     def page(self, *, adw_id: str = "", only_open: bool = False, limit: int = 100) -> tuple[ExternalTask, ...]:
         """Return tasks, the newest first."""
-        sql = TASKS_OF_WORKFLOW if adw_id else TASKS_OPEN if only_open else TASKS_ALL
+        conditions = [*(["adw_id = :adw_id"] if adw_id else []), *(["state = 'open'"] if only_open else [])]
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql = f"{_SELECT} {where} ORDER BY created_at DESC, task_id DESC LIMIT :limit"
         with self._database.read() as session:
-            result = map(_to_task, session.all(sql, {"adw_id": adw_id, "limit": limit} if adw_id else {"limit": limit}))
-
-            return tuple(task for task in result if task.state == OPEN or not only_open)
+            return tuple(map(_to_task, session.all(sql, {"adw_id": adw_id, "limit": limit})))
 
     def adopt(self, task: ExternalTask, *, attempt_number: int) -> ExternalTask:
         """Let another attempt wait for a task whose own was cut off."""
@@ -723,7 +690,11 @@ class ExternalTasks:
         params = {"task_id": connection.plain(task_id), "moment": timestamps.to_text(self._clock.now())}
 
         def work(session: Session) -> bool:
-            if session.run(TASK_EXPIRE, params) != 1:
+            expire = (
+                "UPDATE external_tasks SET state = 'expired', ended_at = :moment, claim_until = ''"
+                " WHERE task_id = :task_id AND state = 'open'"
+            )
+            if session.run(expire, params) != 1:
                 return False
             adw_id = self._locked(session, task_id).adw_id
             self._executions.cancel_outside(session, adw_id, task_id, reason="the deadline of its task is over")
@@ -741,7 +712,7 @@ class ExternalTasks:
             now = self._clock.now()
             result = self._locked(session, task_id)
             taken = claimed(result, worker=connection.plain(worker), seconds=seconds, now=now)
-            session.run(TASK_PUT, _params(taken))
+            session.run(_UPDATE, _params(taken))
             told = TaskEvent(event_type="action_started", event_id=f"claim-{taken.claims}", status="STARTED")
             self._tell(session, taken, told)
 
@@ -753,83 +724,62 @@ class ExternalTasks:
         """Push the end of a claim out; raise TaskNotFound or ClaimLost."""
         return self._change(task_id, lambda found: renewed(found, claim, now=self._clock.now()))
 
-    def tell(self, task_id: str, claim: int, event: TaskEvent) -> bool:
-        """Store what is told, and push the end of the claim out; False when that event was told before."""
+    def tell(
+        self,
+        task_id: str,
+        claim: int,
+        event: TaskEvent,
+        *,
+        loop: StepSpec | None = None,
+        total: int = 0,
+        value: JsonValue = None,
+        reason: str = "",
+    ) -> bool:
+        """
+        Store what is told, and push the end of the claim out; False when that event was told before.
+
+        `iterator_started` begins *loop* over *total* elements. *value* is the element of an iteration that begins, the
+        result of one that ended; the end of the last one ends the loop, in the same transaction. A loop ends by an
+        event only when all its iterations have ended. *reason* is why something failed. Raises EventRefused.
+        """
 
         def work(session: Session) -> bool:
             task, is_new = self._heard(session, task_id, claim, event)
-
-            return is_new and self._tell(session, task, self._chained(session, task, event))
-
-        return self._database.transact(work)
-
-    # --- loops ---------------------------------------------------------------------------------------------------
-
-    def start_loop(self, task_id: str, claim: int, event: TaskEvent, step: StepSpec, total: int) -> bool:
-        """Begin a loop that is run outside; False when that event was told before. Raises EventRefused."""
-
-        def work(session: Session) -> bool:
-            task, is_new = self._heard(session, task_id, claim, event)
-            if is_new:
+            if not is_new:
+                return False
+            loop_id, kind = _loop_id(task_id, event), event.event_type
+            if kind not in (*LOOP_EVENTS, *ITERATION_EVENTS):
+                return self._tell(session, task, self._chained(session, task, event))
+            said = self._said(session, task, event)
+            if kind in EXECUTION_ENDS:
+                return self._executions.end_loop_outside(session, loop_id, EXECUTION_ENDS[kind], said, reason=reason)
+            if loop is not None:
                 new = NewExecution(
-                    execution_id=_loop_id(task_id, event),
+                    execution_id=loop_id,
                     parent_execution_id=task_id,
                     adw_id=task.adw_id,
                     phase=task.phase,
                     attempt_number=task.attempt_number,
                     catalog_id=event.catalog_id or task.catalog_id,
-                    step=step,
+                    step=loop,
                     context={},
                 )
-                self._executions.open_outside(session, new, total, self._said(session, task, event))
-
-            return is_new
-
-        return self._database.transact(work)
-
-    def tell_iteration(self, task_id: str, claim: int, event: TaskEvent, value: JsonValue, reason: str) -> bool:
-        """
-        Take what is told of one iteration; False when that event was told before.
-
-        *value* is the element of one that begins, the result of one that ended. The end of the last one ends the loop,
-        in the same transaction. Raises EventRefused.
-        """
-
-        def work(session: Session) -> bool:
-            task, is_new = self._heard(session, task_id, claim, event)
-            if is_new:
-                self._executions.tell_outside(
-                    session,
-                    _loop_id(task_id, event),
-                    event.iteration_index or 0,
-                    ITERATION_ENDS.get(event.event_type, IterationState.RUNNING),
-                    self._said(session, task, event),
-                    value=value,
-                    reason=reason,
-                )
-
-            return is_new
-
-        return self._database.transact(work)
-
-    def end_loop(self, task_id: str, claim: int, event: TaskEvent, reason: str) -> bool:
-        """Take the end of a loop; False when it is known. Raises EventRefused while iterations have no end."""
-
-        def work(session: Session) -> bool:
-            task, is_new = self._heard(session, task_id, claim, event)
-            loop, state = _loop_id(task_id, event), EXECUTION_ENDS[event.event_type]
-
-            return is_new and self._executions.end_loop_outside(
-                session, loop, state, self._said(session, task, event), reason=reason
+                self._executions.open_outside(session, new, total, said)
+                return True
+            state = ITERATION_ENDS.get(kind, IterationState.RUNNING)
+            self._executions.tell_outside(
+                session, loop_id, event.iteration_index or 0, state, said, value=value, reason=reason
             )
+
+            return True
 
         return self._database.transact(work)
 
     def _heard(self, session: Session, task_id: str, claim: int, event: TaskEvent) -> tuple[ExternalTask, bool]:
         """Renew the claim, and return the task and whether its event is new; raise EventRefused for a used id."""
         task = renewed(self._locked(session, task_id), claim, now=self._clock.now())
-        session.run(TASK_PUT, _params(task))
-        known = session.one(EVENT_KNOWN, {"event_id": f"{task_id}.{event.event_id}"})
+        session.run(_UPDATE, _params(task))
+        known = session.one(_EVENT_KNOWN, {"event_id": f"{task_id}.{event.event_id}"})
         if known is None:
             session.one(self._lock_workflow, {"adw_id": task.adw_id})
             return task, True
@@ -845,7 +795,7 @@ class ExternalTasks:
     def _chained(self, session: Session, task: ExternalTask, event: TaskEvent) -> TaskEvent:
         """Return *event* with the stored id of its parent, when that is one its sender gave to an event before."""
         stored = f"{task.task_id}.{_SENT}{event.parent_event_id}"
-        if event.parent_event_id and session.one(EVENT_KNOWN, {"event_id": stored}) is not None:
+        if event.parent_event_id and session.one(_EVENT_KNOWN, {"event_id": stored}) is not None:
             return replace(event, parent_event_id=stored)
 
         return event
@@ -867,7 +817,7 @@ class ExternalTasks:
             ended = reported(result, claim, report, now=self._clock.now())
             if ended is None:
                 return False
-            session.run(TASK_PUT, _params(ended))
+            session.run(_UPDATE, _params(ended))
             self._tell(session, ended, self._chained(session, ended, event))
             self._executions.cancel_outside(session, ended.adw_id, task_id, reason="its task was reported")
             self._runs.wake_in(session, ended.adw_id)
@@ -888,7 +838,7 @@ class ExternalTasks:
     def _change(self, task_id: str, rule: Callable[[ExternalTask], ExternalTask]) -> ExternalTask:
         def work(session: Session) -> ExternalTask:
             changed = rule(self._locked(session, task_id))
-            session.run(TASK_PUT, _params(changed))
+            session.run(_UPDATE, _params(changed))
 
             return changed
 

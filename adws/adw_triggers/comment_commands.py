@@ -21,7 +21,7 @@ SAID_COMMANDS = ("resume", "stop", "pause", "rollback", "retry", "status", "appr
 START_WORDS = ("run", "start")
 #: The models that a request can choose from.
 MODEL_SETS = ("base", "heavy", "lightweight")
-#: Characters of a text that are looked at; forges take no longer ones.
+#: Characters of a text that are read; forges take no longer ones.
 MAX_TEXT = 65_536
 
 _ROUNDS = 20

@@ -1,9 +1,9 @@
 """
 What a delivery asks for, by its event and its action.
 
-Pure. Each event has one function. People are answered only where they asked; whether they may have it is decided by
-the worker, at the forge. What CI or a merge says is a fact and not a wish, so it does not matter who sent it: the
-worker holds it against the pull request and the commit that it has on record.
+Pure. Each event has one function. People are answered only where they asked; whether they have the permission is
+decided by the worker, at the forge. What CI or a merge reports is a fact and not a request, so it does not matter who
+sent it: the worker compares it with the pull request and the commit that it has on record.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from adws.config.load import Settings
 
 
-# Parts of a payload, each in the one form that is used, whatever was sent.
+# --- parts of a payload ----------------------------------------------------------------------------------------
 #
-# Pure. A part that is missing, null or of another type is empty: senders leave out what they like, and a text may be
-# null where nobody wrote one.
-
+# A part that is missing, null or of another type is empty: senders leave out what they like, and a text may be null
+# where nobody wrote one.
 
 #: Most that is taken of a text: forges allow 65,536 characters in a body and 256 in a title.
 MAX_BODY, MAX_TITLE, MAX_NAME, MAX_LABELS = 100_000, 1_000, 200, 100
@@ -58,9 +57,11 @@ def text_in(data: JsonObject, name: str, *, limit: int = MAX_NAME) -> str:
     value = data.get(name)
     if not isinstance(value, str):
         return ""
-    kept = value[:limit].replace("\x00", "\ufffd")
+    kept = value[:limit]
+    if kept.isascii() and "\x00" not in kept:
+        return kept
 
-    return kept.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return kept.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def number_in(data: JsonObject, name: str) -> int | None:
@@ -79,10 +80,10 @@ def login_in(data: JsonObject, name: str) -> str:
     return "" if login.lower() == _GHOST else login
 
 
-def actor_in(data: JsonObject, name: str = "sender") -> Actor:
-    """Return the actor under *name*."""
-    login = login_in(data, name)
-    kind = text_in(object_in(data, name), "type")
+def actor_in(data: JsonObject) -> Actor:
+    """Return the sender."""
+    login = login_in(data, "sender")
+    kind = object_in(data, "sender").get("type")
 
     return Actor(login=login, is_bot=kind == "Bot" or login.endswith("[bot]"))
 
@@ -103,10 +104,7 @@ def issue_in(data: JsonObject) -> IssueText:
     )
 
 
-# The rules for deliveries: whose they may be, and which events count.
-#
-# Data only, and how the settings spell them.
-
+# --- rules -----------------------------------------------------------------------------------------------------
 
 #: What can be switched on and off, and which deliveries it is about.
 LABEL, COMMENT, OPENED, ASSIGNED, CLOSED = "label", "comment", "opened", "assigned", "closed"
@@ -152,15 +150,18 @@ def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> Delivery
     )
 
 
-#: A label that comes with a new issue is told twice; both belong to one wish.
+# --- issues ----------------------------------------------------------------------------------------------------
+
+#: A label that comes with a new issue is reported twice; both belong to one request.
 _AT_ONCE = timedelta(seconds=10)
-#: Ends of checks that say that something is wrong with the commit.
+#: Conclusions of checks that say that something is wrong with the commit.
 _RED = frozenset({"failure", "timed_out", "startup_failure"})
 
 
 class _EventContext(NamedTuple):
-    """A delivery that is looked at."""
+    """A delivery under examination."""
 
+    event: str
     payload: JsonObject
     repository: str
     actor: Actor
@@ -179,102 +180,117 @@ def verdict_of(event: str, action: str, payload: JsonObject, *, repository: str,
     if switch not in rules.events:
         return Ignored(reason=f"{switch} is switched off in the settings of webhooks")
 
-    return judge(_EventContext(payload, repository, actor_in(payload), rules))
+    return judge(_EventContext(event, payload, repository, actor_in(payload), rules))
 
 
-# --- issues ----------------------------------------------------------------------------------------------------
+def _labeled(context: _EventContext) -> Verdict:
+    label = text_in(object_in(context.payload, "label"), "name")
+    if label != context.rules.label:
+        return Ignored(reason=f"the label is {label!r}, and {context.rules.label!r} starts a workflow")
+    issue = issue_in(context.payload)
+
+    return _started(context, issue, _said_by_author(context, issue), cause="label", what=f"label {label}")
 
 
-def _labeled(told: _EventContext) -> Verdict:
-    label = text_in(object_in(told.payload, "label"), "name")
-    if label != told.rules.label:
-        return Ignored(reason=f"the label is {label!r}, and {told.rules.label!r} starts a workflow")
-    issue = issue_in(told.payload)
-    reason = _rejection(told) or _why_not_here(told, issue)
-    if reason:
-        return Ignored(reason=reason)
-
-    return _started(told, issue, cause="label", intent=_moment(told, f"label {label}"))
-
-
-def _opened(told: _EventContext) -> Verdict:
-    issue = issue_in(told.payload)
-    has_label = told.rules.label in issue.labels and LABEL in told.rules.events
-    asked = _said_by_author(told, issue)
+def _opened(context: _EventContext) -> Verdict:
+    issue = issue_in(context.payload)
+    has_label = context.rules.label in issue.labels and LABEL in context.rules.events
+    asked = _said_by_author(context, issue)
     if isinstance(asked, Ambiguous):
         return Ignored(reason=asked.reason)
     if asked is None and not has_label:
         return Ignored(reason="the issue asks for no workflow")
-    reason = _rejection(told) or _why_not_here(told, issue)
-    if reason:
-        return Ignored(reason=reason)
 
-    return _started(told, issue, cause="label" if has_label else "opened", intent=_moment(told, "opened"))
+    return _started(context, issue, asked, cause="label" if has_label else "opened", what="opened")
 
 
-def _assigned(told: _EventContext) -> Verdict:
-    assignee = login_in(told.payload, "assignee")
-    if not told.rules.login:
+def _assigned(context: _EventContext) -> Verdict:
+    assignee = login_in(context.payload, "assignee")
+    if not context.rules.login:
         return Ignored(reason="adw has no account of its own that an issue could be assigned to")
-    if assignee.lower() != told.rules.login.lower():
-        return Ignored(reason=f"the issue is assigned to {assignee or 'nobody'}, not to {told.rules.login}")
-    issue = issue_in(told.payload)
-    reason = _rejection(told) or _why_not_here(told, issue)
+    if assignee.lower() != context.rules.login.lower():
+        return Ignored(reason=f"the issue is assigned to {assignee or 'nobody'}, not to {context.rules.login}")
+    issue = issue_in(context.payload)
+
+    return _started(context, issue, _said_by_author(context, issue), cause="assigned", what="assigned")
+
+
+def _closed(context: _EventContext) -> Verdict:
+    reason = _rejection(context)
     if reason:
         return Ignored(reason=reason)
+    issue = object_in(context.payload, "issue")
+    why = text_in(issue, "state_reason")
 
-    return _started(told, issue, cause="assigned", intent=_moment(told, "assigned"))
-
-
-def _closed(told: _EventContext) -> Verdict:
-    issue = issue_in(told.payload)
-    reason = _rejection(told)
-    if reason:
-        return Ignored(reason=reason)
-    why = text_in(object_in(told.payload, "issue"), "state_reason")
-
-    return Command(
-        kind="abandon",
-        repository=told.repository,
-        number=issue.number,
-        actor=told.actor,
+    return _fact(
+        context,
+        "abandon",
+        number_in(issue, "number") or 0,
         text=f"the issue was closed as {why}" if why else "the issue was closed",
         cause="closed",
-        intent=_moment(told, "closed"),
+        intent=_intent(context, "closed"),
+    )
+
+
+def _fact(
+    context: _EventContext, kind: str, number: int, *, text: str, cause: str, intent: str, head_sha: str = ""
+) -> Command:
+    """Return a command that follows from what happened; nobody waits for an answer."""
+    return Command(
+        kind=kind,
+        repository=context.repository,
+        number=number,
+        actor=context.actor,
+        text=text,
+        head_sha=head_sha,
+        cause=cause,
+        intent=intent,
         answers=False,
     )
 
 
-def _started(told: _EventContext, issue: IssueText, *, cause: str, intent: str) -> RunRequest:
-    # Options in the text of an issue count only for its author: no stranger chooses for the one who labels.
-    asked = _said_by_author(told, issue)
-    chosen = asked if isinstance(asked, CommentCommand) else comment_commands.CommentCommand()
+def _started(
+    context: _EventContext, issue: IssueText, asked: CommentCommand | Ambiguous | None, *, cause: str, what: str
+) -> Verdict:
+    reason = _rejection(context)
+    if not reason and issue.is_pull_request:
+        reason = f"{issue.number} is a pull request, and workflows are started on issues"
+    if not reason and _is_closed(context):
+        reason = f"issue {issue.number} is closed"
+    if not reason and object_in(context.payload, "issue").get("locked") is True:
+        reason = f"the conversation of issue {issue.number} is locked"
+    if reason:
+        return Ignored(reason=reason)
+    chosen = asked if isinstance(asked, CommentCommand) else CommentCommand()
 
     return RunRequest(
-        repository=told.repository,
+        repository=context.repository,
         issue=issue,
-        actor=told.actor,
+        actor=context.actor,
         workflow=chosen.workflow,
         adw_id=chosen.adw_id,
         model_set=chosen.model_set,
         cause=cause,
-        intent=intent,
+        intent=_intent(context, what),
     )
 
 
-def _said_by_author(told: _EventContext, issue: IssueText) -> CommentCommand | Ambiguous | None:
-    if not issue.author or issue.author.lower() != told.actor.login.lower() or comment_commands.is_ours(issue.body):
+def _said_by_author(context: _EventContext, issue: IssueText) -> CommentCommand | Ambiguous | None:
+    """Return what the text of the issue asks for; only its author counts: nobody else chooses for the requester."""
+    is_author = issue.author and issue.author.lower() == context.actor.login.lower()
+    if not is_author or comment_commands.is_ours(issue.body):
         return None
-    asked = comment_commands.read_body(issue.body, workflows=told.rules.workflows)
-    if asked is None and comment_commands.read_options(issue.body).model_set and told.rules.label in issue.labels:
-        return comment_commands.read_options(issue.body)
+    asked = comment_commands.read_body(issue.body, workflows=context.rules.workflows)
+    if asked is None and context.rules.label in issue.labels:
+        options = comment_commands.read_options(issue.body)
+        return options if options.model_set else None
 
     return asked
 
 
-def _moment(told: _EventContext, what: str) -> str:
+def _intent(context: _EventContext, what: str) -> str:
     """Return the intent of something that happened to the issue: what came with a new issue is one with it."""
-    issue = object_in(told.payload, "issue")
+    issue = object_in(context.payload, "issue")
     number, created, updated = issue.get("number"), text_in(issue, "created_at"), text_in(issue, "updated_at")
     try:
         is_new = timestamps.parse(updated) - timestamps.parse(created) <= _AT_ONCE
@@ -282,51 +298,46 @@ def _moment(told: _EventContext, what: str) -> str:
         is_new = False
     when = f"new {created}" if is_new and what != "closed" else f"{what} {updated}"
 
-    return f"{told.repository}#{number} {when}"
+    return f"{context.repository}#{number} {when}"
 
 
 # --- comments --------------------------------------------------------------------------------------------------
 
 
-def _commented(told: _EventContext) -> Verdict:
-    comment, issue = object_in(told.payload, "comment"), issue_in(told.payload)
+def _commented(context: _EventContext) -> Verdict:
+    comment, issue = object_in(context.payload, "comment"), issue_in(context.payload)
     text = text_in(comment, "body", limit=MAX_BODY)
     if comment_commands.is_ours(text):
         return Ignored(reason="the comment was written by a program of ours")
-    asked = comment_commands.read_comment(text, workflows=told.rules.workflows)
+    asked = comment_commands.read_comment(text, workflows=context.rules.workflows)
     if asked is None:
         return Ignored(reason="the comment asks for nothing")
-    reason = asked.reason if isinstance(asked, Ambiguous) else _rejection(told)
+    reason = asked.reason if isinstance(asked, Ambiguous) else _rejection(context)
     if isinstance(asked, Ambiguous) or reason:
         return Ignored(reason=reason)
-    intent = f"{told.repository}#{issue.number} comment {number_in(comment, 'id') or text_in(comment, 'created_at')}"
+    intent = f"{context.repository}#{issue.number} comment {number_in(comment, 'id') or text_in(comment, 'created_at')}"
     if asked.command:
         return Command(
             kind=asked.command,
-            repository=told.repository,
+            repository=context.repository,
             number=issue.number,
-            actor=told.actor,
+            actor=context.actor,
             adw_id=asked.adw_id,
             text=asked.text,
             cause="comment",
             intent=intent,
         )
-
-    return _begun(told, issue, asked, intent)
-
-
-def _begun(told: _EventContext, issue: IssueText, asked: CommentCommand, intent: str) -> Verdict:
     if issue.is_pull_request:
         return Ignored(reason="a workflow is started on an issue, not on a pull request: comment there")
-    if _is_closed(told):
+    if _is_closed(context):
         return Ignored(reason=f"issue {issue.number} is closed: open it again first")
     if asked.issue_number not in {None, issue.number}:
         return Ignored(reason=f"it names issue {asked.issue_number} on issue {issue.number}: comment there")
 
     return RunRequest(
-        repository=told.repository,
+        repository=context.repository,
         issue=issue,
-        actor=told.actor,
+        actor=context.actor,
         workflow=asked.workflow,
         adw_id=asked.adw_id,
         model_set=asked.model_set,
@@ -340,120 +351,98 @@ def _begun(told: _EventContext, issue: IssueText, asked: CommentCommand, intent:
 # --- pull requests ---------------------------------------------------------------------------------------------
 
 
-def _pull_request_closed(told: _EventContext) -> Verdict:
-    pull = object_in(told.payload, "pull_request")
+def _pull_request_closed(context: _EventContext) -> Verdict:
+    pull = object_in(context.payload, "pull_request")
     number = number_in(pull, "number") or 0
-    if _is_own(told):
+    if _is_own(context):
         return Ignored(reason="adw closed or merged the pull request itself")
     head, base = object_in(pull, "head"), object_in(pull, "base")
     if text_in(object_in(head, "repo"), "full_name").lower() != text_in(object_in(base, "repo"), "full_name").lower():
         return Ignored(reason="the pull request comes from another repository, so it is not one of ours")
     is_merged = pull.get("merged") is True
 
-    return Command(
-        kind="clean_up" if is_merged else "abandon",
-        repository=told.repository,
-        number=number,
-        actor=told.actor,
+    return _fact(
+        context,
+        "clean_up" if is_merged else "abandon",
+        number,
         text="the pull request was merged" if is_merged else "the pull request was closed without a merge",
         head_sha=text_in(head, "sha"),
         cause="pull_request",
-        intent=f"{told.repository}#{number} pull request closed {text_in(pull, 'closed_at')}",
-        answers=False,
+        intent=f"{context.repository}#{number} pull request closed {text_in(pull, 'closed_at')}",
     )
 
 
-def _reviewed(told: _EventContext) -> Verdict:
-    review, pull = object_in(told.payload, "review"), object_in(told.payload, "pull_request")
+def _reviewed(context: _EventContext) -> Verdict:
+    review, pull = object_in(context.payload, "review"), object_in(context.payload, "pull_request")
     state = text_in(review, "state").lower()
     if state != "changes_requested":
         return Ignored(
             reason=f"the review is {state or 'without a verdict'}: only one that wants changes is followed up"
         )
     text = text_in(review, "body", limit=MAX_BODY)
-    reason = "the review was written by a program of ours" if comment_commands.is_ours(text) else _rejection(told)
+    reason = "the review was written by a program of ours" if comment_commands.is_ours(text) else _rejection(context)
     if reason:
         return Ignored(reason=reason)
     number = number_in(pull, "number") or 0
 
-    return Command(
-        kind="rework",
-        repository=told.repository,
-        number=number,
-        actor=told.actor,
+    return _fact(
+        context,
+        "rework",
+        number,
         text=text,
         head_sha=text_in(review, "commit_id"),
         cause="review",
-        intent=f"{told.repository}#{number} review {number_in(review, 'id') or text_in(review, 'submitted_at')}",
-        answers=False,
+        intent=f"{context.repository}#{number} review {number_in(review, 'id') or text_in(review, 'submitted_at')}",
     )
 
 
-def _checked(name: str) -> Callable[[_EventContext], Verdict]:
-    """Return the judge of what CI says in the part *name* of a payload."""
+def _checked(context: _EventContext) -> Verdict:
+    checks = object_in(context.payload, context.event)
+    conclusion = text_in(checks, "conclusion")
+    if conclusion not in _RED:
+        return Ignored(reason=f"the checks ended as {conclusion or 'nothing'}: only red ones are followed up")
+    sha = text_in(checks, "head_sha")
+    numbers = [number for pull in objects_in(checks, "pull_requests") if (number := number_in(pull, "number"))]
+    if not numbers or not sha:
+        return Ignored(reason="the checks name no pull request and commit")
+    said = text_in(checks, "name") or text_in(object_in(checks, "app"), "name") or "checks"
 
-    def judge(told: _EventContext) -> Verdict:
-        checks = object_in(told.payload, name)
-        conclusion = text_in(checks, "conclusion")
-        if conclusion not in _RED:
-            return Ignored(reason=f"the checks ended as {conclusion or 'nothing'}: only red ones are followed up")
-        sha = text_in(checks, "head_sha")
-        numbers = [number for pull in objects_in(checks, "pull_requests") if (number := number_in(pull, "number"))]
-        if not numbers or not sha:
-            return Ignored(reason="the checks name no pull request and commit")
-        said = text_in(checks, "name") or text_in(object_in(checks, "app"), "name") or "checks"
-
-        return Command(
-            kind="rework",
-            repository=told.repository,
-            number=numbers[0],
-            actor=told.actor,
-            text=f"{said} ended as {conclusion}",
-            head_sha=sha,
-            cause="checks",
-            intent=f"{told.repository} checks {sha}",  # one commit is worked on once, however many checks are red
-            answers=False,
-        )
-
-    return judge
+    return _fact(
+        context,
+        "rework",
+        numbers[0],
+        text=f"{said} ended as {conclusion}",
+        head_sha=sha,
+        cause="checks",
+        intent=f"{context.repository} checks {sha}",  # one commit is worked on once, however many checks are red
+    )
 
 
 # --- who and where ---------------------------------------------------------------------------------------------
 
 
-def _rejection(told: _EventContext) -> str:
+def _rejection(context: _EventContext) -> str:
     """Return why the sender is rejected, "" when they are not; what they may do is decided later."""
-    login = told.actor.login
+    login = context.actor.login
     if not login:
         return "whoever sent it has no account any more"
-    if _is_own(told):
+    if _is_own(context):
         return f"{login} is the account of adw itself"
-    if told.actor.is_bot and login.lower() not in {bot.lower() for bot in told.rules.bots}:
+    if context.actor.is_bot and login.lower() not in {bot.lower() for bot in context.rules.bots}:
         return f"{login} is a program, and not one that is listened to"
 
     return ""
 
 
-def _is_own(told: _EventContext) -> bool:
-    return bool(told.rules.login) and told.actor.login.lower() == told.rules.login.lower()
+def _is_own(context: _EventContext) -> bool:
+    return bool(context.rules.login) and context.actor.login.lower() == context.rules.login.lower()
 
 
-def _why_not_here(told: _EventContext, issue: IssueText) -> str:
-    if issue.is_pull_request:
-        return f"{issue.number} is a pull request, and workflows are started on issues"
-    if _is_closed(told):
-        return f"issue {issue.number} is closed"
-    if object_in(told.payload, "issue").get("locked") is True:
-        return f"the conversation of issue {issue.number} is locked"
-
-    return ""
+def _is_closed(context: _EventContext) -> bool:
+    return text_in(object_in(context.payload, "issue"), "state") == "closed"
 
 
-def _is_closed(told: _EventContext) -> bool:
-    return text_in(object_in(told.payload, "issue"), "state") == "closed"
-
-
-#: (event, action) -> what switches it on, and who judges it.
+#: (event, action) -> what switches it on, and what judges it.
 _EVENTS: Mapping[tuple[str, str], tuple[str, Callable[[_EventContext], Verdict]]] = MappingProxyType(
     {
         ("issues", "labeled"): (LABEL, _labeled),
@@ -463,7 +452,7 @@ _EVENTS: Mapping[tuple[str, str], tuple[str, Callable[[_EventContext], Verdict]]
         ("issue_comment", "created"): (COMMENT, _commented),
         ("pull_request", "closed"): (PULL_REQUEST, _pull_request_closed),
         ("pull_request_review", "submitted"): (REVIEW, _reviewed),
-        ("check_suite", "completed"): (CHECKS, _checked("check_suite")),
-        ("workflow_run", "completed"): (CHECKS, _checked("workflow_run")),
+        ("check_suite", "completed"): (CHECKS, _checked),
+        ("workflow_run", "completed"): (CHECKS, _checked),
     }
 )

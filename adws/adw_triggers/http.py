@@ -20,11 +20,10 @@ from adws.adw_modules import errors
 from adws.adw_modules.errors import ExecutionNotFound, ForeignToken, TaskNotFound
 from adws.adw_modules.identifiers import JsonObject
 
-# The error answers of the web server: one shape, and a status for every error of adw.
+# --- errors: one shape, and a status for every error of adw ----------------------------------------------------
 #
-# Pure. Whatever a client sends ends in a 4xx; 502 and 503 are for what the client did not cause, such as a database
-# that is down.
-
+# Whatever a client sends ends in a 4xx; 502 and 503 are for what the client did not cause, such as a database that is
+# down.
 
 #: Seconds after which a client may retry what is not possible now.
 RETRY_SECONDS = 30
@@ -87,7 +86,7 @@ _ADVICE: Mapping[int, str] = MappingProxyType(
 
 
 def problem_of(error: errors.AdwError) -> Problem:
-    """Return what a client is told about *error*."""
+    """Return the answer to a request that failed with *error*."""
     status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
     return Problem(
@@ -105,7 +104,7 @@ def code_of(kind: type[BaseException]) -> str:
 
 
 def bug() -> Problem:
-    """Return what a client is told about an error that nobody expected: nothing of it."""
+    """Return the answer to a request that hit a bug; it says nothing about the error."""
     return Problem(
         status=500,
         code="internal_error",
@@ -125,19 +124,7 @@ class BodyBudget:
     """How many bytes of unread requests may be in memory at a time, over all of them."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._left = most_bytes
-
-    def take(self, count: int) -> bool:
-        """Say whether so many more may be kept."""
-        if count > self._left:
-            return False
-        self._left -= count
-
-        return True
-
-    def give_back(self, count: int) -> None:
-        """Note that so many are gone."""
-        self._left += count
+        self.left = most_bytes
 
     @contextmanager
     def share(self) -> Iterator[Share]:
@@ -146,7 +133,7 @@ class BodyBudget:
         try:
             yield share
         finally:
-            self.give_back(share.taken)
+            self.left += share.taken
 
 
 class Share:
@@ -157,9 +144,10 @@ class Share:
         self.taken = 0
 
     def grow(self, count: int) -> bool:
-        """Say whether so many bytes more may be kept."""
-        if not self._budget.take(count):
+        """Take so many bytes more, and say whether they were left."""
+        if count > self._budget.left:
             return False
+        self._budget.left -= count
         self.taken += count
 
         return True
@@ -193,19 +181,21 @@ async def read_body(
 
 
 async def _read(receive: Receive, most_bytes: int, share: Share) -> bytes | Problem:
-    body = bytearray()
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientGone
         chunk = message.get("body", b"")
-        if len(body) + len(chunk) > most_bytes:
+        size += len(chunk)
+        if size > most_bytes:
             return _too_large(most_bytes)
         if not share.grow(len(chunk)):
             return _BUSY
-        body += chunk
+        parts.append(chunk)
         if not message.get("more_body", False):
-            return bytes(body)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 _BUSY = Problem(

@@ -20,7 +20,6 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import ConfigError, DatabaseError
 from adws.adw_modules.interfaces import Clock, OwnerRecord
 from adws.adw_modules.schedule.jobs import TTL_SECONDS, CronWork, Job, Ran
-from adws.adw_modules.schedule.store import ScheduleRow
 
 if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 #: A last tick further ahead than this was written while the clock was wrong: it is not believed.
 MAX_AHEAD = timedelta(hours=1)
-#: Missed ticks are counted up to this; more are told as this many.
+#: Missed ticks are counted up to this; more are reported as this many.
 MOST_COUNTED = 1000
 
 _MINUTE = timedelta(minutes=1)
@@ -110,7 +109,7 @@ logger = logging.getLogger("adw.cron")
 LOOK_SECONDS = 0.5
 #: The longest wait for the next tick: the settings of a clock may change meanwhile.
 MOST_SECONDS = 30.0
-#: Sends what the other entries tell, so it comes after them.
+#: Sends the notices of the other entries, so it comes after them.
 LAST = "notify"
 
 
@@ -149,12 +148,12 @@ class Cron:
         """Begin nothing more; signal handlers call this."""
         self._is_stopping = True
 
-    def run(self, tell: Callable[[Ran], None] = lambda _ran: None) -> None:
+    def run(self, report: Callable[[Ran], None] = lambda _ran: None) -> None:
         """Do what is due, as it becomes due, until stopped; a database that is gone for a while is waited for."""
         while not self._is_stopping:
             try:
                 for ran in self.run_due():
-                    tell(ran)
+                    report(ran)
             except DatabaseError as exc:
                 logger.warning("The database does not answer", extra={"action": "database_trouble"}, exc_info=exc)
             self._rest()
@@ -166,14 +165,10 @@ class Cron:
         for one in sorted(due_, key=lambda found: found.entry.name == LAST):
             if self._is_stopping:
                 return
-            yield self._run(one, rows.get(one.entry.name))
-
-    def _run(self, due: Due, row: ScheduleRow | None) -> Ran:
-        entry = due.entry
-
-        return self._work.do(
-            entry.name, spec=entry.expression, due=timestamps.to_text(due.at), row=row, missed=due.missed
-        )
+            entry, due_at = one.entry, timestamps.to_text(one.at)
+            yield self._work.do(
+                entry.name, spec=entry.expression, due=due_at, row=rows.get(entry.name), missed=one.missed
+            )
 
     def _rest(self) -> None:
         """Wait for the next tick."""

@@ -6,14 +6,12 @@ Looking changes nothing and makes no database.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import DeliveryRow, Ignored, NewDelivery, RunRequest
-from adws.adw_modules.deliveries.store import VERDICTS, meant_id
+from adws.adw_modules.deliveries.commands import Delivery
+from adws.adw_modules.deliveries.store import VERDICTS
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -68,7 +66,6 @@ def replay(*, guid: str, as_json: bool) -> None:
             raise DeliveryNotFound(guid)
         run = app.deliveries.again(
             guid,
-            run_id_of=app.clock.token()[:8],
             asked_by=cli_common.who(),
             instead=_read_again(app, row) if row.verdict == "ignored" else None,
             adw_id=app.clock.token()[:8],
@@ -77,7 +74,7 @@ def replay(*, guid: str, as_json: bool) -> None:
         output.emit({"guid": guid, "run_id": run.run_id}, lines, as_json=as_json)
 
 
-def _read_again(app: Home, row: DeliveryRow) -> NewDelivery:
+def _read_again(app: Home, row: Delivery) -> Delivery:
     """Return what an ignored delivery asks for by the settings of today; raise UsageError when still nothing."""
     # Imported only here: the parsers load what only a server needs.
     from adws.adw_triggers import delivery
@@ -86,32 +83,17 @@ def _read_again(app: Home, row: DeliveryRow) -> NewDelivery:
     body = app.deliveries.body_of(row.guid)
     if body is None:
         raise UsageError(f"delivery {row.guid} was ignored and its text is not kept: redeliver it at the forge")
-    kind = delivery.FORM_TYPE if body.startswith(b"payload=") else delivery.JSON_TYPE
     try:
-        payload = delivery.parse(kind, body)
+        again = delivery.read_again(row, body, rules_of(app.settings, workflows=app.workflows.names()))
     except delivery.Malformed as exc:
         raise UsageError(f"delivery {row.guid} cannot be read again: {exc}") from exc
-    verdict = delivery.judge(row.event, payload, rules_of(app.settings, workflows=app.workflows.names()))
-    if isinstance(verdict, Ignored):
-        raise UsageError(f"delivery {row.guid} asks for nothing: {verdict.reason}")
+    if again.verdict == "ignored":
+        raise UsageError(f"delivery {row.guid} asks for nothing: {again.reason}")
 
-    return NewDelivery(
-        guid=row.guid,
-        event=row.event,
-        action=row.action,
-        hook="",
-        body=body,
-        body_hash=hashlib.sha256(body).hexdigest(),
-        sender=row.sender,
-        repository=row.repository,
-        number=row.number,
-        verdict="run" if isinstance(verdict, RunRequest) else "command",
-        reason=delivery.in_words(verdict),
-        request=commands.to_json(verdict),
-    )
+    return again
 
 
-def _data(row: DeliveryRow) -> dict[str, output.Printable]:
+def _data(row: Delivery) -> dict[str, output.Printable]:
     return {
         "guid": row.guid,
         "event": row.event,
@@ -124,14 +106,14 @@ def _data(row: DeliveryRow) -> dict[str, output.Printable]:
         "status": row.status,
         "outcome": row.outcome,
         "run_id": row.run_id,
-        "adw_id": meant_id(row),
+        "adw_id": row.meant_id,
         "received_at": row.received_at,
         "finished_at": row.finished_at,
         "times": row.deliveries,
     }
 
 
-def _lines(rows: tuple[DeliveryRow, ...], now: datetime, *, more: bool) -> list[str]:
+def _lines(rows: tuple[Delivery, ...], now: datetime, *, more: bool) -> list[str]:
     if not rows:
         return ["there are no deliveries"]
     lines = output.table(_HEADERS, [_cells(row, now) for row in rows])
@@ -139,7 +121,7 @@ def _lines(rows: tuple[DeliveryRow, ...], now: datetime, *, more: bool) -> list[
     return [*lines, f"more: adw deliveries --before {rows[-1].guid}"] if more else lines
 
 
-def _cells(row: DeliveryRow, now: datetime) -> tuple[str, ...]:
+def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
     about = f"{row.repository}#{row.number}" if row.number is not None else row.repository
 
     return (

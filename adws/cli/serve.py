@@ -331,7 +331,7 @@ def _forever(made: Cron) -> int:
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     output.say("cron is ready; Ctrl-C ends it after what is under way")
-    made.run(tell=_tell_cron)
+    made.run(report=_tell_cron)
 
     return main.EXIT_INTERRUPTED if signal.SIGINT in asked else 0
 

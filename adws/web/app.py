@@ -113,7 +113,7 @@ def create_app(
         body_seconds=settings.web_body_seconds,
         task_of=partial(_task_of, home),
     )
-    webhook = WebhookReceiver.of(home)
+    webhook = WebhookReceiver(home)
     server.refused = webhook.refused
 
     def close() -> None:

@@ -7,15 +7,13 @@ Answers are built from adw's own data types; a field that is not known is null, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.circuit_breaker import BreakerRow
-from adws.adw_modules.deliveries import store as deliveries_store
-from adws.adw_modules.deliveries.commands import DeliveryRow
+from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
 from adws.adw_modules.engine import resume
 from adws.adw_modules.errors import AdwError
@@ -627,9 +625,11 @@ def breaker_of(row: BreakerRow) -> BreakerLine:
     )
 
 
-def delivery_of(row: DeliveryRow) -> DeliveryLine:
+def delivery_of(row: Delivery) -> DeliveryLine:
     """Return a delivery."""
-    return DeliveryLine(**{**asdict(row), "adw_id": deliveries_store.meant_id(row)})
+    values = {name: getattr(row, name) for name in DeliveryLine.model_fields}
+
+    return DeliveryLine(**{**values, "adw_id": row.meant_id})
 
 
 def name_of(owner: str) -> str | None:

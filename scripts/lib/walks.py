@@ -25,7 +25,7 @@ from types import FrameType
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.steps.iteration_worker import Lane
-from adws.adw_triggers.trigger_webhook import Ingress
+from adws.adw_triggers.trigger_webhook import WebhookReceiver
 from adws.app import open_default
 from adws.cli import main as cli
 
@@ -137,11 +137,11 @@ def rows() -> Iterator[str]:
         numbers = [home.forge.create_issue("A title", "A text.").number for _ in range(5)]
         people = home.settings.local_forge_dir / "forge.json"
         people.write_text(json.dumps({**_json(people), "people": {"ada": "admin"}}))
-        ingress, me = Ingress(home), home.processes.me("worker")
+        receiver, me = WebhookReceiver(home), home.processes.me("worker")
         for number in numbers[:2]:  # the first builds the parts, the second is counted
             accepted, carried, body = Walk(), Walk(), _payload(number)
             with accepted.on():
-                ingress.keep([ingress.read(_head(body, number), body)])
+                receiver.store([receiver.read(_head(body, number), body)])
             run = home.runs.claim(me, ttl_seconds=60.0, only_deliveries=True)
             handler = home.job_handler(run.kind)
             with carried.on():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import NewDelivery
+from adws.adw_modules.deliveries.commands import Delivery
 from tests import delivery_cases
 from tests.integration.delivery_home import DeliveryHome
 
@@ -23,8 +23,8 @@ def said(home, *args: str) -> tuple[int, str, str]:
     return done.returncode, out, err
 
 
-def ignored(body: bytes) -> NewDelivery:
-    return NewDelivery(
+def ignored(body: bytes) -> Delivery:
+    return Delivery(
         guid="ignored-1",
         event="issues",
         action="labeled",
@@ -87,7 +87,7 @@ def test_a_guid_that_nobody_sent_is_named(home, command):
 def test_what_was_ignored_is_read_again_with_the_settings_of_today(home):
     payload = delivery_cases.labeled(sender=delivery_cases.user("ada"), number=home.issue)
     with home.lab.open() as app:
-        app.deliveries.accept(ignored(delivery_cases.bytes_of(payload)), run_id_of="dddddddd", adw_id="")
+        app.deliveries.accept([ignored(delivery_cases.bytes_of(payload))])
     file = home.lab.home / "adw.toml"
 
     refused = said(home, "replay", "ignored-1")

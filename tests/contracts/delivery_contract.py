@@ -11,11 +11,19 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, Command, NewDelivery, PendingDelivery, RunRequest
-from adws.adw_modules.errors import DeliveryConflict, DeliveryNotFound, InvalidAdwId, UsageError
+from adws.adw_modules.deliveries.commands import Actor, Command, Delivery, RunRequest
+from adws.adw_modules.deliveries.store import WINDOW
+from adws.adw_modules.errors import (
+    DeliveryConflict,
+    DeliveryNotFound,
+    InvalidAdwId,
+    RunLost,
+    TooManyRequests,
+    UsageError,
+)
 from adws.adw_modules.forge.model import IssueText
 from adws.adw_modules.interfaces import OwnerRecord
-from adws.adw_modules.queue.model import NewRun, RunState
+from adws.adw_modules.queue.model import RunEnd, RunState
 
 WORKER = OwnerRecord(
     token="t" * 32, host="h", machine="m", boot_id="boot-1", pid_namespace="1", pid=7, start_ticks=1, role="worker"
@@ -30,11 +38,11 @@ REQUEST = RunRequest(
 STOP = Command(kind="stop", repository="acme/widget", number=8, actor=Actor(login="mona"), intent="acme/widget#8 c1")
 
 
-def delivery(guid: str, *, body: bytes | None = None, intent: str | None = None, **changes: object) -> NewDelivery:
+def delivery(guid: str, *, body: bytes | None = None, intent: str | None = None, **changes: object) -> Delivery:
     """A delivery that asks for a run, unlike every other but for what is given."""
     body = guid.encode() if body is None else body
     request = replace(REQUEST, intent=f"of {guid}" if intent is None else intent)
-    made = NewDelivery(
+    made = Delivery(
         guid=guid,
         event="issues",
         action="labeled",
@@ -47,33 +55,49 @@ def delivery(guid: str, *, body: bytes | None = None, intent: str | None = None,
         verdict="run",
         reason="start the default workflow",
         request=commands.to_json(request),
+        intent=request.intent,
     )
     return replace(made, **changes)
 
 
-def ignored(guid: str, *, body: bytes | None = None) -> NewDelivery:
-    return replace(delivery(guid, body=body), verdict="ignored", reason="the comment asks for nothing", request={})
+def ignored(guid: str, *, body: bytes | None = None) -> Delivery:
+    return replace(
+        delivery(guid, body=body), verdict="ignored", reason="the comment asks for nothing", request={}, intent=""
+    )
+
+
+def listed(stored: Delivery) -> Delivery:
+    """A stored delivery as `get` and `page` return it."""
+    return replace(stored, request={}, intent="", hook="", body=None, body_hash="")
+
+
+def accepted(deliveries, made: Delivery) -> Delivery:
+    """Accept one delivery; raise what is wrong with it."""
+    [answer] = deliveries.accept([made])
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 class DeliveryContract:
     """Mix in and give `deliveries`, empty, with `runs` and `clock` that they work with."""
 
-    def accepted(self, deliveries, made: NewDelivery, number: int = 1):
-        return deliveries.accept(made, run_id_of=f"d000000{number}", adw_id=f"a000000{number}")
+    def accepted(self, deliveries, made: Delivery, number: int = 1):
+        return accepted(deliveries, replace(made, adw_id=f"a000000{number}"))
 
     # --- one that is new -------------------------------------------------------------------------------------------
 
     def test_a_delivery_that_asks_for_work_gets_a_run_of_its_own(self, deliveries, runs, clock):
         answer = self.accepted(deliveries, delivery("g1"))
 
-        run = runs.get(answer.row.run_id)
+        run = runs.get(answer.run_id)
         assert answer.is_new
-        assert (run.adw_id, run.kind, run.payload, run.asked_by) == ("d0000001", "delivery", {"guid": "g1"}, "octocat")
+        assert (run.kind, run.payload, run.asked_by) == ("delivery", {"guid": "g1"}, "octocat")
         assert run.state is RunState.PENDING
-        assert answer.row == deliveries.get("g1")
-        assert (answer.row.status, answer.row.adw_id, answer.row.outcome) == ("received", "a0000001", "")
-        assert answer.row.received_at == timestamps.to_text(clock.now())
-        assert answer.row.finished_at is None
+        assert listed(answer) == deliveries.get("g1")
+        assert (answer.status, answer.adw_id, answer.outcome) == ("received", "a0000001", "")
+        assert answer.received_at == timestamps.to_text(clock.now())
+        assert answer.finished_at is None
 
     def test_several_are_kept_together_and_each_has_its_own_fate(self, deliveries, runs):
         """
@@ -89,28 +113,26 @@ class DeliveryContract:
             delivery("g4"),
         ]
 
-        first, conflict, passed, again, wrong, last = deliveries.accept_all(
-            [PendingDelivery(delivery=one, run_id_of=f"d100000{n}", adw_id=f"a100000{n}") for n, one in enumerate(made)]
-        )
+        first, conflict, passed, again, wrong, last = deliveries.accept(made)
 
         assert isinstance(conflict, DeliveryConflict)
         assert isinstance(wrong, UsageError)
-        assert (first.is_new, passed.row.run_id, again.is_new, last.is_new) == (True, None, False, True)
-        assert again.row.run_id == first.row.run_id
-        assert [runs.get(one.row.run_id).adw_id for one in (first, last)] == ["d1000000", "d1000005"]
+        assert (first.is_new, passed.run_id, again.is_new, last.is_new) == (True, None, False, True)
+        assert again.run_id == first.run_id
+        assert [runs.get(one.run_id).payload["guid"] for one in (first, last)] == ["g1", "g4"]
         assert {row.guid for row in deliveries.page()} == {"g0", "g1", "g2", "g4"}
-        assert deliveries.accept_all([]) == ()
+        assert deliveries.accept([]) == []
 
-    def test_an_id_that_is_taken_undoes_only_its_own_delivery(self, deliveries, runs):
-        offers = [
-            PendingDelivery(delivery=delivery(f"g{n}"), run_id_of="d1000000", adw_id=f"a100000{n}") for n in (1, 2)
-        ]
+    def test_an_id_that_is_taken_undoes_only_its_own_delivery(self, deliveries, runs, clock, monkeypatch):
+        monkeypatch.setattr(clock, "token", lambda: "d1" * 16)
 
-        first, second = deliveries.accept_all(offers)
+        first, second = deliveries.accept([delivery(f"g{n}", adw_id=f"a100000{n}") for n in (1, 2)])
 
         assert first.is_new
         assert isinstance(second, UsageError)
+        assert "fresh one" in str(second)
         assert [row.guid for row in deliveries.page()] == ["g1"]
+        assert len(runs.page()) == 1
 
     def test_everything_about_a_delivery_comes_back(self, deliveries):
         made = delivery("g1", body=b"\x00\xff" + "é".encode())
@@ -133,10 +155,10 @@ class DeliveryContract:
         answer = self.accepted(deliveries, ignored("g1"))
 
         assert answer.is_new
-        assert (answer.row.status, answer.row.run_id, answer.row.adw_id) == ("done", None, "")
-        assert answer.row.outcome == answer.row.reason == "the comment asks for nothing"
-        assert answer.row.finished_at == timestamps.to_text(clock.now())
-        assert deliveries.get("g1") == answer.row
+        assert (answer.status, answer.run_id, answer.adw_id) == ("done", None, "")
+        assert answer.outcome == answer.reason == "the comment asks for nothing"
+        assert answer.finished_at == timestamps.to_text(clock.now())
+        assert deliveries.get("g1") == listed(answer)
         assert runs.page() == ()
 
     def test_the_long_body_of_one_that_is_ignored_is_not_kept(self, deliveries):
@@ -155,23 +177,21 @@ class DeliveryContract:
         with pytest.raises(DeliveryNotFound, match="g1"):
             deliveries.finish("g1", status="done", outcome="x")
         with pytest.raises(DeliveryNotFound, match="g1"):
-            deliveries.again("g1", run_id_of="d0000001", asked_by="me")
+            deliveries.again("g1", asked_by="me")
 
-    @pytest.mark.parametrize(("run_id_of", "adw_id"), [("../x", "a0000001"), ("d0000001", "../x"), ("d0000001", "")])
-    def test_ids_are_checked_before_anything_is_kept(self, deliveries, runs, run_id_of, adw_id):
+    def test_an_id_is_checked_before_anything_is_kept(self, deliveries, runs):
         with pytest.raises(InvalidAdwId):
-            deliveries.accept(delivery("g1"), run_id_of=run_id_of, adw_id=adw_id)
+            accepted(deliveries, delivery("g1", adw_id="../x"))
 
         assert deliveries.get("g1") is None
         assert runs.page() == ()
 
-    def test_an_id_that_has_an_unfinished_run_is_refused_and_nothing_is_kept(self, deliveries, runs):
-        runs.enqueue(NewRun(adw_id="d0000001"))
+    def test_one_without_an_id_gets_a_fresh_one_or_that_which_it_names(self, deliveries):
+        fresh = accepted(deliveries, delivery("g1"))
+        named = accepted(deliveries, delivery("g2", request={**delivery("g2").request, "adw_id": "c0000001"}))
 
-        with pytest.raises(UsageError, match="fresh one"):
-            self.accepted(deliveries, delivery("g1"))
-
-        assert deliveries.get("g1") is None
+        assert len(fresh.adw_id) == 8
+        assert named.adw_id == "c0000001"
 
     def test_another_verdict_is_refused(self, deliveries):
         with pytest.raises(UsageError, match="no verdict"):
@@ -194,7 +214,7 @@ class DeliveryContract:
         second = self.accepted(deliveries, again, 2)
 
         assert not second.is_new
-        assert second.row == first.row
+        assert second == replace(listed(first), deliveries=2)
         assert len(runs.page()) == 1
         assert deliveries.get("g1").deliveries == 2
         assert len(deliveries.page()) == 1
@@ -203,7 +223,7 @@ class DeliveryContract:
         self.accepted(deliveries, delivery("g1"))
         deliveries.finish("g1", status="done", outcome="workflow a0000001 was started")
 
-        assert self.accepted(deliveries, delivery("g1"), 2).row.outcome == "workflow a0000001 was started"
+        assert self.accepted(deliveries, delivery("g1"), 2).outcome == "workflow a0000001 was started"
 
     def test_an_ignored_one_that_comes_again_stays_ignored(self, deliveries, runs):
         self.accepted(deliveries, ignored("g1"))
@@ -222,7 +242,7 @@ class DeliveryContract:
         for guid in ("g1", "g2"):
             self.accepted(deliveries, ignored(guid))
 
-        assert self.accepted(deliveries, ignored("g3", body=b"g2")).row.guid == "g2"
+        assert self.accepted(deliveries, ignored("g3", body=b"g2")).guid == "g2"
 
     def test_one_guid_with_another_body_is_refused(self, deliveries):
         self.accepted(deliveries, delivery("g1"))
@@ -247,9 +267,7 @@ class DeliveryContract:
                 try:
                     if turn == 0:
                         start.wait()
-                    answers.append(
-                        deliveries.accept(made, run_id_of=f"d{number}{turn}00000", adw_id=f"a{number}{turn}00000")
-                    )
+                    answers.append(accepted(deliveries, replace(made, adw_id=f"a{number}{turn}00000")))
                 except Exception as exc:  # noqa: BLE001 - told to the test, whatever it is
                     troubles.append(exc)
 
@@ -261,8 +279,8 @@ class DeliveryContract:
 
         assert troubles == []
         assert sum(answer.is_new for answer in answers) == 1
-        assert {answer.row.adw_id for answer in answers} == {answers[0].row.adw_id}
-        assert {answer.row.run_id for answer in answers} == {answers[0].row.run_id}
+        assert {answer.adw_id for answer in answers} == {answers[0].adw_id}
+        assert {answer.run_id for answer in answers} == {answers[0].run_id}
         assert len(runs.page()) == 1
         assert [row.deliveries for row in deliveries.page()] == [40]
 
@@ -286,6 +304,18 @@ class DeliveryContract:
         deliveries.finish("g1", status=status, outcome="x", adw_id=adw_id)
 
         assert deliveries.get("g1").adw_id == kept
+
+    def test_a_delivery_ends_together_with_its_run(self, deliveries, runs):
+        self.accepted(deliveries, delivery("g1"))
+        run = runs.begin(runs.claim(WORKER, ttl_seconds=30))
+        end = RunEnd(state=RunState.COMPLETED, reason="started")
+
+        ended = deliveries.finish_with_run(run, end, status="done", outcome="started")
+
+        assert (ended.state, ended.reason, deliveries.get("g1").status) == (RunState.COMPLETED, "started", "done")
+        with pytest.raises(RunLost):
+            deliveries.finish_with_run(run, end, status="failed", outcome="twice")
+        assert deliveries.get("g1").status == "done", "both end, or none"
 
     def test_the_workflow_that_was_meant_can_be_named_at_the_end(self, deliveries):
         self.accepted(deliveries, delivery("g1"))
@@ -311,11 +341,11 @@ class DeliveryContract:
         self.over(runs)
         deliveries.finish("g1", status="failed", outcome="x")
 
-        run = deliveries.again("g1", run_id_of="d0000002", asked_by="person")
+        run = deliveries.again("g1", asked_by="person")
 
         row = deliveries.get("g1")
-        assert run.run_id != first.row.run_id
-        assert (run.adw_id, run.kind, run.payload, run.asked_by) == ("d0000002", "delivery", {"guid": "g1"}, "person")
+        assert run.run_id != first.run_id
+        assert (run.kind, run.payload, run.asked_by) == ("delivery", {"guid": "g1"}, "person")
         assert (row.status, row.outcome, row.run_id, row.finished_at) == ("received", "", run.run_id, None)
         assert row.adw_id == "a0000001", "so that what it started before is found again"
         assert deliveries.request_of("g1") == delivery("g1").request
@@ -325,22 +355,22 @@ class DeliveryContract:
         self.over(runs)
         deliveries.finish("g1", status="refused", outcome="b0000001 is at work", adw_id="b0000001")
 
-        deliveries.again("g1", run_id_of="d0000002", asked_by="person", adw_id="a0000002")
+        deliveries.again("g1", asked_by="person", adw_id="a0000002")
 
         assert deliveries.get("g1").adw_id == "a0000002"
 
     def test_one_that_is_still_to_be_done_is_not_done_twice(self, deliveries, runs):
         first = self.accepted(deliveries, delivery("g1"))
 
-        assert deliveries.again("g1", run_id_of="d0000002", asked_by="person").run_id == first.row.run_id
+        assert deliveries.again("g1", asked_by="person").run_id == first.run_id
         assert len(runs.page()) == 1
 
     def test_one_that_was_ignored_is_done_by_what_is_made_of_it_now(self, deliveries):
         self.accepted(deliveries, ignored("g1"))
         with pytest.raises(UsageError, match="asks for nothing: the comment asks for nothing"):
-            deliveries.again("g1", run_id_of="d0000002", asked_by="person", adw_id="a0000002")
+            deliveries.again("g1", asked_by="person", adw_id="a0000002")
 
-        run = deliveries.again("g1", run_id_of="d0000002", asked_by="person", instead=delivery("g1"), adw_id="a0000002")
+        run = deliveries.again("g1", asked_by="person", instead=delivery("g1"), adw_id="a0000002")
 
         row = deliveries.get("g1")
         assert (row.verdict, row.reason, row.adw_id, row.run_id) == (
@@ -371,25 +401,37 @@ class DeliveryContract:
         with pytest.raises(UsageError, match="at least 1"):
             deliveries.page(limit=0)
 
-    def test_those_that_ask_for_work_are_counted(self, deliveries, clock):
-        start = timestamps.to_text(clock.now())
+    def test_whether_anybody_asked_about_an_issue_is_known(self, deliveries):
         self.accepted(deliveries, delivery("g1"), 1)
-        self.accepted(deliveries, delivery("g2", number=8, sender="mona"), 2)
-        self.accepted(deliveries, ignored("g3"))
-        clock.advance(60)
-        later = timestamps.to_text(clock.now())
+        self.accepted(deliveries, replace(ignored("g3"), number=9))
         self.accepted(deliveries, delivery("g4", repository="acme/other"), 4)
 
-        assert deliveries.count_since(start) == 3
-        assert deliveries.count_since(later) == 1
-        assert deliveries.count_since(start, sender="octocat") == 2
-        assert deliveries.count_since(start, repository="acme/widget") == 2
-        assert deliveries.count_since(start, repository="acme/widget", number=7) == 1
-        assert deliveries.count_since(start, repository="acme/widget", number=9) == 0
-        arrived = [delivery("g5"), delivery("g6", number=8, sender="hubot"), delivery("g7", number=None, sender="")]
-        assert deliveries.asked_since(start, arrived) == ((2, 1), (0, 1), (0, 0))
-        assert deliveries.asked_since(later, arrived) == ((1, 0), (0, 0), (0, 0))
-        assert deliveries.asked_since(start, []) == ()
+        assert deliveries.has_requests_about("acme/widget", 7)
+        assert deliveries.has_requests_about("acme/other", 7)
+        assert not deliveries.has_requests_about("acme/widget", 9)
+
+    def test_a_sender_over_the_limit_is_refused_and_a_repeat_gets_its_answer(self, deliveries, runs, clock):
+        made = [delivery(f"g{number}", number=number) for number in range(1, 5)]
+
+        answers = deliveries.accept([*made, made[0], delivery("g5", sender="mona"), ignored("g6")], sender_limit=3)
+
+        assert [getattr(one, "deliveries", None) for one in answers] == [1, 1, 1, None, 2, 1, 1]
+        assert isinstance(answers[3], TooManyRequests)
+        assert len(runs.page()) == 4
+        clock.advance(WINDOW.total_seconds() + 1)
+        assert deliveries.accept([made[3]], sender_limit=3)[0].is_new
+
+    def test_an_issue_over_the_limit_is_left_alone_and_others_are_not(self, deliveries, runs):
+        made = [delivery(f"g{number}") for number in range(1, 4)]
+        others = [delivery("g4", number=8), delivery("g5", repository="acme/other"), delivery("g6", number=None)]
+
+        answers = deliveries.accept([*made, made[0], *others], issue_limit=2)
+
+        assert [one.verdict for one in answers] == ["run", "run", "ignored", "run", "run", "run", "run"]
+        assert (answers[2].status, answers[2].run_id) == ("done", None)
+        assert answers[2].outcome == "issue 7 was asked about 2 times in an hour, and more may be a loop"
+        assert deliveries.request_of("g3") == {}
+        assert len(runs.page()) == 5
 
     # --- forgetting ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adws.adw_modules.deliveries.commands import NewDelivery
+from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.deliveries.store import DeliveryStore
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.redaction.redactor import Redactor
@@ -59,7 +59,7 @@ def test_no_secret_is_in_the_runs_whoever_asks_and_whatever_came_of_them(world, 
 def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor):
     deliveries = DeliveryStore(database, clock=clock, scrub=redactor.scrub_bytes)
     said = {name: f"{name} {SECRET}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
-    new = NewDelivery(
+    new = Delivery(
         guid="guid-1",
         body=f'{{"title": "{SECRET}"}}'.encode(),
         body_hash="0" * 64,
@@ -69,7 +69,7 @@ def test_no_secret_of_a_delivery_is_kept_in_any_column(database, clock, redactor
         **said,
     )
 
-    deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
+    deliveries.accept([new])
     deliveries.finish("guid-1", status="failed", outcome=f"no {SECRET}")
 
     result = cells(database, "deliveries") + cells(database, "runs")
@@ -83,9 +83,9 @@ def test_one_secret_anywhere_in_a_delivery_is_found(database, clock, redactor, w
     said = {name: f"the {name}" for name in ("event", "action", "hook", "sender", "repository", "reason")}
     request = {"intent": "the intent", "hint": "the hint"}
     (said if where in said else request)[where] += f" {SECRET}"
-    new = NewDelivery(guid="guid-1", body=b"{}", body_hash="0" * 64, number=7, verdict="run", request=request, **said)
+    new = Delivery(guid="guid-1", body=b"{}", body_hash="0" * 64, number=7, verdict="run", request=request, **said)
 
-    deliveries.accept(new, run_id_of="00000001", adw_id=FIRST)
+    deliveries.accept([new])
 
     result = str(cells(database, "deliveries"))
     assert SECRET not in result

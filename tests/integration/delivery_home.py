@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, Command, DeliveryRow, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.commands import Actor, Command, Delivery, RunRequest
 from adws.adw_modules.forge.model import IssueText
 from tests import warm
 from tests.integration.work_lab import WorkLab, make_work_lab
@@ -64,7 +64,7 @@ class DeliveryHome:
         self._count += 1
         guid = f"guid-{self._count}"
         data = commands.to_json(request)
-        made = NewDelivery(
+        made = Delivery(
             guid=guid,
             event="issues",
             action="labeled",
@@ -78,10 +78,10 @@ class DeliveryHome:
             reason="asked",
             request=data,
         )
-        app.deliveries.accept(made, run_id_of=app.clock.token()[:8], adw_id=app.clock.token()[:8])
+        app.deliveries.accept([made])
         return guid
 
-    def carry_out(self, request: RunRequest | Command) -> DeliveryRow:
+    def carry_out(self, request: RunRequest | Command) -> Delivery:
         """Deliver, work on everything that is due, and return what came of it."""
         with self.lab.open() as app:
             guid = self.deliver(app, request)

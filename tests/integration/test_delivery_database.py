@@ -15,7 +15,7 @@ from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.queue.store import RunStore
 from adws.config import load as config_load
 from adws.testing import FakeClock, FakeProcesses
-from tests.contracts.delivery_contract import WORKER, delivery, ignored
+from tests.contracts.delivery_contract import WORKER, accepted, delivery, ignored
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -36,7 +36,7 @@ def runs(database, clock):
 
 
 def accept(deliveries, made, number=1):
-    return deliveries.accept(made, run_id_of=f"d000000{number}", adw_id=f"a000000{number}")
+    return accepted(deliveries, replace(made, adw_id=f"a000000{number}"))
 
 
 def look(database):
@@ -83,13 +83,13 @@ def test_no_secret_is_stored(tmp_path):
     with app.open_home(settings) as opened:
         made = delivery("g1", body=f'{{"body": "use {TOKEN}"}}'.encode())
         wish = {**made.request, "hint": f"use {TOKEN}"}
-        answer = opened.deliveries.accept(replace(made, request=wish), run_id_of="d0000001", adw_id="a0000001")
+        answer = accepted(opened.deliveries, replace(made, request=wish, adw_id="a0000001"))
 
         assert answer.is_new
         assert TOKEN.encode() not in opened.deliveries.body_of("g1")
         assert TOKEN not in str(opened.deliveries.request_of("g1"))
-        assert opened.runs.get(answer.row.run_id).kind == "delivery"
-        again = opened.deliveries.accept(replace(made, guid="g2"), run_id_of="d0000002", adw_id="a0000002")
+        assert opened.runs.get(answer.run_id).kind == "delivery"
+        again = accepted(opened.deliveries, replace(made, guid="g2", adw_id="a0000002"))
         assert not again.is_new, "what was sent is compared, not what is kept of it"
     assert not any(TOKEN.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
@@ -99,7 +99,7 @@ def test_what_was_accepted_is_there_after_the_process_is_gone(sqlite_url, open_d
 
     after = open_db(sqlite_url)
     again = accept(DeliveryStore(after, clock=clock), delivery("g1"), 2)
-    assert (again.is_new, again.row.adw_id) == (False, "a0000001")
+    assert (again.is_new, again.adw_id) == (False, "a0000001")
     assert len(RunStore(after, clock=clock).page()) == 1
 
 

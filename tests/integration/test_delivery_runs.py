@@ -152,7 +152,7 @@ def test_a_delivery_whose_worker_died_is_taken_up_by_the_next(home):
         guid = home.deliver(app, home.request())
         dead = home.adw("worker", "--once", "--max-runs", "1")
         dead.communicate(timeout=120)
-        app.deliveries.again(guid, run_id_of=app.clock.token()[:8], asked_by="bob")
+        app.deliveries.again(guid, asked_by="bob")
         run = app.runs.claim(app.processes.me("worker"), ttl_seconds=0.0)
 
     home.lab.work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, Command, DeliveryRow, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.commands import Actor, Command, Delivery, RunRequest
 from adws.adw_modules.deliveries.handler import DeliveryHandler, PostMergeCleanup
 from adws.adw_modules.document import Resource
 from adws.adw_modules.errors import UnknownWorkflow
@@ -101,7 +101,7 @@ class DeliveryLab:
         self._count += 1
         guid = guid or f"guid-{self._count}"
         data = commands.to_json(request)
-        made = NewDelivery(
+        made = Delivery(
             guid=guid,
             event="issues",
             action="labeled",
@@ -114,8 +114,9 @@ class DeliveryLab:
             verdict=str(data["type"]),
             reason="asked",
             request=data,
+            adw_id=adw_id or CHOSEN,
         )
-        self.deliveries.accept(made, run_id_of=f"{0xD0000000 + self._count:x}", adw_id=adw_id or CHOSEN)
+        self.deliveries.accept([made])
         return guid
 
     @property
@@ -128,7 +129,7 @@ class DeliveryLab:
     def work(self, run: Run | None = None) -> RunResult:
         return RunExecutor(self.home.changed(job_handler=self.job_handlers.get)).work(run or self.claim())
 
-    def carry_out(self, request: RunRequest | Command, **fields) -> DeliveryRow:
+    def carry_out(self, request: RunRequest | Command, **fields) -> Delivery:
         """Deliver, carry out, and return what came of it."""
         guid = self.deliver(request, **fields)
         self.work()
@@ -136,7 +137,7 @@ class DeliveryLab:
 
     # --- looking -----------------------------------------------------------------------------------------------
 
-    def row(self, guid: str) -> DeliveryRow:
+    def row(self, guid: str) -> Delivery:
         result = self.deliveries.get(guid)
         assert result is not None
         return result

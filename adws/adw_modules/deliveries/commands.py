@@ -1,5 +1,5 @@
 """
-What deliveries may ask of workflows: permissions, what a command means in each state, and the answers.
+Deliveries as values, what they ask for, who may ask, and what a command means in each state of a workflow.
 
 Pure. A command that means nothing in a state is answered with one sentence that says why and what would. Answers never
 contain what starts a workflow, and mention nobody.
@@ -7,71 +7,195 @@ contain what starts a workflow, and mention nobody.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.forge.model import IssueText
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
+    from adws.config.load import Settings
 
 
 #: What somebody may do on a forge, less first.
 PERMISSIONS = ("none", "read", "triage", "write", "maintain", "admin")
-#: What is told by the forge itself, and looked at there again, instead of being asked for by a person.
+#: Causes that the forge itself reports and that are verified there, instead of being asked for by a person.
 FACTS = frozenset({"pull_request", "checks"})
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Actor:
+    """The requester."""
+
+    login: str
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRequest:
+    """A workflow is to be started for an issue, or an older one to be continued."""
+
+    repository: str
+    issue: IssueText
+    actor: Actor  #: who labelled, commented or opened: their permission counts
+    workflow: str = ""  #: name or alias, "": the default one
+    adw_id: str = ""  #: of the workflow to continue, "": a new one
+    model_set: str = ""
+    hint: str = ""  #: the requested change, as text
+    is_again: bool = False  #: although the issue has an open pull request
+    cause: str = ""  #: label | comment | opened | assigned | poll
+    intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """Something is to be done to the workflow of an issue or pull request."""
+
+    kind: str  #: one of COMMANDS
+    repository: str
+    number: int  #: of the issue or pull request
+    actor: Actor
+    adw_id: str = ""  #: "": the one that works on it
+    text: str = ""  #: a hint, a reason
+    head_sha: str = ""  #: the commit that CI or a reviewer checked
+    cause: str = ""  #: comment | pull_request | review | checks | closed
+    intent: str = ""
+    answers: bool = True  #: a comment reports the result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ignored:
+    """Nothing is to be done."""
+
+    reason: str  #: in one sentence
+
+
+#: What a delivery can ask for.
+Request: TypeAlias = RunRequest | Command
+Verdict: TypeAlias = Request | Ignored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """A webhook delivery, from its bytes to its row; a listed one comes without request and body."""
+
+    guid: str
+    event: str
+    action: str = ""
+    hook: str = ""  #: which hook sent it, "" when it does not say
+    sender: str = ""
+    repository: str = ""
+    number: int | None = None
+    verdict: str  #: run | command | ignored
+    reason: str  #: why it is ignored; else what is wanted, as text
+    request: JsonObject = field(default_factory=dict)  #: the RunRequest or Command, as JSON
+    intent: str = ""  #: that of the request
+    body: bytes | None = None  #: None: not kept
+    body_hash: str = ""  #: SHA-256, hexadecimal
+    status: str = "received"  #: received | done | refused | failed
+    outcome: str = ""  #: the result, in one sentence
+    run_id: int | None = None
+    adw_id: str = ""  #: of the workflow it started or meant, "" for none
+    received_at: str = ""
+    finished_at: str | None = None
+    deliveries: int = 1  #: how often it came
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it came for the first time."""
+        return self.deliveries == 1
+
+    @property
+    def meant_id(self) -> str:
+        """The workflow that it started or meant, "" until a worker has found which one a command is about."""
+        return "" if self.verdict == "command" and self.status == "received" else self.adw_id
+
+
+def to_json(request: Request) -> JsonObject:
+    """Return *request* as plain data."""
+    # Not asdict: that copies every text, and costs more than all the rest of reading a delivery.
+    data: JsonObject = {"type": "run" if isinstance(request, RunRequest) else "command", **_plain(request)}
+    data["actor"] = _plain(request.actor)
+    if isinstance(request, RunRequest):
+        data["issue"] = {**_plain(request.issue), "labels": list(request.issue.labels)}
+
+    return data
+
+
+def _plain(value: Request | Actor | IssueText) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def from_json(data: JsonObject) -> Request:
+    """
+    Return what `to_json` made plain; raise DatabaseError when *data* is something else.
+
+    A worker reads it hours later, perhaps of another version: what does not fit is named, never guessed.
+    """
+    kind = data.get("type")
+    if kind not in {"run", "command"}:
+        raise DatabaseError(f"what a delivery asks for is neither a run nor a command, but {kind!r}")
+    adapter: TypeAdapter[Request] = _adapter(RunRequest if kind == "run" else Command)
+    try:
+        request = adapter.validate_json(json.dumps(data), strict=True)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+        name = next(part for part in reversed(error["loc"]) if isinstance(part, str))
+        value = None if error["type"] == "missing" else error["input"]
+        raise DatabaseError(f"what a delivery asks for cannot be read: its {name} is {value!r:.80}") from exc
+    if isinstance(request, Command) and request.kind not in COMMANDS:
+        raise DatabaseError(f"a delivery asks for {request.kind!r}, which is no command of this version of adw")
+
+    return request
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 # --- who -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Access:
-    """Who may ask for something."""
-
-    permission: str = "write"  #: one of PERMISSIONS: the least that a person needs
-    allow: tuple[str, ...] = ()  #: logins; when there are any, nobody else may
-    deny: tuple[str, ...] = ()  #: logins that may not, whatever else says
-    bots: tuple[str, ...] = ()  #: logins of programs that may; a forge gives them no permission to look at
-
-
-def why_not_listed(actor: Actor, access: Access) -> str:
-    """Return why *actor* may not ask for anything, as far as the lists say; "" when they do not forbid it."""
+def why_not_listed(actor: Actor, settings: Settings) -> str:
+    """Return why the lists of *settings* forbid *actor* to ask for anything, "" when they do not."""
     login = actor.login.lower()
     if not login:
         return "nobody knows who asked for it"
-    if login in _lowered(access.deny):
+    if login in _lowered(settings.webhook_deny):
         return f"{actor.login} is on the list of those who may not"
-    if actor.is_bot and login not in _lowered(access.bots):
+    if actor.is_bot and login not in _lowered(settings.webhook_bots):
         return f"{actor.login} is a program, and not on the list of those that may"
-    if access.allow and not actor.is_bot and login not in _lowered(access.allow):
+    if settings.webhook_allow and not actor.is_bot and login not in _lowered(settings.webhook_allow):
         return f"{actor.login} is not on the list of those who may"
 
     return ""
 
 
-def needs_permission(actor: Actor) -> bool:
-    """Say whether the forge has to be asked: programs have no permission there, their list alone counts."""
-    return not actor.is_bot
-
-
-def why_not_permitted(actor: Actor, permission: str, access: Access) -> str:
+def why_not_permitted(actor: Actor, permission: str, settings: Settings) -> str:
     """Return why the *permission* that the forge gives *actor* is not enough, "" when it is."""
     has = PERMISSIONS.index(permission) if permission in PERMISSIONS else 0
-    if has >= PERMISSIONS.index(access.permission):
+    if has >= PERMISSIONS.index(settings.webhook_permission):
         return ""
 
-    return f"that needs the permission {access.permission} or more, which {actor.login} does not have here"
+    return f"that needs the permission {settings.webhook_permission} or more, which {actor.login} does not have here"
 
 
-def _lowered(names: Sequence[str]) -> frozenset[str]:
-    return frozenset(name.lower() for name in names)
+def _lowered(names: Sequence[str] | None) -> frozenset[str]:
+    return frozenset(name.lower() for name in names or ())
 
 
 # --- what it means ---------------------------------------------------------------------------------------------
@@ -140,6 +264,8 @@ MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyT
         },
     }
 )
+#: What a comment or a page can ask of an existing workflow.
+COMMANDS = tuple(MEANINGS)
 #: Actions that go on with a workflow: it must have its issue.
 CONTINUING = frozenset({_A.HINT, _A.RESUME, _A.APPROVE, _A.REJECT, _A.REWORK})
 #: (command, where it stands) -> it is so already.
@@ -244,241 +370,3 @@ def recorded_head(document: WorkflowDocument) -> str:
     first = next((entry for entry in document.resources if entry.key == key), None)
 
     return str(first.undo.get("sha") or "") if first is not None else ""
-
-
-# Requests for work from outside: a delivery, and what became of it.
-#
-# Data types only. `adw_triggers.delivery` parses the bytes into one of these; `deliveries.store` stores them; a worker
-# does the work and asks the forge whether the requester has the permission.
-
-
-#: What a comment or a page can ask of a workflow that is there.
-COMMANDS = (
-    "resume",
-    "stop",
-    "pause",
-    "rollback",
-    "retry",
-    "status",
-    "approve",
-    "reject",
-    "abandon",
-    "clean_up",
-    "rework",
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Actor:
-    """The requester."""
-
-    login: str
-    is_bot: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRequest:
-    """A workflow is to be started for an issue, or an older one to be continued."""
-
-    repository: str
-    issue: IssueText
-    actor: Actor  #: who labelled, commented or opened: their permission counts
-    workflow: str = ""  #: name or alias, "": the default one
-    adw_id: str = ""  #: of the workflow to continue, "": a new one
-    model_set: str = ""
-    hint: str = ""  #: the requested change, as text
-    is_again: bool = False  #: although the issue has an open pull request
-    cause: str = ""  #: label | comment | opened | assigned | poll
-    intent: str = ""  #: the same for two deliveries that ask for the same: (repository, issue, comment or label event)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """Something is to be done to the workflow of an issue or pull request."""
-
-    kind: str  #: one of COMMANDS
-    repository: str
-    number: int  #: of the issue or pull request
-    actor: Actor
-    adw_id: str = ""  #: "": the one that works on it
-    text: str = ""  #: a hint, a reason
-    head_sha: str = ""  #: of what CI or a reviewer looked at
-    cause: str = ""  #: comment | pull_request | review | checks | closed
-    intent: str = ""
-    answers: bool = True  #: a comment reports the result
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ignored:
-    """Nothing is to be done."""
-
-    reason: str  #: in one sentence
-
-
-Verdict: TypeAlias = RunRequest | Command | Ignored
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewDelivery:
-    """A delivery that passed its checks and is about to be kept."""
-
-    guid: str
-    event: str
-    action: str
-    hook: str  #: which hook sent it, "" when it does not say
-    body: bytes
-    body_hash: str  #: SHA-256, hexadecimal
-    sender: str
-    repository: str
-    number: int | None
-    verdict: str  #: run | command | ignored
-    reason: str  #: why it is ignored; else what is wanted, as text
-    request: JsonObject = field(default_factory=dict)  #: the RunRequest or Command, as JSON
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryRow:
-    """A delivery that is kept."""
-
-    guid: str
-    event: str
-    action: str
-    sender: str
-    repository: str
-    number: int | None
-    verdict: str
-    reason: str
-    status: str  #: received | done | refused | failed
-    outcome: str  #: the result, in one sentence
-    run_id: int | None
-    adw_id: str  #: of the workflow it started or meant, "" for none
-    received_at: str
-    finished_at: str | None = None
-    deliveries: int = 1  #: how often it came
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PendingDelivery:
-    """A delivery that is to be kept, and the ids that were chosen for it."""
-
-    delivery: NewDelivery
-    run_id_of: str  #: of its run, if it asks for work
-    adw_id: str  #: of the workflow which it would start
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accepted:
-    """The answer to a delivery; the same for each time that it comes."""
-
-    row: DeliveryRow
-    is_new: bool  #: False: it was here before, and nothing was started
-
-
-class AskedBefore(NamedTuple):
-    """How much work was asked for lately."""
-
-    by_sender: int
-    about_issue: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptDelivery:
-    """All that is kept of a delivery, for making a database again."""
-
-    row: DeliveryRow
-    hook: str
-    intent: str
-    body_hash: str
-    request: JsonObject
-    body: bytes | None  #: None: not kept
-
-
-# What a delivery asks for, as the JSON that is stored with it, and back.
-#
-# A worker reads it hours later, perhaps of another version: what does not fit is named, never guessed.
-
-
-#: What a delivery can ask for.
-Request: TypeAlias = RunRequest | Command
-
-_TYPES = {RunRequest: "run", Command: "command"}
-_RUN_TEXTS = ("repository", "workflow", "adw_id", "model_set", "hint", "cause", "intent")
-_COMMAND_TEXTS = ("kind", "repository", "adw_id", "text", "head_sha", "cause", "intent")
-
-
-def to_json(request: Request) -> JsonObject:
-    """Return *request* as plain data."""
-    # Not asdict: that copies every text, and costs more than all the rest of reading a delivery.
-    data: JsonObject = {"type": _TYPES[type(request)], **_plain(request), "actor": _plain(request.actor)}
-    if isinstance(request, RunRequest):
-        data["issue"] = {**_plain(request.issue), "labels": list(request.issue.labels)}
-
-    return data
-
-
-def _plain(noun: Request | Actor | IssueText) -> dict[str, Any]:
-    return {name: getattr(noun, name) for name in noun.__slots__}
-
-
-def from_json(data: JsonObject) -> Request:
-    """Return what `to_json` made plain; raise DatabaseError when *data* is something else."""
-    wanted = data.get("type")
-    if wanted == "run":
-        is_again = data.get("is_again") is True
-        return RunRequest(issue=_issue(data), actor=_actor(data), is_again=is_again, **_texts(data, _RUN_TEXTS))
-    if wanted != "command":
-        raise DatabaseError(f"what a delivery asks for is neither a run nor a command, but {wanted!r}")
-    texts = _texts(data, _COMMAND_TEXTS)
-    if texts["kind"] not in COMMANDS:
-        raise DatabaseError(f"a delivery asks for {texts['kind']!r}, which is no command of this version of adw")
-
-    return Command(number=_number(data), actor=_actor(data), answers=data.get("answers") is True, **texts)
-
-
-def _issue(data: JsonObject) -> IssueText:
-    issue = _object(data, "issue")
-    labels = issue.get("labels")
-
-    return IssueText(
-        number=_number(issue),
-        labels=tuple(map(str, labels)) if isinstance(labels, list) else (),
-        is_pull_request=issue.get("is_pull_request") is True,
-        **_texts(issue, ("title", "body", "author", "url")),
-    )
-
-
-def _actor(data: JsonObject) -> Actor:
-    actor = _object(data, "actor")
-
-    return Actor(is_bot=actor.get("is_bot") is True, **_texts(actor, ("login",)))
-
-
-def _object(data: JsonObject, name: str) -> JsonObject:
-    value = data.get(name)
-    if not isinstance(value, dict):
-        raise _unfit(name, value)
-
-    return value
-
-
-def _number(data: JsonObject) -> int:
-    value = data.get("number")
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _unfit("number", value)
-
-    return value
-
-
-def _texts(data: JsonObject, names: tuple[str, ...]) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for name in names:
-        value = data.get(name, "")
-        if not isinstance(value, str):
-            raise _unfit(name, value)
-        result[name] = value
-
-    return result
-
-
-def _unfit(name: str, value: JsonValue) -> DatabaseError:
-    return DatabaseError(f"what a delivery asks for cannot be read: its {name} is {value!r:.80}")

@@ -21,7 +21,7 @@ from adws.adw_modules.db import connection, migrate
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.deliveries import store as deliveries_store
-from adws.adw_modules.deliveries.commands import KeptDelivery
+from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.deliveries.store import kept_params, to_kept
 from adws.adw_modules.errors import (
     AdwError,
@@ -195,7 +195,7 @@ class Salvage:
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
     breakers: tuple[BreakerRow, ...] = ()  #: read like events
-    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; read like events
+    deliveries: tuple[Delivery, ...] = ()  #: in their order; read like events
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; read like events
 
 
@@ -211,7 +211,7 @@ class NewContents:
     runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
     checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
     breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
-    deliveries: tuple[KeptDelivery, ...] = ()  #: in their order; those that are there stay
+    deliveries: tuple[Delivery, ...] = ()  #: in their order; those that are there stay
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
@@ -762,7 +762,7 @@ class Reconstruction:
     def _breakers(self) -> Iterator[BreakerRow]:
         return map(to_breaker, self._all(circuit_breaker.BREAKERS_ALL))
 
-    def _deliveries(self) -> Iterator[KeptDelivery]:
+    def _deliveries(self) -> Iterator[Delivery]:
         return map(to_kept, self._all(deliveries_store.DELIVERIES_ALL))
 
     def _checkpoints(self) -> Iterator[CheckpointRow]:

@@ -1,8 +1,8 @@
 """
-What is done on a schedule: looking after quotas, crashed work, left-overs, breakers, notifications and the report.
+The jobs of the schedule: quotas, crashed work, left-overs, breakers, notifications, retention, polling and the report.
 
-Each job may be done twice for one tick (a cron that died is taken over), so each is one that may. It returns what came
-of it in one sentence, what it remembers and what people are told; the three are stored together, once.
+A job may run twice for one tick (a cron that died is taken over), so each is idempotent. It returns its result in one
+sentence, what it remembers and its notices; the three are stored together, once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import circuit_breaker, effects, timestamps
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.commands import Actor, Delivery, RunRequest
 from adws.adw_modules.errors import (
     AdwError,
     ConfigError,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.reports.model import StuckNow
-    from adws.adw_modules.resources.model import QuotaStatus
     from adws.adw_modules.schedule.store import ScheduleStore
     from adws.app import Home
 
@@ -123,7 +122,10 @@ class CronJobs:
         quotas.free_left_behind()
         sizes = quotas.sizes()
         paused = [self._pause_large(adw_id, why) for adw_id, why in quotas.too_large(sizes).items()]
-        statuses = {self._quota_key(status): status for status in quotas.status(sizes=sizes)}
+        statuses = {
+            f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name: status
+            for status in quotas.status(sizes=sizes)
+        }
         known = tick.memo.get("exceeded")
         before: JsonObject = dict(known) if isinstance(known, dict) else {}
         # What other machines remember of themselves stays: only they can see it change.
@@ -133,7 +135,16 @@ class CronJobs:
             if status.is_exceeded:
                 after[key] = before.get(key, tick.due)
             if status.is_exceeded != (key in before):
-                notices.append(self._quota_notice(key, status, tick.due))
+                kind = "quota_exceeded" if status.is_exceeded else "quota_free"
+                notices.append(
+                    notify.quota_notice(
+                        key,
+                        is_exceeded=status.is_exceeded,
+                        detail=status.detail,
+                        key=f"{kind}:{key}:{tick.due}",
+                        channels=self._home.notifier.channels_of(kind),
+                    )
+                )
         reached = [status.name for status in statuses.values() if status.is_exceeded]
         named = [name for name in reached if name != "worktree_size"]
         outcome = "; ".join(
@@ -166,24 +177,10 @@ class CronJobs:
 
         return f"{adw_id} ({state})"
 
-    def _quota_key(self, status: QuotaStatus) -> str:
-        return f"{status.name}@{self._home.host}" if status.name in OF_MACHINE else status.name
-
-    def _quota_notice(self, key: str, status: QuotaStatus, due: str) -> Notice:
-        kind = "quota_exceeded" if status.is_exceeded else "quota_free"
-
-        return notify.quota_notice(
-            key,
-            is_exceeded=status.is_exceeded,
-            detail=status.detail,
-            key=f"{kind}:{key}:{due}",
-            channels=self._home.notifier.channels_of(kind),
-        )
-
     # --- crashed and stuck work --------------------------------------------------------------------------------
 
     def recover(self, tick: Tick) -> JobEnd:
-        """Make work ready to go on whose worker is gone, and tell people of what does not move."""
+        """Recover the runs of dead workers, and notify people of workflows that do not move."""
         del tick
         steps = self._home.recovery.recover().steps
         done = [step for step in steps if step.action is not RecoveryAction.REPORT]
@@ -199,7 +196,7 @@ class CronJobs:
                 channels=channels,
             )
             for one in stuck
-            if one.kind is not StuckKind.LIMIT  # the entry quota tells of the limit, once for all that wait
+            if one.kind is not StuckKind.LIMIT  # the entry quota reports a limit once for all that wait
         ]
         notices += [
             Notice(
@@ -470,7 +467,7 @@ class CronRuns:
         return work.do(entry, spec=self.entries[entry], due=now, row=row)
 
     def work(self, run: Run) -> RunResult:
-        """Do what a claimed run asks for, and end it; what somebody else is at is looked at again soon."""
+        """Execute a claimed run and end it; an entry that another cron runs at the moment is retried soon."""
         home = self._home
         run = home.runs.begin(run)
         if run.state is RunState.STOPPING:
@@ -504,7 +501,7 @@ class CronRuns:
 # issue that somebody asked about before, or that had a workflow, is left alone.
 
 
-#: Most issues that are looked at in one go, the newest first.
+#: Most issues that are read in one go, the newest first.
 MOST_ISSUES = 100
 #: A label younger than this is left to the webhook.
 GRACE = timedelta(minutes=2)
@@ -535,16 +532,15 @@ def comment_intent(repository: str, number: int, comment_id: int) -> str:
     return f"{repository}#{number} comment {comment_id}"
 
 
-def delivery_of(request: RunRequest, *, action: str) -> NewDelivery:
+def delivery_of(request: RunRequest, *, action: str) -> Delivery:
     """Return *request* as a delivery that we found ourselves; the same intent gives the same guid."""
     data = commands.to_json(request)
     body = json.dumps(data, sort_keys=True).encode()
 
-    return NewDelivery(
+    return Delivery(
         guid=f"poll-{hashlib.sha256(request.intent.encode()).hexdigest()[:32]}",
         event="poll",
         action=action,
-        hook="",
         body=body,
         body_hash=hashlib.sha256(body).hexdigest(),
         sender=request.actor.login,
@@ -553,6 +549,7 @@ def delivery_of(request: RunRequest, *, action: str) -> NewDelivery:
         verdict="run",
         reason=f"{request.actor.login or 'somebody'} asks for a workflow on issue {request.issue.number}",
         request=data,
+        intent=request.intent,
     )
 
 
@@ -599,7 +596,7 @@ class PollJobs:
 
     def _is_known(self, repository: str, number: int) -> bool:
         """Say whether anybody asked for work on the issue, or a workflow was made for it."""
-        if self._home.deliveries.count_since("", repository=repository, number=number):
+        if self._home.deliveries.has_requests_about(repository, number):
             return True
 
         return bool(self._home.catalogue.find_by_issue(number, repository))
@@ -622,15 +619,15 @@ class PollJobs:
         delivery = delivery_of(request, action=action)
         if self._home.deliveries.get(delivery.guid) is not None:
             return ""
-        clock = self._home.clock
-        try:
-            accepted = self._home.deliveries.accept(delivery, run_id_of=clock.token()[:8], adw_id=clock.token()[:8])
-        except DeliveryConflict:
+        [accepted] = self._home.deliveries.accept([delivery])
+        if isinstance(accepted, DeliveryConflict):
             return ""  # found by somebody else at the same moment, and the issue was edited in between
+        if isinstance(accepted, AdwError):
+            raise accepted
         if not accepted.is_new:
             return ""
 
-        return f"issue {issue.number} as {accepted.row.adw_id}, asked for by {actor.login or 'somebody'}"
+        return f"issue {issue.number} as {accepted.adw_id}, asked for by {actor.login or 'somebody'}"
 
     # --- comments ----------------------------------------------------------------------------------------------
 

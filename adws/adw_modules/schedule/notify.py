@@ -28,22 +28,21 @@ from adws.adw_modules.schedule.store import Notice, NotificationRow
 from adws.adw_modules.workflow.model import Timeouts
 
 if TYPE_CHECKING:
-    from adws.adw_modules.forge.model import Forge
     from adws.adw_modules.redaction.redactor import Redactor
     from adws.app import Home
 
 
 #: Variables of our own environment that the command gets. Secrets of its own it reads from a file of its own.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
-#: What the marker of a comment that tells something stands for.
+#: The operation in the marker of a comment that is a notice.
 NOTICE = "notice"
 
 
 class Channel(Protocol):
-    """A way by which people are told."""
+    """A way to send notices."""
 
     def send(self, row: NotificationRow) -> None:
-        """Tell it; raise NotifyFailed."""
+        """Send a notice; raise NotifyFailed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,39 +112,33 @@ class HttpChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentChannel:
-    """Comments on the issue of the workflow; a notice that is about none is not told there."""
+    """Comments on the issue of the workflow; a notice about no workflow is not sent there."""
 
     home: Home
 
     def send(self, row: NotificationRow) -> None:
         """Post the comment unless it is there; raise NotifyFailed when the forge does not take it."""
-        number = self._issue_of(row.adw_id) if row.adw_id else None
+        home = self.home
+        try:
+            number = home.store.load(row.adw_id).document.issue_number if row.adw_id else None
+        except StateError:
+            return
         if number is None:
             return
-        try:
-            self._post(self.home.forge, number, row)
-        except ForgeError as exc:
-            raise NotifyFailed(str(exc)) from exc
-
-    def _issue_of(self, adw_id: str) -> int | None:
-        """Return the issue of a workflow, None when it has none here."""
-        try:
-            return self.home.store.load(adw_id).document.issue_number
-        except StateError:
-            return None
-
-    def _post(self, forge: Forge, number: int, row: NotificationRow) -> None:
-        key = self.home.forge_key
         # An id has no space for a whole key; part of its hash tells notices of one issue apart.
         marker = Marker(adw_id=f"{row.adw_id[:40]}-{key_of(row)[:16]}", op=NOTICE)
-        me = forge.login()
-        for comment in forge.comments(number):
-            known = forge_text.read_marker(comment.body, key=key, repository=forge.repository)
-            if comment.author == me and known == marker:
-                return
-        said = forge_text.bot_comment(self.home.redactor.redact_text(f"{row.title}\n\n{row.text}".strip()))
-        written = forge_text.make_marker(marker, key=key, repository=forge.repository)
-        forge.create_comment(number, forge_text.with_marker(said, written))
+        try:
+            forge, key = home.forge, home.forge_key
+            me = forge.login()
+            for comment in forge.comments(number):
+                known = forge_text.read_marker(comment.body, key=key, repository=forge.repository)
+                if comment.author == me and known == marker:
+                    return
+            said = forge_text.bot_comment(home.redactor.redact_text(f"{row.title}\n\n{row.text}".strip()))
+            written = forge_text.make_marker(marker, key=key, repository=forge.repository)
+            forge.create_comment(number, forge_text.with_marker(said, written))
+        except ForgeError as exc:
+            raise NotifyFailed(str(exc)) from exc
 
 
 def key_of(row: NotificationRow) -> str:
@@ -165,13 +158,13 @@ def message_of(row: NotificationRow, redact: Callable[[str], str]) -> JsonObject
     }
 
 
-# What people are told, and how it is phrased.
+# --- notices and their texts -----------------------------------------------------------------------------------
 #
-# Pure. An event makes at most one notice, whose key is that of the event: so one transition is told once, however often
-# events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
+# Pure. An event makes at most one notice, whose key is that of the event: so one transition makes one notice, however
+# often events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
 
 
-#: Ways by which people are told.
+#: The channels.
 COMMAND, HTTP, COMMENT = "command", "http", "comment"
 #: kind of a notice -> the word by which people switch it on (`notify.events`).
 KINDS = {
@@ -193,10 +186,11 @@ FIRST_RETRY_SECONDS = 60.0
 #: Longest title and text that are sent, in characters.
 MAX_TITLE, MAX_TEXT = 200, 4000
 
-#: States that are told when a workflow comes to them.
+#: States that make a notice when a workflow enters them.
 _STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
 #: The reason of a pause that `approval_asked` reports already.
 _AWAITING = "awaiting_approval"
+_SAID = {"failed": "failed", "paused": "is paused", "approval": "waits for approval", "completed": "is completed"}
 _HINTS = {
     "failed": "adw explain {id} says why and what to type",
     "paused": "adw explain {id} says what it waits for, adw resume {id} makes it go on",
@@ -204,17 +198,25 @@ _HINTS = {
     "stuck": "adw explain {id} says what it waits for",
 }
 
-ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that tell it
+ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that send it
 
 
 def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
-    """Return what people are told about *event*, None when that is nothing."""
+    """Return the notice that *event* makes, None when it makes none."""
     kind = kind_of(event)
     channels = channels_of(kind) if kind else ()
     if not channels:
         return None
-    what = event.data.get("party") if kind == "breaker_opened" else None
-    told = _of_breaker(event) if what else _of_workflow(kind, event)
+    data = event.data
+    if kind == "breaker_opened":
+        until, why = data.get("reopens_at"), data.get("reason")
+        told = f"{data.get('party')} is held off until {until or 'it answers again'}{f': {why}' if why else ''}"
+    else:
+        where = data.get("phase") or event.node_name
+        why = data.get("message") or data.get("reason") or data.get("terminal_reason")
+        told = f"workflow {event.adw_id} {_SAID[kind]}"
+        if kind != "completed":
+            told += f"{f' in {where}' if where else ''}{f': {why}'.replace('_', ' ') if why else ''}"
 
     return Notice(
         key=event.event_id,
@@ -238,29 +240,13 @@ def kind_of(event: Event) -> str:
     return _STATES.get(event.status, "")
 
 
-def _of_workflow(kind: str, event: Event) -> str:
-    where = event.data.get("phase") or event.node_name
-    why = event.data.get("message") or event.data.get("reason") or event.data.get("terminal_reason")
-    words = {"failed": "failed", "paused": "is paused", "approval": "waits for approval", "completed": "is completed"}
-    place = f" in {where}" if where and kind != "completed" else ""
-    reason = f": {str(why).replace('_', ' ')}" if why and kind != "completed" else ""
-
-    return f"workflow {event.adw_id} {words[kind]}{place}{reason}"
-
-
-def _of_breaker(event: Event) -> str:
-    until, why = event.data.get("reopens_at"), event.data.get("reason")
-
-    return f"{event.data.get('party')} is held off until {until or 'it answers again'}{f': {why}' if why else ''}"
-
-
 def hint_of(kind: str, adw_id: str) -> str:
     """Return what a person can type about a notice, "" for nothing."""
     return _HINTS.get(kind, "").format(id=adw_id)
 
 
 def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channels: tuple[str, ...]) -> Notice:
-    """Return what people are told when a limit is reached, or is not any more."""
+    """Return the notice about a limit that is reached, or is not any more."""
     kind = "quota_exceeded" if is_exceeded else "quota_free"
     if name.startswith("worktree_size"):
         said = "is used up: workflows with such a worktree pause" if is_exceeded else "is free again"
@@ -271,7 +257,7 @@ def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channel
 
 
 def stuck_notice(adw_id: str, *, since: str, why: str, key: str, channels: tuple[str, ...]) -> Notice:
-    """Return what people are told about a workflow that does not move."""
+    """Return the notice about a workflow that does not move."""
     return Notice(
         key=key,
         kind="stuck",
@@ -296,7 +282,7 @@ def _line(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
-# Bringing people their notices: a sink of the event stream.
+# --- sending ---------------------------------------------------------------------------------------------------
 #
 # Events are read where they are stored, after their commit, so a crash loses none. Whatever goes wrong with a channel
 # is recorded with the notice and retried a few times; no error reaches the work that the notice is about.
@@ -330,7 +316,7 @@ class Notifier:
         self._home = home
 
     def channels_of(self, kind: str) -> tuple[str, ...]:
-        """Return the channels that a notice of this kind is told by."""
+        """Return the channels that send a notice of this kind."""
         return tuple(self._home.channels) if KINDS[kind] in self._home.settings.notify_events else ()
 
     def gather(self) -> int:
@@ -394,7 +380,7 @@ class NotifyThread:
         self._thread: threading.Thread | None = None
 
     def poke(self) -> None:
-        """Have people told soon, where a channel is set up; never waits, never raises."""
+        """Have notices sent soon, where a channel is set up; never waits, never raises."""
         if not self._home.channels:
             return
         if self._thread is None and not self._is_closing:

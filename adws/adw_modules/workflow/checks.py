@@ -1,7 +1,9 @@
 """
-Check a workflow definition: phases, steps, their templates, and how phases fit together.
+Check a workflow definition: what its fields declare, phases, steps, their templates, and how phases fit together.
 
-Pure. The first part checks one phase by itself, whatever the phases around it.
+Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
+its key. Types and ranges are declared with the fields (`workflow.model`); the rest of this module checks what a type
+cannot say.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ import ast
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from adws.adw_modules.error_tables import RETRYABLE
@@ -32,25 +34,21 @@ from adws.adw_modules.workflow.model import (
     COMMAND,
     CONNECTION_TYPES,
     EXTERNAL,
-    FAILURE_POLICIES,
     GATE_KINDS,
     INPUTS_OF_TOOL,
     LIMIT_POLICIES,
-    LOOP_MODES,
+    MAX_ITERATIONS,
     MAX_SECONDS,
     NO_TEMPLATES,
     ON_ERROR,
-    ON_SUCCESS,
     OUTPUTS,
     PYTHON,
     SEQUENTIAL,
-    SINK_MODES,
     SINK_OPTIONS,
     SINK_TOOLS,
     STEPS,
     THRESHOLD,
     TOOLS,
-    BackoffStrategy,
     DefinitionProblem,
     Gate,
     KeyPath,
@@ -73,12 +71,6 @@ __all__ = ["DefinitionProblem", "check_workflow"]
 #: Names of workflows and phases; they become parts of file names.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 NAME_RULE = "use letters, digits, '-' and '_' (at most 64), a letter first"
-#: Tiers a workflow may have.
-MAX_TIER = 1000
-#: Attempts a phase may have in one round.
-MAX_ATTEMPTS = 100
-#: How the wait between attempts may grow.
-RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
 #: Lists and tables inside each other in `options`.
 MAX_DEPTH = 20
 
@@ -105,24 +97,23 @@ def check_phase(
     phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]
 ) -> list[DefinitionProblem]:
     """Return all that is wrong with *phase* itself; paths begin at the phase."""
-    return shape_problems(phase) or [
-        *_name_problems(phase),
-        *_runner_problems(phase, runners, has_file),
-        *_number_problems(phase),
-        *_retry_problems(phase.retry),
-        *_list_problems(phase),
-        *(problem for index, gate in enumerate(phase.gates) for problem in _gate_problems(gate, index)),
-        *_option_problems(phase.options),
-    ]
+    problems = shape_problems(phase)
+    if problems:
+        return problems
+    if not NAME.fullmatch(phase.name):
+        problems.append(_problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}"))
 
-
-def shape_problems(phase: PhaseSpec) -> list[DefinitionProblem]:
-    """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
     return [
-        _problem((name,), f"{name} must be {rule}, not {shown(getattr(phase, name))}")
-        for rule, (names, is_right) in _TYPES.items()
-        for name in names
-        if not is_right(getattr(phase, name))
+        *problems,
+        *_runner_problems(phase, runners, has_file),
+        *rule_problems(phase),
+        *rule_problems(phase.timeouts, "timeouts", called="the timeout "),
+        *rule_problems(phase.retry, "retry"),
+        *(problem.below("retry") for problem in _wait_problems(phase.retry.base_seconds, phase.retry.max_seconds)),
+        *_category_problems(phase.retry.categories),
+        *_list_problems(phase),
+        *(problem.below("gates", index) for index, gate in enumerate(phase.gates) for problem in _gate_problems(gate)),
+        *_option_problems(phase.options),
     ]
 
 
@@ -136,56 +127,102 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# --- types -----------------------------------------------------------------------------------------------------
+# --- what fields declare ---------------------------------------------------------------------------------------
+
+_Part: TypeAlias = PhaseSpec | Timeouts | RetrySpec | Gate | StepSpec | LoopSpec | RetryRule | SinkSpec | NextRule
+
+
+def shape_problems(part: _Part, *path: str | int) -> list[DefinitionProblem]:
+    """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
+    before = f"{path[0]}." if path else ""
+
+    return [
+        _problem((*path, one.name), f"{before}{one.name} must be {rule}, not {shown(value)}")
+        for one in fields(part)
+        for rule, is_right in (_TYPES.get(str(one.type), _ANYTHING),)
+        if not is_right(value := getattr(part, one.name))
+    ]
+
+
+def rule_problems(part: _Part, *path: str | int, called: str = "") -> Iterator[DefinitionProblem]:
+    """Yield a problem for each value that breaks the rules of its field; *called* stands before its name."""
+    for one in fields(part):
+        value, rules = getattr(part, one.name), one.metadata
+        key = rules.get("key", one.name)
+        where, name = (*path, key) if key else path, f"{called}{one.name}"
+        if "range" in rules and value is not None and not rules["range"][0] <= value <= rules["range"][1]:
+            least, most = rules["range"]
+            yield _problem(where, f"{name} is {value} and must be from {least} to {most}")
+        if "seconds" in rules and value is not None and not _is_wait(value, may_be_zero=rules["seconds"] == "any"):
+            yield _problem(where, f"{name} is {shown(value)} and must be {_WAITS[rules['seconds']]}")
+        if "choice" in rules and value is not None:
+            yield from _not_one_of(where, rules["choice"][0], value, rules["choice"][1])
+
+
+_WAITS: Mapping[str, str] = MappingProxyType(
+    {"positive": f"more than 0 seconds, at most {MAX_SECONDS:g}", "any": f"from 0 to {MAX_SECONDS:g} seconds"}
+)
+
+
+def _is_wait(value: object, *, may_be_zero: bool) -> bool:
+    # Compared, not converted: a whole number may be larger than any float. NaN is not less than anything.
+    is_seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS
+
+    return is_seconds and (may_be_zero or value != 0)
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-
-
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_seconds(value: object) -> bool:
-    """Whether *value* is a number of seconds that a clock can be set to."""
-    # Compared, not converted: a whole number may be larger than any float. NaN is not less than anything.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_SECONDS
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-#: what a field must be -> the fields, and whether a value is that
-_TYPES: Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]] = MappingProxyType(
+def _is_table_of_texts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _tuple_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+
+
+def _or_none(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+_is_texts = _tuple_of(str)
+#: What a field is declared as -> what it must be, and whether a value is that.
+_TYPES: Mapping[str, tuple[str, Callable[[object], bool]]] = MappingProxyType(
     {
-        "a text": (("name", "state", "runner", "shell", "call", "prompt", "on_rework"), _is_text),
-        "a tuple of texts": (("needs", "allowed_paths", "command", "env"), _is_texts),
-        "a whole number": (("tier", "max_attempts"), _is_whole),
-        "True or False": (("is_required",), lambda value: isinstance(value, bool)),
-        "True, False or None": (("commits",), lambda value: value is None or isinstance(value, bool)),
-        "Timeouts": (("timeouts",), lambda value: isinstance(value, Timeouts)),
-        "a RetrySpec": (("retry",), lambda value: isinstance(value, RetrySpec)),
-        "a tuple of Gates": (
-            ("gates",),
-            lambda value: isinstance(value, tuple) and all(isinstance(gate, Gate) for gate in value),
-        ),
-        "a tuple of StepSpecs": (
-            ("steps",),
-            lambda value: isinstance(value, tuple) and all(isinstance(step, StepSpec) for step in value),
-        ),
-        "a mapping": (("options",), lambda value: isinstance(value, Mapping)),
+        "str": ("a text", _is_text),
+        "int": ("a whole number", _is_whole),
+        "int | None": ("a whole number or None", _or_none(_is_whole)),
+        "float": ("a number", _is_number),
+        "bool": ("True or False", lambda value: isinstance(value, bool)),
+        "bool | None": ("True, False or None", _or_none(lambda value: isinstance(value, bool))),
+        "tuple[str, ...]": ("a tuple of texts", _is_texts),
+        "Mapping[str, object]": ("a mapping", lambda value: isinstance(value, Mapping)),
+        "Mapping[str, JsonValue]": ("a mapping of texts", _is_table_of_texts),
+        "Timeouts": ("Timeouts", lambda value: isinstance(value, Timeouts)),
+        "RetrySpec": ("a RetrySpec", lambda value: isinstance(value, RetrySpec)),
+        "LoopSpec | None": ("a LoopSpec or None", _or_none(lambda value: isinstance(value, LoopSpec))),
+        "SinkSpec | None": ("a SinkSpec or None", _or_none(lambda value: isinstance(value, SinkSpec))),
+        "tuple[Gate, ...]": ("a tuple of Gates", _tuple_of(Gate)),
+        "tuple[StepSpec, ...]": ("a tuple of StepSpecs", _tuple_of(StepSpec)),
+        "tuple[NextRule, ...]": ("a tuple of NextRules", _tuple_of(NextRule)),
+        "tuple[RetryRule, ...]": ("a tuple of RetryRules", _tuple_of(RetryRule)),
     }
 )
+#: Values that may be of any type, or whose rule says it.
+_ANYTHING: tuple[str, Callable[[object], bool]] = ("", lambda _value: True)
 
 
 # --- what it runs ----------------------------------------------------------------------------------------------
-
-
-def _name_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
-    if not NAME.fullmatch(phase.name):
-        yield _problem(("name",), f"{shown(phase.name)} cannot be the name of a phase: {NAME_RULE}")
 
 
 def _runner_problems(
@@ -199,12 +236,18 @@ def _runner_problems(
     if phase.runner == COMMAND:
         yield from _command_problems(phase.command, phase.shell, "the runner command needs")
     elif phase.runner == PYTHON:
-        yield from _call_problems(phase.call)
+        if not phase.call:
+            yield _problem((), "the runner python needs call, such as package.module:function")
+        elif not CALL.fullmatch(phase.call):
+            yield _problem(("call",), f"call is {shown(phase.call)} and must be of the form package.module:function")
     elif phase.runner == STEPS:
         if not phase.steps:
             yield _problem((), "the runner steps needs steps: write at least one [[...phases.steps]]")
     elif phase.runner in (AGENT, *AGENTS):
-        yield from _prompt_problems(phase, has_file)
+        if not phase.prompt:
+            yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
+        elif not has_file(phase.prompt):
+            yield _problem(("prompt",), f"there is no prompt file {phase.prompt}: write it, or name another")
         yield from (_problem(("options",), words) for words in workflow_model.problems_of(phase))
 
 
@@ -231,63 +274,15 @@ def _command_problems(command: Sequence[str], shell: str, who_needs: str) -> Ite
             yield _problem((key,), f"{key} holds a NUL character, which no program can be given")
 
 
-def _call_problems(call: str) -> Iterator[DefinitionProblem]:
-    if not call:
-        yield _problem((), "the runner python needs call, such as package.module:function")
-    elif not CALL.fullmatch(call):
-        yield _problem(("call",), f"call is {shown(call)} and must be of the form package.module:function")
-
-
-def _prompt_problems(phase: PhaseSpec, has_file: Callable[[str], bool]) -> Iterator[DefinitionProblem]:
-    if not phase.prompt:
-        yield _problem((), f"the agent {phase.runner} needs prompt, the file with what it shall do")
-    elif not has_file(phase.prompt):
-        yield _problem(("prompt",), f"there is no prompt file {phase.prompt}: write it, or name another")
-
-
 # --- numbers ---------------------------------------------------------------------------------------------------
 
 
-def _number_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
-    if not 0 <= phase.tier <= MAX_TIER:
-        yield _problem(("tier",), f"tier is {phase.tier} and must be from 0 to {MAX_TIER}")
-    if not 1 <= phase.max_attempts <= MAX_ATTEMPTS:
-        yield _problem(("max_attempts",), f"max_attempts is {phase.max_attempts} and must be from 1 to {MAX_ATTEMPTS}")
-    if phase.deadline_seconds is not None and not (is_seconds(phase.deadline_seconds) and phase.deadline_seconds > 0):
-        said = shown(phase.deadline_seconds)
-        yield _problem(
-            ("deadline_seconds",),
-            f"deadline_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
-        )
-    for name in Timeouts.__slots__:
-        value = getattr(phase.timeouts, name)
-        if value is not None and not (is_seconds(value) and value > 0):
-            yield _problem(
-                ("timeouts", name),
-                f"the timeout {name} is {shown(value)} and must be more than 0 seconds, at most {MAX_SECONDS:g}",
-            )
-
-
-def _retry_problems(retry: RetrySpec) -> Iterator[DefinitionProblem]:
-    if retry.strategy is not None and retry.strategy not in RETRY_STRATEGIES:
-        yield _unknown(("retry", "strategy"), "retry strategy", retry.strategy, RETRY_STRATEGIES)
-    wrong = [
-        name
-        for name in ("base_seconds", "max_seconds")
-        if (value := getattr(retry, name)) is not None and not (is_seconds(value) and value >= 0)
-    ]
-    for name in wrong:
-        yield _problem(
-            ("retry", name), f"{name} is {shown(getattr(retry, name))} and must be from 0 to {MAX_SECONDS:g} seconds"
-        )
-    if not wrong and retry.base_seconds is not None and retry.max_seconds is not None:
-        yield from _retry_bounds(retry.base_seconds, retry.max_seconds)
-    yield from _category_problems(retry.categories)
-
-
-def _retry_bounds(base: float, most: float) -> Iterator[DefinitionProblem]:
+def _wait_problems(base: float | None, most: float | None) -> Iterator[DefinitionProblem]:
+    """Yield a problem when the first wait is longer than the longest; waits that are none are reported elsewhere."""
+    if base is None or most is None or not (_is_wait(base, may_be_zero=True) and _is_wait(most, may_be_zero=True)):
+        return
     if base > most:
-        yield _problem(("retry", "max_seconds"), f"max_seconds ({most:g}) is less than base_seconds ({base:g})")
+        yield _problem(("max_seconds",), f"max_seconds ({most:g}) is less than base_seconds ({base:g})")
 
 
 def _category_problems(categories: object) -> Iterator[DefinitionProblem]:
@@ -298,12 +293,12 @@ def _category_problems(categories: object) -> Iterator[DefinitionProblem]:
         return
     known = sorted(category.value for category in RETRYABLE)
     for index, name in enumerate(categories):
-        if name not in known:
-            yield _unknown(("retry", "categories", index), "kind of error that may be tried again", name, known)
+        yield from _not_one_of(("retry", "categories", index), "kind of error that may be tried again", name, known)
 
 
-def _unknown(path: KeyPath, what: str, found: object, known: Sequence[str]) -> DefinitionProblem:
-    return _problem(path, f"{found!r} is no {what}{hint(str(found), known)}")
+def _not_one_of(path: KeyPath, what: str, found: object, known: Sequence[str]) -> Iterator[DefinitionProblem]:
+    if found not in known:
+        yield _problem(path, f"{found!r} is no {what}{hint(str(found), known)}")
 
 
 # --- lists -----------------------------------------------------------------------------------------------------
@@ -332,13 +327,9 @@ def why_outside(path: str) -> str:
 # --- gates -----------------------------------------------------------------------------------------------------
 
 
-def _gate_problems(gate: Gate, index: int) -> Iterator[DefinitionProblem]:
-    yield from (problem.below("gates", index) for problem in _problems_of_gate(gate))
-
-
-def _problems_of_gate(gate: Gate) -> Iterator[DefinitionProblem]:
+def _gate_problems(gate: Gate) -> Iterator[DefinitionProblem]:
     if gate.kind not in GATE_KINDS:
-        yield _unknown(("kind",), "kind of gate", gate.kind, GATE_KINDS)
+        yield from _not_one_of(("kind",), "kind of gate", gate.kind, GATE_KINDS)
         return
     if not (_is_texts(gate.command) and _is_text(gate.shell) and _is_text(gate.artifact)):
         yield _problem((), "the command of a gate must be a tuple of texts, its shell and artifact texts")
@@ -347,18 +338,14 @@ def _problems_of_gate(gate: Gate) -> Iterator[DefinitionProblem]:
         if kind != gate.kind and getattr(gate, key):
             yield _problem((key,), f"a gate is one thing: this one is of the kind {gate.kind}, and has {key} too")
     if gate.base and gate.base not in BASE_MODES:
-        yield _unknown(("base",), "way to treat a red base", gate.base, BASE_MODES)
+        yield from _not_one_of(("base",), "way to treat a red base", gate.base, BASE_MODES)
     elif gate.base and gate.kind != "command":
         yield _problem(("base",), f"base is for gates that run a command, and this one is of the kind {gate.kind}")
     if gate.kind == "command":
         yield from _command_problems(gate.command, gate.shell, "a gate of the kind command needs")
     if gate.kind == "artifact" and (why := why_outside(gate.artifact)):
         yield _problem(("artifact",), f"the artifact {shown(gate.artifact)} {why}")
-    if not (is_seconds(gate.timeout_seconds) and gate.timeout_seconds > 0):
-        said = shown(gate.timeout_seconds)
-        yield _problem(
-            ("timeout_seconds",), f"timeout_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
-        )
+    yield from rule_problems(gate)
 
 
 # --- options ---------------------------------------------------------------------------------------------------
@@ -389,9 +376,9 @@ def is_json(value: object, depth: int) -> bool:
     )
 
 
-# Say whether the templates and conditions of a step can be read, and whether what they name can be there.
+# --- templates -------------------------------------------------------------------------------------------------
 #
-# Pure. Which names a template knows depends on where it stands: that table is here, for checking templates and for
+# Which names a template knows depends on where it stands: that table is here, for checking templates and for
 # filling them in. Names that are asked for with `default` or `is defined` need not be there.
 
 
@@ -431,10 +418,10 @@ def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: StepSco
         try:
             used = expressions.paths_of(text, is_condition=is_condition)
         except ExpressionError as exc:
-            yield DefinitionProblem(path=path, message=f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
+            yield _problem(path, f"{_said(path)} {str(exc)[:1].lower()}{str(exc)[1:]}")
             continue
-        for why in _unknown_step_templates(used, names, known):
-            yield DefinitionProblem(path=path, message=f"{_said(path)} names {why}")
+        for why in _unknown_names(used, names, known):
+            yield _problem(path, f"{_said(path)} names {why}")
     yield from _unquoted(step)
 
 
@@ -458,31 +445,27 @@ def _templates(step: StepSpec) -> Iterator[_Template]:
     call = base | {*OF_A_CALL} if step.loop is None else base | {*OF_A_CALL, *OF_A_LOOP, step.loop.element}
     if step.when:
         yield _Template(("when",), step.when, base, is_condition=True)
-    yield from _of_loop_step_templates(step)
+    if step.loop is not None:
+        yield from _texts(("loop", "collection"), step.loop.collection, base)
+        for key in ("where", "order_by"):
+            if condition := getattr(step.loop, key):
+                yield _Template(("loop", key), condition, base | {step.loop.element}, is_condition=True)
     for key, value in step.inputs.items():
         if key not in NO_TEMPLATES:
             yield from _texts((key,), value, call)
     for path, rule in rule_paths(step):
-        yield from _of_rule_step_templates(path, rule, call)
-    yield from _of_sink_step_templates(step, call | {*OF_A_RESULT})
+        names = call | {*(OF_A_FAILURE if rule.kind == ON_ERROR else OF_A_RESPONSE)}
+        if rule.when:
+            place = (*path, "when" if rule.kind == ON_ERROR else "while")
+            yield _Template(place, rule.when, names, is_condition=True)
+        yield from _texts((*path, "next_call"), rule.next_call, names)
+    if step.sink is not None:
+        for key in ("path", "rows", "options"):
+            yield from _texts(("sink", key), getattr(step.sink, key), call | {*OF_A_RESULT})
     yield from _texts(("vars",), step.vars, base | {*OF_AN_END})
     for index, following in enumerate(step.next):
         if following.when:
             yield _Template(("next", index, "when"), following.when, base | {*OF_AN_END}, is_condition=True)
-
-
-def _of_rule_step_templates(path: KeyPath, rule: RetryRule, call: frozenset[str]) -> Iterator[_Template]:
-    names = call | {*(OF_A_FAILURE if rule.kind == ON_ERROR else OF_A_RESPONSE)}
-    if rule.when:
-        key = "when" if rule.kind == ON_ERROR else "while"
-        yield _Template((*path, key), rule.when, names, is_condition=True)
-    yield from _texts((*path, "next_call"), rule.next_call, names)
-
-
-def _of_sink_step_templates(step: StepSpec, names: frozenset[str]) -> Iterator[_Template]:
-    if step.sink is not None:
-        for key in ("path", "rows", "options"):
-            yield from _texts(("sink", key), getattr(step.sink, key), names)
 
 
 def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
@@ -490,18 +473,6 @@ def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
     kinds = [rule.kind for rule in step.retry]
     for index, rule in enumerate(step.retry):
         yield ("retry", rule.kind if len({*kinds}) == len(kinds) else index), rule
-
-
-def _of_loop_step_templates(step: StepSpec) -> Iterator[_Template]:
-    loop = step.loop
-    if loop is None:
-        return
-    base = frozenset(EVERYWHERE)
-    yield from _texts(("loop", "collection"), loop.collection, base)
-    if loop.where:
-        yield _Template(("loop", "where"), loop.where, base | {loop.element}, is_condition=True)
-    if loop.order_by:
-        yield _Template(("loop", "order_by"), loop.order_by, base | {loop.element}, is_condition=True)
 
 
 def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Template]:
@@ -519,7 +490,7 @@ def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Tem
 # --- what they name --------------------------------------------------------------------------------------------
 
 
-def _unknown_step_templates(
+def _unknown_names(
     used: frozenset[expressions.Path], names: frozenset[str], known: Mapping[str, _Below]
 ) -> Iterator[str]:
     for path in sorted(used):
@@ -571,7 +542,7 @@ def _unquoted(step: StepSpec) -> Iterator[DefinitionProblem]:
     for path, line in lines:
         if isinstance(line, str) and "{{" in line and not _is_quoted(line):
             rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
-            yield DefinitionProblem(path=path, message=rule)
+            yield _problem(path, rule)
 
 
 def _is_quoted(line: str) -> bool:
@@ -581,30 +552,9 @@ def _is_quoted(line: str) -> bool:
         return True  # told already
 
 
-# Check the loop, the retry rules, the sink and the next steps of a step.
-#
-# Pure. Called for each step by the checks of steps below.
-
-
-#: The most of each number; each is at least 1.
-MAX_CONCURRENCY = 1000
-MAX_CHUNK = 10_000
-MAX_ITERATIONS = 10_000_000
-MAX_CALLS = 10_000
-
 _ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
-
-
-def _not_one_of(path: KeyPath, what: str, found: str, known: Sequence[str]) -> Iterator[DefinitionProblem]:
-    if found not in known:
-        yield _problem(path, f"{found!r} is no {what}{hint(found, known)}")
-
-
-def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[DefinitionProblem]:
-    if value is not None and not 1 <= value <= most:
-        yield _problem(path, f"{path[-1]} is {value} and must be from 1 to {most}")
 
 
 # --- loops -----------------------------------------------------------------------------------------------------
@@ -612,9 +562,9 @@ def _out_of_range(path: KeyPath, value: int | None, most: int) -> Iterator[Defin
 
 def loop_problems(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the loop of *step*."""
-    loop = step.loop
-    if loop is not None:
-        yield from (problem.below("loop") for problem in _of_loop(loop))
+    if step.loop is not None:
+        yield from rule_problems(step.loop, "loop")
+        yield from (problem.below("loop") for problem in _of_loop(step.loop))
 
 
 def _of_loop(loop: LoopSpec) -> Iterator[DefinitionProblem]:
@@ -626,18 +576,9 @@ def _of_loop(loop: LoopSpec) -> Iterator[DefinitionProblem]:
     if not _ELEMENT.fullmatch(loop.element) or loop.element in RESERVED:
         why = "it means something else in templates" if loop.element in RESERVED else "use letters, digits and '_'"
         yield _problem(("element",), f"{shown(loop.element)} cannot be the name of an element: {why}")
-    yield from _not_one_of(("mode",), "mode of a loop", loop.mode, LOOP_MODES)
-    yield from _out_of_range(("concurrency",), loop.concurrency, MAX_CONCURRENCY)
-    yield from _out_of_range(("chunk_size",), loop.chunk_size, MAX_CHUNK)
-    yield from _out_of_range(("limit",), loop.limit, MAX_ITERATIONS)
     if loop.mode == SEQUENTIAL and loop.concurrency > 1:
         rule = f'concurrency is {loop.concurrency}, and a sequential loop makes one call at a time: say mode = "async"'
         yield _problem(("concurrency",), rule)
-    yield from _not_one_of(("on_failure",), "policy about failures", loop.on_failure, FAILURE_POLICIES)
-    yield from _threshold_problems(loop)
-
-
-def _threshold_problems(loop: LoopSpec) -> Iterator[DefinitionProblem]:
     if loop.on_failure != THRESHOLD:
         if loop.threshold:
             yield _problem(("threshold",), 'threshold is for on_failure = "threshold": say that, or take it out')
@@ -653,25 +594,8 @@ def _threshold_problems(loop: LoopSpec) -> Iterator[DefinitionProblem]:
 def retry_problems(step: StepSpec) -> Iterator[DefinitionProblem]:
     """Yield what is wrong with the rules of *step*."""
     for path, rule in rule_paths(step):
-        yield from (problem.below(*path) for problem in (*_of_rule(rule), *_of_pages(rule, step.tool)))
-
-
-def _of_rule(rule: RetryRule) -> Iterator[DefinitionProblem]:
-    yield from _not_one_of((), "kind of rule", rule.kind, (ON_ERROR, ON_SUCCESS))
-    yield from _out_of_range(("max_attempts",), rule.max_attempts, MAX_CALLS)
-    yield from _out_of_range(("max_same_failures",), rule.max_same_failures, MAX_CALLS)
-    yield from _not_one_of(("backoff",), "way for a wait to grow", rule.strategy, RETRY_STRATEGIES)
-    wrong = [name for name in ("base_seconds", "max_seconds") if not _is_wait(getattr(rule, name))]
-    for name in wrong:
-        said = shown(getattr(rule, name))
-        yield _problem((name,), f"{name} is {said} and must be from 0 to {MAX_SECONDS:g} seconds")
-    if not wrong and rule.base_seconds > rule.max_seconds:
-        rule_of = f"max_seconds ({rule.max_seconds:g}) is less than base_seconds ({rule.base_seconds:g})"
-        yield _problem(("max_seconds",), rule_of)
-
-
-def _is_wait(value: float) -> bool:
-    return is_seconds(value) and value >= 0
+        waits = _wait_problems(rule.base_seconds, rule.max_seconds)
+        yield from (problem.below(*path) for problem in (*rule_problems(rule), *waits, *_of_pages(rule, step.tool)))
 
 
 def _of_pages(rule: RetryRule, tool: str) -> Iterator[DefinitionProblem]:
@@ -721,7 +645,7 @@ def sink_problems(
     if sink.tool not in sinks:
         yield _problem(("sink", "tool"), f"there is no sink {sink.tool!r}{hint(sink.tool, sinks)}")
         return
-    yield from (problem.below("sink") for problem in (*_keys_of_sink(sink), *_of_sink(sink)))
+    yield from (problem.below("sink") for problem in (*_keys_of_sink(sink), *rule_problems(sink), *_of_sink(sink)))
     if connections is not None and sink.tool in CONNECTION_TYPES:
         yield from (problem.below("sink") for problem in _of_connection(sink, connections))
 
@@ -737,7 +661,6 @@ def _keys_of_sink(sink: SinkSpec) -> Iterator[DefinitionProblem]:
 
 
 def _of_sink(sink: SinkSpec) -> Iterator[DefinitionProblem]:
-    yield from _not_one_of(("mode",), "mode of a sink", sink.mode, SINK_MODES)
     if sink.mode == "upsert" and sink.tool not in CONNECTION_TYPES:
         yield _problem(
             ("mode",), f"the sink {sink.tool} can only append: upsert is for {' and '.join(CONNECTION_TYPES)}"
@@ -821,95 +744,24 @@ def _circles(steps: Sequence[StepSpec]) -> Iterator[tuple[str, ...]]:
             yield tuple(way[way.index(name) :])
 
 
-# Say whether each field of a step has the type it is declared with, as a definition made in Python may not.
-#
-# Pure. Only when all are as declared can be asked what they mean.
-
-
 def step_shape_problems(step: StepSpec) -> list[DefinitionProblem]:
-    """Return a problem for each field of another type than it is declared with."""
-    result = list(_wrong(step, "", ()))
-    if result:
-        return result
+    """Return a problem for each field of another type than it is declared with; what it holds only when it is sound."""
+    problems = shape_problems(step)
+    if problems:
+        return problems
+    if step.loop is not None:
+        problems += shape_problems(step.loop, "loop")
+    if step.sink is not None:
+        problems += shape_problems(step.sink, "sink")
+    for index, rule in enumerate(step.retry):
+        problems += shape_problems(rule, "retry", index)
+    for index, following in enumerate(step.next):
+        problems += shape_problems(following, "next", index)
 
-    return [
-        problem
-        for part, path in (
-            (step.loop, ("loop",)),
-            (step.sink, ("sink",)),
-            *((rule, ("retry", index)) for index, rule in enumerate(step.retry)),
-            *((rule, ("next", index)) for index, rule in enumerate(step.next)),
-        )
-        if part is not None
-        for problem in _wrong(part, f"{path[0]}.", path)
-    ]
+    return problems
 
 
-def _wrong(
-    part: StepSpec | LoopSpec | RetryRule | SinkSpec | NextRule, before: str, path: KeyPath
-) -> Iterator[DefinitionProblem]:
-    for name, (rule, is_right) in _TYPES_STEP_SHAPES[type(part)].items():
-        value = getattr(part, name)
-        if not is_right(value):
-            yield DefinitionProblem(path=(*path, name), message=f"{before}{name} must be {rule}, not {shown(value)}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_table_step_shapes(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
-def _tuple_of(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
-
-
-_TEXT = ("a text", lambda value: isinstance(value, str))
-_WHOLE = ("a whole number", _is_whole)
-_NUMBER = ("a number", _is_number)
-_TABLE_STEP_SHAPES = ("a mapping of texts", _is_table_step_shapes)
-_MAYBE_WHOLE = ("a whole number or None", lambda value: value is None or _is_whole(value))
-
-_Rule = tuple[str, Callable[[object], bool]]
-_TYPES_STEP_SHAPES: Mapping[type, Mapping[str, _Rule]] = MappingProxyType(
-    {
-        StepSpec: {
-            **dict.fromkeys(("name", "tool", "when"), _TEXT),
-            **dict.fromkeys(("inputs", "vars"), _TABLE_STEP_SHAPES),
-            "timeout_seconds": _NUMBER,
-            "next": ("a tuple of NextRules", _tuple_of(NextRule)),
-            "retry": ("a tuple of RetryRules", _tuple_of(RetryRule)),
-            "loop": ("a LoopSpec or None", lambda value: value is None or isinstance(value, LoopSpec)),
-            "sink": ("a SinkSpec or None", lambda value: value is None or isinstance(value, SinkSpec)),
-        },
-        LoopSpec: {
-            **dict.fromkeys(("element", "mode", "where", "order_by", "on_failure"), _TEXT),
-            "concurrency": _WHOLE,
-            **dict.fromkeys(("chunk_size", "limit"), _MAYBE_WHOLE),
-            "threshold": _NUMBER,
-        },
-        RetryRule: {
-            **dict.fromkeys(("kind", "when", "strategy", "collect", "merge_path", "on_limit"), _TEXT),
-            **dict.fromkeys(("max_attempts", "max_same_failures"), _WHOLE),
-            **dict.fromkeys(("base_seconds", "max_seconds"), _NUMBER),
-            "next_call": _TABLE_STEP_SHAPES,
-        },
-        SinkSpec: {
-            **dict.fromkeys(("tool", "connection", "table", "path", "mode", "call", "rows"), _TEXT),
-            "key": ("a tuple of texts", _tuple_of(str)),
-            "options": _TABLE_STEP_SHAPES,
-        },
-        NextRule: dict.fromkeys(("step", "when"), _TEXT),
-    }
-)
-
-
-# Check the steps of a phase: everything that can be known before anything runs.
-#
-# Pure. Templates, loops, retry rules and sinks are checked by the two parts above.
-
+# --- steps -----------------------------------------------------------------------------------------------------
 
 #: Steps of a phase.
 MAX_STEPS = 200
@@ -931,11 +783,7 @@ def check_steps(
     if problems:
         return problems  # a name that is a number: what it is good for cannot be asked
     if len(steps) > MAX_STEPS:
-        return [
-            DefinitionProblem(
-                path=("steps",), message=f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}"
-            )
-        ]
+        return [_problem(("steps",), f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}")]
     for index, step in enumerate(steps):
         result = [
             *_own_problems(step, steps[:index]),
@@ -954,7 +802,7 @@ def check_steps(
 def _named(problems: Sequence[DefinitionProblem], step: StepSpec, index: int) -> list[DefinitionProblem]:
     who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
 
-    return [DefinitionProblem(path=("steps", index, *one.path), message=f"{who}: {one.message}") for one in problems]
+    return [_problem(("steps", index, *one.path), f"{who}: {one.message}") for one in problems]
 
 
 # --- the step itself -------------------------------------------------------------------------------------------
@@ -965,11 +813,7 @@ def _own_problems(step: StepSpec, before: Sequence[StepSpec]) -> Iterator[Defini
         yield _problem(("name",), f"{shown(step.name)} cannot be the name of a step: {STEP_NAME_RULE}")
     if step.name in {one.name for one in before}:
         yield _problem(("name",), "there are two steps of that name: give one of them another")
-    if not (is_seconds(step.timeout_seconds) and step.timeout_seconds > 0):
-        said = shown(step.timeout_seconds)
-        yield _problem(
-            ("timeout_seconds",), f"timeout_seconds is {said} and must be more than 0 seconds, at most {MAX_SECONDS:g}"
-        )
+    yield from rule_problems(step)
     for name in step.vars:
         if not STEP_NAME.fullmatch(name):
             yield _problem(("vars", name), f"{shown(name)} cannot be the name of a variable: {STEP_NAME_RULE}")
@@ -1108,7 +952,7 @@ def _why_no_address(url: str) -> str:
     return "holds a password: name an environment variable in headers_env instead" if has_password else ""
 
 
-def _command_problems_step_checks(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
+def _command_tool_problems(inputs: Mapping[str, object]) -> Iterator[DefinitionProblem]:
     yield from _one_of(inputs, "command", "shell", "command")
     output = inputs.get("output", OUTPUTS[0])
     if isinstance(output, str) and output not in OUTPUTS:
@@ -1146,15 +990,11 @@ def _agent_problems(inputs: Mapping[str, object], has_file: Callable[[str], bool
 
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, object]], Iterator[DefinitionProblem]]] = MappingProxyType(
-    {"http": _http_problems, "command": _command_problems_step_checks, "python": _python_problems}
+    {"http": _http_problems, "command": _command_tool_problems, "python": _python_problems}
 )
 
 
-# Check the definition of a workflow.
-#
-# Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
-# its key. The first part of this module checks each phase by itself; here, how they fit together.
-
+# --- the workflow ----------------------------------------------------------------------------------------------
 
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
@@ -1173,10 +1013,10 @@ def check_workflow(
     *connections* has the type of each named connection; None: which there are is not known here. *sinks* are those
     there are.
     """
-    problems = list(_own_problems_workflow_checks(spec))
+    problems = list(_workflow_problems(spec))
     for index, phase in enumerate(spec.phases):
         for item in check_phase(phase, runners=runners, has_file=has_file):
-            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = _problem(item.path, f"phase {phase.name!r}: {item.message}")
             problems.append(named.below("phases", index))
     if any(shape_problems(phase) for phase in spec.phases):
         return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
@@ -1200,35 +1040,28 @@ def _steps(spec: WorkflowSpec, has_file: Callable[[str], bool], home: StepScope)
             vars=frozenset(name for one in earlier for step in one.steps for name in step.vars),
         )
         for item in check_steps(phase.steps, has_file=has_file, around=around):
-            named = DefinitionProblem(path=item.path, message=f"phase {phase.name!r}: {item.message}")
+            named = _problem(item.path, f"phase {phase.name!r}: {item.message}")
             yield named.below("phases", index)
 
 
 def _at(index: int, key: str, message: str) -> DefinitionProblem:
-    return DefinitionProblem(path=(index, key), message=message)
+    return _problem((index, key), message)
 
 
-# --- the workflow itself ---------------------------------------------------------------------------------------
-
-
-def _own_problems_workflow_checks(spec: WorkflowSpec) -> Iterator[DefinitionProblem]:
-    if not _fits(NAME, spec.name):
-        yield DefinitionProblem(path=(), message=f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
-    if not _fits(_VERSION, spec.version):
-        yield DefinitionProblem(
-            path=("version",),
-            message=f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
+def _workflow_problems(spec: WorkflowSpec) -> Iterator[DefinitionProblem]:
+    if not (_is_text(spec.name) and NAME.fullmatch(spec.name)):
+        yield _problem((), f"{spec.name!r} cannot be the name of a workflow: {NAME_RULE}")
+    if not (_is_text(spec.version) and _VERSION.fullmatch(spec.version)):
+        yield _problem(
+            ("version",),
+            f"{spec.version!r} cannot be a version: use letters, digits, '.', '_', '+' and '-' (at most 64)",
         )
     if not is_json(spec.workload, MAX_DEPTH):
-        yield DefinitionProblem(path=("workload",), message="workload cannot be kept as JSON: write texts and numbers")
-    if spec.base and spec.base not in BASE_MODES:
-        yield _unknown(("base",), "way to treat a red base", spec.base, BASE_MODES)
+        yield _problem(("workload",), "workload cannot be kept as JSON: write texts and numbers")
+    if spec.base:
+        yield from _not_one_of(("base",), "way to treat a red base", spec.base, BASE_MODES)
     if not spec.phases:
-        yield DefinitionProblem(path=("phases",), message=_graph_problem([]))
-
-
-def _fits(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
+        yield _problem(("phases",), _graph_problem([]))
 
 
 def _names(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
@@ -1287,7 +1120,7 @@ def _tiers(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
 
 def _needs(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
     places = {phase.name: index for index, phase in reversed([*enumerate(phases)])}
-    circles = _circles_workflow_checks(phases)
+    circles = _circles_of_needs(phases)
     for circle in circles:
         first = min(places[name] for name in circle)
         yield _at(first, "needs", _said_circle(sorted(circle, key=places.__getitem__)))
@@ -1296,9 +1129,7 @@ def _needs(phases: Sequence[PhaseSpec]) -> Iterator[DefinitionProblem]:
             if any({name, phase.name} <= circle for circle in circles):
                 continue
             if why := _why_unmet(phase, index, phases[places[name]] if name in places else None, name, places):
-                yield DefinitionProblem(
-                    path=(index, "needs", number), message=f"phase {phase.name!r} needs {name!r}{why}"
-                )
+                yield _problem((index, "needs", number), f"phase {phase.name!r} needs {name!r}{why}")
 
 
 def _why_unmet(phase: PhaseSpec, index: int, needed: PhaseSpec | None, name: str, places: Mapping[str, int]) -> str:
@@ -1325,7 +1156,7 @@ def _said_circle(names: Sequence[str]) -> str:
     return f"the phases {', '.join(map(repr, names))} need each other, so none could ever start: take one need away"
 
 
-def _circles_workflow_checks(phases: Sequence[PhaseSpec]) -> list[frozenset[str]]:
+def _circles_of_needs(phases: Sequence[PhaseSpec]) -> list[frozenset[str]]:
     """Return the groups of phases that wait for each other."""
     needs = {phase.name: phase.needs for phase in phases}
     reached = {name: _reached(name, needs) for name in needs}

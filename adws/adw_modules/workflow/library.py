@@ -34,7 +34,6 @@ from adws.adw_modules.workflow.model import (
     SINK_TOOLS,
     STATE_OF_PHASE,
     DefinitionProblem,
-    FrozenWorkflow,
     PhaseSpec,
     WorkflowSpec,
 )
@@ -330,11 +329,6 @@ class Workflows:
         self.check_ready(spec)
 
         return workflow_model.freeze(spec)
-
-    @staticmethod
-    def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
-        """Return the definition that a document keeps; raise StateInvalid when it keeps none."""
-        return workflow_model.thaw(frozen)
 
     # --- what is wrong -----------------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
 """
 Read the workflows, phases and steps that a user writes in `adw.toml`.
 
-Syntax only. A step may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table,
-tables `on_error` and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
+Syntax only: tables become the dataclasses of `workflow.model`, whose fields say which keys there are and of which type.
+Every unknown key and every value of the wrong type is a problem at its own place; nothing is silently left out. A step
+may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table, tables `on_error`
+and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -46,45 +48,52 @@ from adws.adw_modules.workflow.model import (
 )
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
-# Read single values of a table: each function returns the value, or raises BadValue that says what it must be.
+# --- single values ---------------------------------------------------------------------------------------------
 #
-# Syntax only. The message goes on where the name of the key stops: "must be a text".
+# Each reader returns the value, or raises BadValue; its message goes on where the name of the key stops.
 
 
 class BadValue(ValueError):
     """A value is of another kind than its key asks for."""
 
 
-def table(value: object) -> Mapping[str, object]:
-    """Return a table."""
-    if not isinstance(value, Mapping):
-        raise BadValue("must be a table")
+def _reader(is_right: Callable[[object], bool], rule: str) -> Callable[[object], Any]:
+    """Return what gives a value back that *is_right*, and raises BadValue with *rule* for others."""
 
-    return value
+    def read(value: object) -> object:
+        if not is_right(value):
+            raise BadValue(rule)
 
+        return value
 
-def tables(value: object) -> list[object]:
-    """Return a list, whose elements are read one by one."""
-    if not isinstance(value, list):
-        raise BadValue("must be a list of tables, each begun by [[workflows.NAME.phases]]")
-
-    return value
+    return read
 
 
-def text(value: object) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise BadValue("must be a text")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
-    return value
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+table: Callable[[object], Mapping[str, object]] = _reader(lambda value: isinstance(value, Mapping), "must be a table")
+tables: Callable[[object], list[object]] = _reader(
+    lambda value: isinstance(value, list), "must be a list of tables, each begun by [[workflows.NAME.phases]]"
+)
+text: Callable[[object], str] = _reader(lambda value: isinstance(value, str), "must be a text")
+whole = _reader(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
+#: The key says something by being there.
+yes = _reader(lambda value: value is True, "must be true, or be left out")
+seconds: Callable[[object], float] = _reader(_is_number, "must be a number of seconds")
+number = _reader(_is_number, "must be a number")
+_list_of_texts = _reader(_is_texts, 'must be a list of texts, such as ["one", "two"]')
 
 
 def texts(value: object) -> tuple[str, ...]:
     """Return a list of texts."""
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadValue('must be a list of texts, such as ["one", "two"]')
-
-    return tuple(value)
+    return tuple(_list_of_texts(value))
 
 
 def argv(value: object) -> tuple[str, ...]:
@@ -93,46 +102,6 @@ def argv(value: object) -> tuple[str, ...]:
         raise BadValue('must be a list, such as ["make", "plan"]; for one line use shell')
 
     return texts(value)
-
-
-def whole(value: object) -> int:
-    """Return a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadValue("must be a whole number")
-
-    return value
-
-
-def flag(value: object) -> bool:
-    """Return true or false."""
-    if not isinstance(value, bool):
-        raise BadValue("must be true or false")
-
-    return value
-
-
-def yes(value: object) -> bool:
-    """Return true: the key says something by being there."""
-    if value is not True:
-        raise BadValue("must be true, or be left out")
-
-    return True
-
-
-def seconds(value: object) -> float:
-    """Return a number of seconds."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue("must be a number of seconds")
-
-    return value
-
-
-def number(value: object) -> float:
-    """Return a number."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue("must be a number")
-
-    return value
 
 
 def clock(value: object) -> float | None:
@@ -145,11 +114,7 @@ def clock(value: object) -> float | None:
         raise BadValue(f"{exc}, or false for no limit") from None
 
 
-# Read a table of `adw.toml` key by key into the fields of a dataclass.
-#
-# Syntax only. Every unknown key and every value of the wrong type becomes a problem at its own place; nothing is
-# silently left out.
-
+# --- tables ----------------------------------------------------------------------------------------------------
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -164,8 +129,11 @@ class Key(NamedTuple):
 class InvalidValue(Exception):
     """Something inside a value is wrong."""
 
-    def __init__(self, problems: Sequence[DefinitionProblem]) -> None:
+    def __init__(self, problems: Sequence[DefinitionProblem] | str) -> None:
+        """*problems*, or what is wrong with the value as a whole."""
         super().__init__()
+        if isinstance(problems, str):
+            problems = [DefinitionProblem(path=(), message=problems)]
         self.problems = problems
 
 
@@ -235,6 +203,11 @@ def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) 
 def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Callable[[object], object]) -> Mapping[str, Key]:
     """Return a table of keys; *renamed* has the fields of those that are called otherwise in the dataclass."""
     return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
+
+
+def keys_for(kind: type, **readers: Callable[[object], object]) -> Mapping[str, Key]:
+    """Return the keys of the fields of *kind*, read as they are declared; *readers* are for those that are special."""
+    return keys_of(**{one.name: readers.get(one.name) or _READERS[str(one.type)] for one in fields(kind)})
 
 
 #: Calls of a step that goes on by `on_success`, unless it says otherwise: pages are many.
@@ -333,9 +306,7 @@ def _loop(value: object) -> LoopSpec:
         raise BadValue('must be a table such as {collection = "{{ workload.users }}", element = "user"}')
     fields = whole_table(value, LOOP_KEYS, "loop")
     if "collection" not in fields:
-        raise InvalidValue(
-            [DefinitionProblem(path=(), message="loop has no collection: give a template of a list, or a list")]
-        )
+        raise InvalidValue("loop has no collection: give a template of a list, or a list")
     if fields.get("mode") == ASYNC:
         fields.setdefault("concurrency", DEFAULT_CONCURRENCY)
 
@@ -371,8 +342,9 @@ def _on_error(value: object) -> RetryRule:
 def _on_success(value: object) -> RetryRule:
     fields = whole_table(value, ON_SUCCESS_KEYS, ON_SUCCESS)
     if "when" not in fields:
-        why = 'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
-        raise InvalidValue([DefinitionProblem(path=(), message=why)])
+        raise InvalidValue(
+            'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
+        )
 
     return _made(ON_SUCCESS, fields)
 
@@ -462,7 +434,7 @@ def _which(value: object) -> str:
 def _sink(value: object) -> SinkSpec:
     fields = whole_table(value, SINK_KEYS, "sink")
     if "tool" not in fields:
-        raise InvalidValue([DefinitionProblem(path=(), message=f"sink has no tool{hint('', SINK_TOOLS)}")])
+        raise InvalidValue(f"sink has no tool{hint('', SINK_TOOLS)}")
 
     return SinkSpec(**fields)  # type: ignore[arg-type]  # the readers of SINK_KEYS saw to the types
 
@@ -485,28 +457,32 @@ def _next_rule(value: object) -> NextRule:
         raise BadValue('must be the name of a step, or a list of tables such as {step = "other", when = "..."}')
     fields = whole_table(value, NEXT_KEYS, "next")
     if "step" not in fields:
-        raise InvalidValue(
-            [DefinitionProblem(path=(), message='next has no step: name one, or "" for the end of the phase')]
-        )
+        raise InvalidValue('next has no step: name one, or "" for the end of the phase')
 
     return NextRule(**fields)  # type: ignore[arg-type]  # the readers of NEXT_KEYS saw to the types
 
 
 # --- every key there is: docs/steps.md explains the same --------------------------------------------------------
 
-
-LOOP_KEYS = keys_of(
-    collection=json_value,
-    element=text,
-    mode=text,
-    concurrency=whole,
-    chunk_size=whole,
-    where=text,
-    order_by=text,
-    limit=whole,
-    on_failure=text,
-    threshold=number,
+#: What a field is declared as -> what reads it.
+_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
+    {
+        "str": text,
+        "str | None": text,
+        "int": whole,
+        "int | None": whole,
+        "float": seconds,
+        "float | None": seconds,
+        "bool": flag,
+        "bool | None": flag,
+        "tuple[str, ...]": texts,
+        "tuple[str, ...] | None": texts,
+        "JsonValue": json_value,
+        "Mapping[str, JsonValue]": json_table,
+        "Mapping[str, object]": table,
+    }
 )
+LOOP_KEYS = keys_for(LoopSpec, threshold=number)
 _BACKOFF: Mapping[str, Callable[[object], object]] = MappingProxyType(
     {
         "max_attempts": whole,
@@ -545,37 +521,19 @@ ON_SUCCESS_KEYS = keys_of(
 COLLECT_KEYS = keys_of({"strategy": "collect", "path": "merge_path"}, strategy=text, path=text)
 RULE_KEYS = keys_of(when=text, then=table, on=_which)
 _RETRY_TABLES = keys_of(on_error=_on_error, on_success=_on_success)
-SINK_KEYS = keys_of(
-    tool=text,
-    connection=text,
-    table=text,
-    path=text,
-    mode=text,
-    key=_names,
-    call=text,
-    rows=text,
-    options=json_table,
-)
-NEXT_KEYS = keys_of(step=text, when=text)
+SINK_KEYS = keys_for(SinkSpec, key=_names)
+NEXT_KEYS = keys_for(NextRule)
 #: The keys of every step; those of its tool stand beside them.
-STEP_KEYS = keys_of(
-    name=text,
-    tool=text,
-    when=text,
-    next=_next,
-    loop=_loop,
-    retry=_retry,
-    sink=_sink,
-    vars=json_table,
-    timeout_seconds=seconds,
+STEP_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        name: key
+        for name, key in keys_for(StepSpec, next=_next, loop=_loop, retry=_retry, sink=_sink).items()
+        if name != "inputs"
+    }
 )
 
 
-# Read the workflows and phases that a user writes in `adw.toml`.
-#
-# Syntax only: it makes dataclasses of tables and says which key has a value of the wrong type or is unknown. Whether
-# the whole is sound is decided by `workflow.checks`. Nothing that is written is silently left out.
-
+# --- workflows and phases --------------------------------------------------------------------------------------
 
 #: What a phase can run -> its runner.
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
@@ -744,18 +702,9 @@ def _runner_of(fields: Mapping[str, object]) -> str:
     return next((runner for key, runner in _RUNNER_OF_KEY.items() if key in fields), "")
 
 
-# --- tables ----------------------------------------------------------------------------------------------------
-
-
 def _sub_table(kind: type[Timeouts | RetrySpec], keys: Mapping[str, Key], what: str) -> Callable[[object], object]:
     """Return a reader of the table that makes a *kind*."""
-
-    def read(value: object) -> object:
-        fields = whole_table(value, keys, what)
-
-        return kind(**fields)  # type: ignore[arg-type]  # the readers of *keys* saw to the types
-
-    return read
+    return lambda value: kind(**whole_table(value, keys, what))  # type: ignore[arg-type]  # the readers of *keys* saw to it
 
 
 # --- gates -----------------------------------------------------------------------------------------------------
@@ -822,13 +771,8 @@ WORKFLOW_KEYS = keys_of(
     base=_base,
     phases=tables,
 )
-TIMEOUT_KEYS = keys_of(wall=clock, idle=clock, after_result=clock)
-RETRY_KEYS = keys_of(
-    strategy=text,
-    base_seconds=seconds,
-    max_seconds=seconds,
-    categories=texts,
-)
+TIMEOUT_KEYS = keys_for(Timeouts, wall=clock, idle=clock, after_result=clock)
+RETRY_KEYS = keys_for(RetrySpec)
 GATE_KEYS = keys_of(
     command=argv,
     shell=text,
@@ -838,30 +782,21 @@ GATE_KEYS = keys_of(
     timeout_seconds=seconds,
     base=_base,
 )
-PHASE_KEYS = keys_of(
-    {"required": "is_required", "gate": "gates"},
-    name=text,
-    state=text,
-    runner=text,
-    command=argv,
-    shell=text,
-    call=text,
-    prompt=text,
-    options=table,
-    tier=whole,
-    needs=texts,
-    required=flag,
-    max_attempts=whole,
-    timeouts=_sub_table(Timeouts, TIMEOUT_KEYS, "timeouts"),
-    retry=_sub_table(RetrySpec, RETRY_KEYS, "retry"),
-    gate=_gate_word,
-    gates=_gates,
-    allowed_paths=texts,
-    env=texts,
-    on_rework=text,
-    steps=read_steps,
-    deadline_seconds=seconds,
-    commits=flag,
+PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        **{
+            "required" if name == "is_required" else name: key
+            for name, key in keys_for(
+                PhaseSpec,
+                command=argv,
+                timeouts=_sub_table(Timeouts, TIMEOUT_KEYS, "timeouts"),
+                retry=_sub_table(RetrySpec, RETRY_KEYS, "retry"),
+                gates=_gates,
+                steps=read_steps,
+            ).items()
+        },
+        "gate": Key("gates", _gate_word),
+    }
 )
 #: Keys that say how a phase stands among others; a built-in workflow has decided that.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")

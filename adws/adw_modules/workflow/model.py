@@ -8,20 +8,62 @@ file change nothing about a running workflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, hint
+from adws.adw_modules.identifiers import JsonObject, hint
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
-# The steps of a phase as data: what each does, whether, how often, over what, and where its results go.
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowRef
+
+# --- limits ----------------------------------------------------------------------------------------------------
+
+#: The longest wait that a definition of a workflow may ask for, some thirty years.
+MAX_SECONDS = 1e9
+#: Tiers a workflow may have, and attempts a phase may have in one round.
+MAX_TIER = 1000
+MAX_ATTEMPTS = 100
+#: The most of what a loop or a retry rule may ask for.
+MAX_CONCURRENCY = 1000
+MAX_CHUNK = 10_000
+MAX_ITERATIONS = 10_000_000
+MAX_CALLS = 10_000
+
+
+class BackoffStrategy(Enum):
+    """How waits grow."""
+
+    FIXED = "fixed"  #: always the base
+    LINEAR = "linear"  #: the base, twice the base, three times the base ...
+    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+
+
+RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
+
+_Default = TypeVar("_Default")
+
+
+def _declared(default: _Default, **rules: object) -> _Default:
+    """
+    Return a field with that default and *rules*, which `workflow.checks.rule_problems` holds its value against.
+
+    `range` is the least and the most; `choice` what it is, and all there are; `seconds` "positive", or "any" when 0 is
+    possible; `key` what the file calls it, when that is another name ("": it has none there).
+    """
+    return field(default=default, metadata=rules)
+
+
+# --- steps -----------------------------------------------------------------------------------------------------
 #
-# Data types only. A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls
-# again after a failure or for the next page, `sink` saves what a call gave back; each goes with each.
+# A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls again after a
+# failure or for the next page, `sink` saves what a call gave back; each goes with each.
 
 
 #: What a step can call.
@@ -73,13 +115,15 @@ class LoopSpec:
 
     collection: JsonValue  #: a template that gives a list, or the list itself
     element: str = "item"  #: the name an element has in templates
-    mode: str = SEQUENTIAL
-    concurrency: int = 1  #: most calls at a time; sequential is one
-    chunk_size: int | None = None  #: so many elements make one iteration, which gets them as a list
+    mode: str = _declared(SEQUENTIAL, choice=("mode of a loop", LOOP_MODES))
+    concurrency: int = _declared(1, range=(1, MAX_CONCURRENCY))  #: most calls at a time; sequential is one
+    chunk_size: int | None = _declared(
+        None, range=(1, MAX_CHUNK)
+    )  #: so many elements make one iteration, which gets them as a list
     where: str = ""  #: a condition; elements for which it does not hold are left out
     order_by: str = ""  #: an expression; elements are done in the order of its values
-    limit: int | None = None  #: most iterations
-    on_failure: str = FAIL_FAST
+    limit: int | None = _declared(None, range=(1, MAX_ITERATIONS))  #: most iterations
+    on_failure: str = _declared(FAIL_FAST, choice=("policy about failures", FAILURE_POLICIES))
     threshold: float = 0.0  #: policy threshold: most failures; below 1 a share of all iterations
 
 
@@ -87,16 +131,16 @@ class LoopSpec:
 class RetryRule:
     """When to call again, and how. Of several the first one that matches decides."""
 
-    kind: str  #: on_error | on_success
+    kind: str = field(metadata={"choice": ("kind of rule", (ON_ERROR, ON_SUCCESS)), "key": ""})
     when: str = ""  #: a condition over `error`, `response`, `attempt`, `page`; "": always (on_error)
-    max_attempts: int = 3  #: calls in all, the first one counted
-    strategy: str = "exponential"  #: fixed | linear | exponential
-    base_seconds: float = 1.0
-    max_seconds: float = 60.0
+    max_attempts: int = _declared(3, range=(1, MAX_CALLS))  #: calls in all, the first one counted
+    strategy: str = _declared("exponential", choice=("way for a wait to grow", RETRY_STRATEGIES), key="backoff")
+    base_seconds: float = _declared(1.0, seconds="any")
+    max_seconds: float = _declared(60.0, seconds="any")
     next_call: Mapping[str, JsonValue] = field(default_factory=dict)  #: inputs of the next call, as templates
     collect: str = "replace"
     merge_path: str = ""  #: where in a response its items are, such as `data.items`
-    max_same_failures: int = 5  #: the same failure so often in a row ends the sequence
+    max_same_failures: int = _declared(5, range=(1, MAX_CALLS))  #: the same failure so often in a row ends the sequence
     on_limit: str = ACCEPT  #: on_success, when max_attempts calls are made: hand on what was collected, or fail
 
 
@@ -108,7 +152,7 @@ class SinkSpec:
     connection: str = ""  #: name of a `[connections.NAME]`
     table: str = ""
     path: str = ""  #: of a file, below the working directory
-    mode: str = "append"
+    mode: str = _declared("append", choice=("mode of a sink", SINK_MODES))
     key: tuple[str, ...] = ()  #: columns that make two rows the same, for upsert
     call: str = ""  #: tool python: `package.module:function`
     rows: str = ""  #: a template that gives the rows; "": the result itself
@@ -136,7 +180,7 @@ class StepSpec:
     retry: tuple[RetryRule, ...] = ()
     sink: SinkSpec | None = None
     vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when it has ended, as templates over `result`
-    timeout_seconds: float = 600.0  #: of one call
+    timeout_seconds: float = _declared(600.0, seconds="positive")  #: of one call
 
     @property
     def is_queued(self) -> bool:
@@ -155,83 +199,6 @@ def path_problem(path: str) -> str:
         return f"is {path[:60]!r} and must be keys with dots between, such as data.items"
 
     return ""
-
-
-# Steps as JSON: in the document, and in the row of an execution.
-#
-# Defaults are left out; a missing field has its default, so that a later version may add fields.
-
-
-_PartStepJson = TypeVar("_PartStepJson", LoopSpec, NextRule, RetryRule, SinkSpec)
-
-
-def step_to_json(step: StepSpec) -> JsonObject:
-    """Return *step* as JSON."""
-    result = _plain_step_json(step)
-    if step.next:
-        result["next"] = [_plain_step_json(rule) for rule in step.next]
-    if step.loop is not None:
-        result["loop"] = _plain_step_json(step.loop)
-    if step.retry:
-        result["retry"] = [_plain_step_json(rule) for rule in step.retry]
-    if step.sink is not None:
-        result["sink"] = _plain_step_json(step.sink)
-
-    return result
-
-
-def step_from_json(data: Mapping[str, object]) -> StepSpec:
-    """Return the step written by `step_to_json`; raise TypeError when that is not whole. Unknown keys are left out."""
-    if not isinstance(data, Mapping):
-        raise TypeError(f"a step is {data!r}, and no table")
-    values = {one.name: data[one.name] for one in fields(StepSpec) if one.name in data}
-    for name, kind in (("next", NextRule), ("retry", RetryRule)):
-        if name in data:
-            values[name] = tuple(_made_step_json(kind, rule) for rule in _listed(data[name]))  # type: ignore[type-var]  # of _Part
-    for name, part in (("loop", LoopSpec), ("sink", SinkSpec)):
-        if name in data:
-            values[name] = _made_step_json(part, data[name])  # type: ignore[type-var]  # of _Part
-
-    return StepSpec(**values)  # type: ignore[arg-type]  # written by step_to_json
-
-
-def _plain_step_json(part: StepSpec | LoopSpec | NextRule | RetryRule | SinkSpec) -> JsonObject:
-    """Return the fields that differ from their defaults, except nested data types."""
-    result: JsonObject = {}
-    for one in fields(part):
-        value = getattr(part, one.name)
-        usual = one.default_factory() if one.default_factory is not MISSING else one.default
-        if value == usual or one.name in ("next", "loop", "retry", "sink"):
-            continue
-        result[one.name] = _json(value)
-
-    return result
-
-
-def _json(value: object) -> JsonValue:
-    if isinstance(value, Mapping):
-        return {str(key): _json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-
-    return value  # type: ignore[return-value]  # a text, a number, true, false or null, as workflow.checks ensures
-
-
-def _made_step_json(kind: type[_PartStepJson], data: object) -> _PartStepJson:
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{kind.__name__} is {data!r}, and no table")
-    values = {one.name: data[one.name] for one in fields(kind) if one.name in data}
-    if "key" in values:
-        values["key"] = tuple(str(name) for name in _listed(values["key"]))
-
-    return kind(**values)
-
-
-def _listed(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r} is no list")
-
-    return value
 
 
 # A named connection: where a sink saves to.
@@ -310,18 +277,18 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 class Timeouts:
     """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
 
-    wall: float | None = 3600.0  #: from start to end
-    idle: float | None = None  #: without output
-    after_result: float | None = 30.0  #: from its result to its end
+    wall: float | None = _declared(3600.0, seconds="positive")  #: from start to end
+    idle: float | None = _declared(None, seconds="positive")  #: without output
+    after_result: float | None = _declared(30.0, seconds="positive")  #: from its result to its end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetrySpec:
     """How a phase waits between attempts; None: what the kind of error asks for."""
 
-    strategy: str | None = None  #: fixed | linear | exponential
-    base_seconds: float | None = None
-    max_seconds: float | None = None
+    strategy: str | None = _declared(None, choice=("retry strategy", RETRY_STRATEGIES))
+    base_seconds: float | None = _declared(None, seconds="any")
+    max_seconds: float | None = _declared(None, seconds="any")
     categories: tuple[str, ...] | None = None  #: kinds of error that are retried
 
 
@@ -333,7 +300,7 @@ class Gate:
     command: tuple[str, ...] = ()  #: command: exits with 0
     shell: str = ""  #: command, as one line for the shell
     artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
-    timeout_seconds: float = 600.0
+    timeout_seconds: float = _declared(600.0, seconds="positive")
     base: str = ""  #: command: one of BASE_MODES; "": as the workflow or the setting gates.base says
 
 
@@ -344,10 +311,12 @@ class PhaseSpec:
     name: str
     state: str  #: the workflow state it runs under
     runner: str  #: command | python | steps | external | ship | clean | the name of an agent
-    tier: int = 0  #: phases of a later tier never start before every required one of an earlier is complete
+    tier: int = _declared(
+        0, range=(0, MAX_TIER)
+    )  #: phases of a later tier never start before every required one of an earlier is complete
     needs: tuple[str, ...] = ()  #: phases that must be complete first
     is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    max_attempts: int = _declared(DEFAULT_MAX_ATTEMPTS, range=(1, MAX_ATTEMPTS))
     timeouts: Timeouts = field(default_factory=Timeouts)
     retry: RetrySpec = field(default_factory=RetrySpec)
     gates: tuple[Gate, ...] = ()
@@ -360,7 +329,9 @@ class PhaseSpec:
     on_rework: str = ""  #: phase to go back to when its result asks for rework
     options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
     steps: tuple[StepSpec, ...] = ()  #: runner steps
-    deadline_seconds: float | None = None  #: runner external: when nobody has reported by then, it has failed
+    deadline_seconds: float | None = _declared(
+        None, seconds="positive"
+    )  #: runner external: when nobody has reported by then, it has failed
     commits: bool | None = None  #: whether what it leaves is committed, or discarded; None: by its runner and its state
 
     @property
@@ -422,34 +393,6 @@ class DefinitionProblem:
 # --- JSON, as it is frozen in the document ---------------------------------------------------------------------
 
 
-class FrozenWorkflow(Protocol):
-    """What a document keeps of a definition (`document.WorkflowRef`)."""
-
-    @property
-    def name(self) -> str:
-        """The workflow's name."""
-
-    @property
-    def version(self) -> str:
-        """The version it had at the start."""
-
-    @property
-    def phases(self) -> Sequence[Mapping[str, object]]:
-        """Its phases, as `phase_to_json` writes them."""
-
-    @property
-    def demands(self) -> Mapping[str, object]:
-        """What it demands of workers, as `Requirements.to_json` writes it."""
-
-    @property
-    def workload(self) -> Mapping[str, JsonValue]:
-        """The values that templates of its steps know."""
-
-    @property
-    def base(self) -> str:
-        """What a gate that is red on the base commit means."""
-
-
 def freeze(spec: WorkflowSpec) -> JsonObject:
     """Return *spec* as a document keeps it, without what is as usual."""
     rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload), "base": spec.base}
@@ -462,7 +405,7 @@ def freeze(spec: WorkflowSpec) -> JsonObject:
     }
 
 
-def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
+def thaw(frozen: WorkflowRef) -> WorkflowSpec:
     """Return the definition a document keeps; raise StateInvalid when it keeps none, or not a whole one."""
     if not frozen.phases:
         raise StateInvalid(
@@ -485,106 +428,51 @@ def thaw(frozen: FrozenWorkflow) -> WorkflowSpec:
     )
 
 
-_Part = TypeVar("_Part", Timeouts, RetrySpec, Gate)
-
-
-def _plain_fields(phase: PhaseSpec) -> JsonObject:
-    """Return the fields of *phase* that are texts, numbers or lists of texts, in the order they are written in."""
-    return {
-        "tier": phase.tier,
-        "is_required": phase.is_required,
-        "max_attempts": phase.max_attempts,
-        "shell": phase.shell,
-        "call": phase.call,
-        "prompt": phase.prompt,
-        "on_rework": phase.on_rework,
-        "deadline_seconds": phase.deadline_seconds,
-        "commits": phase.commits,
-        "needs": [*phase.needs],
-        "allowed_paths": [*phase.allowed_paths],
-        "command": [*phase.command],
-        "env": [*phase.env],
-    }
-
-
-_DEFAULTS = PhaseSpec(name="", state="", runner="")
-_USUAL = _plain_fields(_DEFAULTS)
-_PHASE_KEYS = frozenset(PhaseSpec.__slots__)
-
-
 def phase_to_json(phase: PhaseSpec) -> JsonObject:
-    """Return *phase* as JSON, without what is as usual."""
-    result: JsonObject = {"name": phase.name, "state": phase.state, "runner": phase.runner}
-    result.update((name, value) for name, value in _plain_fields(phase).items() if value != _USUAL[name])
-    if phase.timeouts != _DEFAULTS.timeouts:
-        result["timeouts"] = _plain(phase.timeouts)
-    if phase.retry != _DEFAULTS.retry:
-        result["retry"] = _plain(phase.retry)
-    if phase.gates:
-        result["gates"] = [_plain(gate) for gate in phase.gates]
-    if phase.options:
-        result["options"] = dict(phase.options)  # type: ignore[arg-type]  # JSON, as workflow.checks ensures
+    """Return *phase* as JSON; fields with their defaults are left out."""
+    return _to_json(_adapter(PhaseSpec), phase)
 
-    if phase.steps:
-        result["steps"] = [step_to_json(step) for step in phase.steps]
+
+def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
+    """Return the phase written by `phase_to_json`, unknown keys left out; raise TypeError when it is not whole."""
+    return _from_json(_adapter(PhaseSpec), data)
+
+
+def step_to_json(step: StepSpec) -> JsonObject:
+    """Return *step* as JSON; fields with their defaults are left out."""
+    return _to_json(_adapter(StepSpec), step)
+
+
+def step_from_json(data: Mapping[str, object]) -> StepSpec:
+    """Return the step written by `step_to_json`, unknown keys left out; raise TypeError when it is not whole."""
+    return _from_json(_adapter(StepSpec), data)
+
+
+_Spec = TypeVar("_Spec")
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made when first used: commands that only look start faster
+
+
+def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+
+    return _ADAPTERS[kind]
+
+
+def _to_json(adapter: TypeAdapter[_Spec], spec: _Spec) -> JsonObject:
+    # Definitions made in Python may have tuples where JSON has lists: no reason to warn.
+    result: JsonObject = adapter.dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
 
     return result
 
 
-def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
-    """Return the phase written by `phase_to_json`; unknown keys are left out, missing ones are as usual."""
-    values: dict[str, object] = {name: value for name, value in data.items() if name in _PHASE_KEYS}
-    for name in ("needs", "allowed_paths", "command", "env"):
-        if name in data:
-            values[name] = _texts(data[name])
-    if "timeouts" in data:
-        values["timeouts"] = _made(Timeouts, data["timeouts"])
-    if "retry" in data:
-        values["retry"] = _made(RetrySpec, data["retry"])
-    if "gates" in data:
-        gates = data["gates"]
-        values["gates"] = tuple(_made(Gate, gate) for gate in gates) if isinstance(gates, list) else ()
-
-    if "steps" in data:
-        steps = data["steps"]
-        values["steps"] = tuple(map(step_from_json, steps)) if isinstance(steps, list) else ()
-
-    return PhaseSpec(**values)  # type: ignore[arg-type]  # written by phase_to_json
-
-
-def _plain(value: Timeouts | RetrySpec | Gate) -> JsonObject:
-    plain: JsonObject = {}
-    for name in value.__slots__:
-        item = getattr(value, name)
-        plain[name] = list(item) if isinstance(item, tuple) else item
-
-    return plain
-
-
-def _made(kind: type[_Part], data: object) -> _Part:
-    given = data if isinstance(data, Mapping) else {}
-    values = {name: given[name] for name in kind.__slots__ if name in given}
-    for name in ("command", "categories"):
-        if isinstance(values.get(name), list):
-            values[name] = tuple(values[name])
-
-    return kind(**values)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
-
-
-#: The longest wait that a definition of a workflow may ask for, some thirty years.
-MAX_SECONDS = 1e9
-
-
-class BackoffStrategy(Enum):
-    """How waits grow."""
-
-    FIXED = "fixed"  #: always the base
-    LINEAR = "linear"  #: the base, twice the base, three times the base ...
-    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec:
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+        place = ".".join(map(str, error["loc"])) or "it"
+        raise TypeError(f"{place} is {error['input']!r:.80} ({error['msg']})") from exc
 
 
 # What a phase says to its agent in `options`, and what has to be seen before its success counts.

@@ -14,7 +14,7 @@ from adws.adw_modules import document
 from adws.adw_modules.errors import ConfigError, UnknownWorkflow, WorkflowInvalid
 from adws.adw_modules.workflow.library import Workflows, built_in_names
 from adws.adw_modules.workflow.load import GATE_KEYS, PHASE_KEYS, RETRY_KEYS, TIMEOUT_KEYS, WORKFLOW_KEYS, PlainTable
-from adws.adw_modules.workflow.model import RUNNERS, PhaseSpec, WorkflowSpec
+from adws.adw_modules.workflow.model import RUNNERS, PhaseSpec, WorkflowSpec, thaw
 from adws.config.load import SettingsFile
 
 FILE = Path("/home/adw.toml")
@@ -260,7 +260,7 @@ def test_whatever_the_file_says_is_read_or_refused(workflow, phase):
     assert all(problem.startswith("adw.toml:1: [") for problem in problems)
     if known is not None:
         kept = document.WorkflowRef.model_validate(known.freeze(known.get("mine")))
-        assert known.thaw(kept).phases == known.get("mine").phases
+        assert thaw(kept).phases == known.get("mine").phases
 
 
 # --- overlays and settings -------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_what_is_frozen_comes_back_from_the_document():
     kept = document.WorkflowRef.model_validate(known.freeze(spec))
 
     assert (kept.name, kept.version) == ("mine", "1")
-    thawed = known.thaw(kept)
+    thawed = thaw(kept)
     assert (thawed.name, thawed.version, thawed.phases) == (spec.name, spec.version, spec.phases)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import (
     COMMANDS,
     MEANINGS,
-    Access,
     Actor,
     CommandAction,
     No,
     WorkflowStanding,
     meaning,
-    needs_permission,
     standing_of,
     why_no_follow_up,
     why_not_listed,
@@ -26,6 +26,13 @@ from tests.unit.engine_cases import ADW_ID, document_of, draft_of, spec_of, type
 
 ADA = Actor(login="Ada")
 BOT = Actor(login="helper[bot]", is_bot=True)
+
+
+def access(**lists: object) -> SimpleNamespace:
+    """The settings that say who may ask."""
+    usual = {"permission": "write", "allow": None, "deny": None, "bots": None}
+    return SimpleNamespace(**{f"webhook_{name}": value for name, value in {**usual, **lists}.items()})
+
 
 #: Every command in every state: what is done, or how the answer ends.
 TABLE = {
@@ -118,44 +125,39 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("actor", "access", "why"),
+    ("actor", "settings", "why"),
     [
-        (ADA, Access(), ""),
-        (ADA, Access(allow=("ADA",)), ""),
-        (ADA, Access(allow=("bob",)), "Ada is not on the list of those who may"),
-        (ADA, Access(deny=("ada",)), "Ada is on the list of those who may not"),
-        (ADA, Access(allow=("ada",), deny=("ADA",)), "Ada is on the list of those who may not"),
-        (BOT, Access(), "helper[bot] is a program, and not on the list of those that may"),
-        (BOT, Access(bots=("Helper[bot]",)), ""),
-        (BOT, Access(bots=("Helper[bot]",), allow=("ada",)), ""),
-        (BOT, Access(bots=("Helper[bot]",), deny=("helper[BOT]",)), "helper[bot] is on the list of those who may not"),
-        (Actor(login=""), Access(), "nobody knows who asked for it"),
+        (ADA, access(), ""),
+        (ADA, access(allow=("ADA",)), ""),
+        (ADA, access(allow=("bob",)), "Ada is not on the list of those who may"),
+        (ADA, access(deny=("ada",)), "Ada is on the list of those who may not"),
+        (ADA, access(allow=("ada",), deny=("ADA",)), "Ada is on the list of those who may not"),
+        (BOT, access(), "helper[bot] is a program, and not on the list of those that may"),
+        (BOT, access(bots=("Helper[bot]",)), ""),
+        (BOT, access(bots=("Helper[bot]",), allow=("ada",)), ""),
+        (BOT, access(bots=("Helper[bot]",), deny=("helper[BOT]",)), "helper[bot] is on the list of those who may not"),
+        (Actor(login=""), access(), "nobody knows who asked for it"),
     ],
 )
-def test_the_lists_say_who_may_not(actor, access, why):
-    assert why_not_listed(actor, access) == why
+def test_the_lists_say_who_may_not(actor, settings, why):
+    assert why_not_listed(actor, settings) == why
 
 
 @pytest.mark.parametrize("permission", ["none", "read", "triage", "", "owner"])
 def test_less_than_write_is_not_enough(permission):
-    why = why_not_permitted(ADA, permission, Access())
+    why = why_not_permitted(ADA, permission, access())
 
     assert why == "that needs the permission write or more, which Ada does not have here"
 
 
 @pytest.mark.parametrize("permission", ["write", "maintain", "admin"])
 def test_write_or_more_is_enough(permission):
-    assert why_not_permitted(ADA, permission, Access()) == ""
+    assert why_not_permitted(ADA, permission, access()) == ""
 
 
 def test_more_than_write_can_be_asked_for():
-    assert why_not_permitted(ADA, "write", Access(permission="maintain"))
-    assert not why_not_permitted(ADA, "admin", Access(permission="maintain"))
-
-
-def test_a_forge_is_asked_about_people_only():
-    assert needs_permission(ADA)
-    assert not needs_permission(BOT)
+    assert why_not_permitted(ADA, "write", access(permission="maintain"))
+    assert not why_not_permitted(ADA, "admin", access(permission="maintain"))
 
 
 # --- what it means ---------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 import pytest
 
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import Actor, Command, Ignored, NewDelivery, RunRequest
+from adws.adw_modules.deliveries.commands import Actor, Command, Delivery, Ignored, RunRequest
 from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.forge.model import IssueText
-from adws.adw_triggers.delivery import RefusedDelivery, judge, read
+from adws.adw_triggers.delivery import judge, read
 from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules, rules_of
-from adws.adw_triggers.signature import sign
+from adws.adw_triggers.http import Problem
 from adws.config import load as config_load
 from tests.delivery_cases import (
     HEAD,
@@ -29,6 +29,7 @@ from tests.delivery_cases import (
     payload,
     pull_request,
     review,
+    sign,
     signed,
     user,
 )
@@ -37,10 +38,10 @@ DATA = Path(__file__).parents[2] / "data" / "webhooks"
 OCTOCAT = Actor(login="octocat")
 
 
-def taken(event: str, told: object, rules: DeliveryRules = RULES, **headers: str) -> NewDelivery:
+def taken(event: str, told: object, rules: DeliveryRules = RULES, **headers: str) -> Delivery:
     body = bytes_of(told)
     made = read(signed(event, body, **headers), body, rules)
-    assert isinstance(made, NewDelivery), made
+    assert isinstance(made, Delivery), made
     return made
 
 
@@ -67,18 +68,19 @@ def test_an_unsigned_delivery_is_refused_before_it_is_looked_into():
 
     refused = read(headers, b"{", RULES)
 
-    assert isinstance(refused, RefusedDelivery)
+    assert isinstance(refused, Problem)
     assert refused.status == 401
-    assert "not signed" in refused.reason
+    assert "not signed" in refused.message
 
 
 def test_a_delivery_signed_with_sha1_alone_is_refused():
     headers = signed("issues", b"{}") | {"X-Hub-Signature": "sha1=" + "a" * 40}
     del headers["X-Hub-Signature-256"]
 
-    assert read(headers, b"{}", RULES) == RefusedDelivery(
+    assert read(headers, b"{}", RULES) == Problem(
         status=401,
-        reason="the delivery is signed with SHA-1 alone, which is not enough: X-Hub-Signature-256 is missing",
+        code="bad_signature",
+        message="the delivery is signed with SHA-1 alone, which is not enough: X-Hub-Signature-256 is missing",
     )
 
 
@@ -88,13 +90,15 @@ def test_while_secrets_are_changed_both_are_good():
     for secret, is_good in (("old", True), ("new", True), ("other", False)):
         headers["X-Hub-Signature-256"] = sign(secret, body)
         made = read(headers, body, replace(RULES, secrets=("old", "new")))
-        assert isinstance(made, NewDelivery) is is_good
+        assert isinstance(made, Delivery) is is_good
 
 
 def test_a_body_over_the_limit_is_refused_before_its_signature_is_made():
     rules = replace(RULES, max_body_bytes=10, secrets=())
 
-    assert read({}, b"x" * 11, rules) == RefusedDelivery(status=413, reason="the payload has more than 10 bytes")
+    assert read({}, b"x" * 11, rules) == Problem(
+        status=413, code="too_large", message="the payload has more than 10 bytes"
+    )
     assert read({}, b"x" * 10, rules).status == 401
 
 
@@ -113,9 +117,9 @@ def test_headers_that_make_no_sense_are_refused(changed, said):
     body = bytes_of(labeled())
     refused = read(signed("issues", body) | changed, body, RULES)
 
-    assert isinstance(refused, RefusedDelivery)
+    assert isinstance(refused, Problem)
     assert refused.status == 400
-    assert said in refused.reason
+    assert said in refused.message
 
 
 @pytest.mark.parametrize(
@@ -138,17 +142,17 @@ def test_a_payload_of_another_event_is_refused(event, told, said):
     body = bytes_of(told)
     refused = read(signed(event, body), body, RULES)
 
-    assert isinstance(refused, RefusedDelivery)
+    assert isinstance(refused, Problem)
     assert refused.status == 400
-    assert said in refused.reason
-    assert judge(event, told, RULES) == Ignored(reason=refused.reason)
+    assert said in refused.message
+    assert judge(event, told, RULES) == Ignored(reason=refused.message)
 
 
 def test_json_that_is_none_is_refused():
     body = b'{"action": "opened", "action": "closed"}'
 
-    assert read(signed("issues", body), body, RULES) == RefusedDelivery(
-        status=400, reason="the payload has the key 'action' twice in one object"
+    assert read(signed("issues", body), body, RULES) == Problem(
+        status=400, code="bad_delivery", message="the payload has the key 'action' twice in one object"
     )
 
 
@@ -160,7 +164,7 @@ def test_all_that_is_kept_of_a_delivery():
     body = bytes_of(told)
     made = read(signed("issues", body, guid="g-1"), body, RULES)
 
-    assert made == NewDelivery(
+    assert made == Delivery(
         guid="g-1",
         event="issues",
         action="labeled",
@@ -173,6 +177,7 @@ def test_all_that_is_kept_of_a_delivery():
         verdict="run",
         reason="start the default workflow for issue 7 (label)",
         request=made.request,
+        intent="acme/widget#7 label adw 2026-01-31T12:00:00Z",
     )
     assert commands.from_json(made.request) == RunRequest(
         repository="acme/widget",
@@ -663,9 +668,10 @@ def test_what_was_stored_by_another_version_is_named(changes, said):
         commands.from_json(stored)
 
 
-def test_what_is_missing_in_what_was_stored_is_empty():
-    stored = {"type": "run", "issue": {"number": 7, "labels": None}, "actor": {"login": "octocat"}}
+def test_fields_that_an_older_version_did_not_store_have_their_defaults():
+    issue_ = {"number": 7, "title": "Add a button", "body": ""}
+    stored = {"type": "run", "repository": "acme/widget", "issue": issue_, "actor": {"login": "octocat"}}
 
     assert commands.from_json(stored) == RunRequest(
-        repository="", issue=IssueText(number=7, title="", body=""), actor=OCTOCAT
+        repository="acme/widget", issue=IssueText(number=7, title="Add a button", body=""), actor=OCTOCAT
     )

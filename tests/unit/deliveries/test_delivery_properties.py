@@ -11,8 +11,9 @@ import hypothesis
 from hypothesis import strategies as st
 
 from adws.adw_modules.deliveries import commands
-from adws.adw_modules.deliveries.commands import COMMANDS, Command, NewDelivery, RunRequest
-from adws.adw_triggers.delivery import RefusedDelivery, read
+from adws.adw_modules.deliveries.commands import COMMANDS, Command, Delivery, RunRequest
+from adws.adw_triggers.delivery import read
+from adws.adw_triggers.http import Problem
 from tests.delivery_cases import RULES, checks, comment, issue, labeled, payload, pull_request, review, signed, user
 
 SAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -78,7 +79,7 @@ def _change(draw: st.DrawFn, told: dict[str, Any]) -> None:
         return
 
 
-def _judged(headers: dict[str, str], body: bytes) -> NewDelivery | RefusedDelivery:
+def _judged(headers: dict[str, str], body: bytes) -> Delivery | Problem:
     started = time.perf_counter()
     made = read(headers, body, RULES)
     assert time.perf_counter() - started < SOON
@@ -92,7 +93,7 @@ def test_a_signed_delivery_of_any_shape_is_kept_or_refused(case):
     event, told = case
     body = json.dumps(told).encode()
     made = _judged(signed(event, body), body)
-    if isinstance(made, RefusedDelivery):
+    if isinstance(made, Problem):
         assert made.status == 400
         return
     assert made.verdict in {"run", "command", "ignored"}
@@ -118,7 +119,7 @@ def test_bytes_of_any_kind_are_kept_or_refused(case, data):
         body[place : place + cut] = data.draw(st.binary(max_size=8))
     made = _judged(signed(event, bytes(body)), bytes(body))
 
-    assert isinstance(made, NewDelivery) or made.status == 400
+    assert isinstance(made, Delivery) or made.status == 400
 
 
 @hypothesis.given(
@@ -128,4 +129,4 @@ def test_bytes_of_any_kind_are_kept_or_refused(case, data):
     st.binary(max_size=200),
 )
 def test_without_a_signature_of_ours_nothing_is_taken(headers, body):
-    assert _judged(headers, body) == RefusedDelivery(status=401, reason=_judged(headers, body).reason)
+    assert _judged(headers, body) == Problem(status=401, code="bad_signature", message=_judged(headers, body).message)

@@ -16,7 +16,7 @@ from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_triggers import comment_commands
 from tests.unit.conduct_cases import IN_DATABASE, OTHER, always
-from tests.unit.delivery_lab import CHOSEN, DeliveryLab
+from tests.unit.delivery_lab import ADA, BRANCH, CHOSEN, DeliveryLab
 from tests.unit.engine_cases import ADW_ID
 
 EVE = Actor(login="eve")
@@ -24,10 +24,22 @@ BOT = Actor(login="helper[bot]", is_bot=True)
 
 
 @pytest.fixture
-def lab():
-    made = DeliveryLab()
-    yield made
-    made.home.lease_renewer.close()
+def make_lab():
+    """What makes a lab with settings; closed after the test."""
+    made = []
+
+    def make(**options: str) -> DeliveryLab:
+        made.append(DeliveryLab(**options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.home.lease_renewer.close()
+
+
+@pytest.fixture
+def lab(make_lab):
+    return make_lab()
 
 
 def only_comment(lab, number=None) -> str:
@@ -67,7 +79,7 @@ def test_what_was_refused_for_another_workflow_starts_one_when_it_is_replayed_la
     refused = lab.carry_out(lab.request())
     lab.home.control.abandon(ADW_ID, by="ada")
 
-    lab.deliveries.again(refused.guid, run_id_of="d1000000", asked_by="ada", adw_id="f00d0000")
+    lab.deliveries.again(refused.guid, asked_by="ada", adw_id="f00d0000")
     lab.work()
 
     row = lab.row(refused.guid)
@@ -83,29 +95,26 @@ def test_a_workflow_that_nobody_knows_is_named_with_those_there_are(lab):
     assert lab.workflows() == []
 
 
-def test_nothing_is_started_for_an_issue_that_is_closed_by_now(lab):
+@pytest.mark.parametrize(
+    ("is_gone", "why"),
+    [
+        (False, "issue 1 is closed: open it again first"),
+        (True, "there is no issue 1 in acme/widget: give the number of an open issue"),
+    ],
+)
+def test_nothing_is_started_for_an_issue_that_is_closed_or_gone_by_now(lab, is_gone, why):
     site = lab.forge._site
     site.issues[lab.issue] = replace(site.issues[lab.issue], state="closed")
+    if is_gone:
+        site.issues.clear()
 
     row = lab.carry_out(lab.request())
 
-    assert (row.status, row.outcome) == ("refused", f"issue {lab.issue} is closed: open it again first")
-    assert lab.workflows() == []
+    assert (row.status, row.outcome, lab.workflows()) == ("refused", why, [])
 
 
-def test_nothing_is_started_for_an_issue_that_is_gone(lab):
-    lab.forge._site.issues.clear()
-
-    row = lab.carry_out(lab.request())
-
-    assert (row.status, row.outcome) == (
-        "refused",
-        f"there is no issue {lab.issue} in acme/widget: give the number of an open issue",
-    )
-
-
-def test_nothing_is_done_for_another_repository():
-    lab = DeliveryLab(repository="acme/widget")
+def test_nothing_is_done_for_another_repository(make_lab):
+    lab = make_lab(repository="acme/widget")
 
     row = lab.carry_out(lab.request(repository="evil/widget"))
 
@@ -283,10 +292,10 @@ def test_a_hint_that_was_asked_for_twice_is_written_once(lab):
     held = lab.home.hold()
     guid = lab.deliver(lab.command("resume", "use tabs"))
     killed = lab.claim()
-    lab.deliveries.finish = always(KeyboardInterrupt())
+    lab.deliveries.finish_with_run = always(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         lab.work(killed)
-    del lab.deliveries.finish
+    del lab.deliveries.finish_with_run
     lab.home.runs.take_back(killed, reason="its worker died")
     lab.work()
 
@@ -335,15 +344,15 @@ def test_each_person_is_told_for_himself(lab):
     assert len(lab.comments()) == 2
 
 
-def test_programs_may_only_when_they_are_listed():
-    refused, listed = DeliveryLab(), DeliveryLab(webhook_bots="helper[bot]")
+def test_programs_may_only_when_they_are_listed(make_lab):
+    refused, listed = make_lab(), make_lab(webhook_bots="helper[bot]")
 
     assert refused.carry_out(refused.request(actor=BOT)).status == "refused"
     assert listed.carry_out(listed.request(actor=BOT)).status == "done"
 
 
-def test_the_lists_count_without_asking_the_forge():
-    lab = DeliveryLab(webhook_deny="ada")
+def test_the_lists_count_without_asking_the_forge(make_lab):
+    lab = make_lab(webhook_deny="ada")
     lab.forge.permission = always(ForgeUnavailable("not asked"))
 
     assert lab.carry_out(lab.request()).status == "refused"
@@ -479,10 +488,10 @@ def carried_out(case: str, at: int) -> tuple[DeliveryLab, str, list[str]]:
     wire = Wire(at)
     wire.watch(lab.forge, "permission", "create_comment")
     wire.watch(lab.workflow_creator, "start")
-    wire.watch(lab.deliveries, "finish")
+    wire.watch(lab.deliveries, "finish", "finish_with_run")
     wire.watch(lab.home.store, "save")
     # What a new workflow is registered with is one transaction.
-    wire.watch(lab.home.runs, "begin", "renew", "finish", *(["enqueue"] if case != "start" else []))
+    wire.watch(lab.home.runs, "begin", *(["enqueue"] if case != "start" else []))
     run = lab.claim()
     try:
         lab.work(run)
@@ -522,7 +531,7 @@ def facts(lab: DeliveryLab, guid: str):
 def test_killed_before_or_after_any_step_it_is_done_once(case):
     whole, guid, steps = carried_out(case, at=0)
     expected = facts(whole, guid)
-    assert "after finish" in steps
+    assert "after finish_with_run" in steps
 
     for at in range(1, len(steps) + 1):
         lab, again, passed = carried_out(case, at)
@@ -600,7 +609,7 @@ def test_a_delivery_is_replayed_once_more_on_request(lab):
     lab.work()
     lab.home.control.pause(ADW_ID, by="bob")
 
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
     lab.work()
 
     assert lab.home.state() == "planning"
@@ -614,7 +623,7 @@ def test_an_answer_that_is_another_now_changes_the_comment_that_is_there(lab):
     lab.work()
     lab.home.control.abandon(ADW_ID, by="bob")
 
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
     lab.work()
 
     assert "**abandoned**" in only_comment(lab)
@@ -642,7 +651,7 @@ def test_of_two_answers_that_were_posted_at_once_the_first_stays(lab):
 def test_a_start_that_is_replayed_starts_nothing_new(lab):
     guid = lab.deliver(lab.request())
     lab.work()
-    lab.deliveries.again(guid, run_id_of="dddddddd", asked_by="bob")
+    lab.deliveries.again(guid, asked_by="bob")
 
     lab.work(claimed(lab))
 
@@ -682,14 +691,40 @@ def test_a_merge_frees_the_issue_and_is_written_down(lab, standing, state):
     assert (lab.comments(), lab.comments(number)) == ((), ())
 
 
-def test_a_merge_that_the_forge_does_not_know_of_changes_nothing(lab):
-    lab.stand("COMPLETED")
-    number = lab.put_up()
+def copied_marker(lab: DeliveryLab, number: int) -> int:
+    """Close another pull request whose text has the marker of ours."""
+    body = lab.forge.pull_request(number).body
+    lab.forge.push("copied")
+    copied = lab.forge.create_pull_request(NewPullRequest(title="t", body=body, head="copied", base="main")).number
+    lab.forge.close_pull_request(copied)
+    return copied
 
-    row = lab.carry_out(lab.command("clean_up", cause="pull_request", number=number, answers=False))
 
-    assert (row.status, row.outcome) == ("refused", f"pull request #{number} is not merged")
-    assert not lab.home.document().pr_merged
+def without_marker(lab: DeliveryLab, number: int) -> int:
+    """Close ours after its marker was taken out."""
+    pulls = lab.forge._site.pulls
+    pulls[number] = replace(pulls[number], body="no marker", state="closed")
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "prepare", "why"),
+    [
+        ("clean_up", lambda _lab, number: number, "pull request #2 is not merged"),
+        ("abandon", lambda _lab, number: number, "pull request #2 is open again"),
+        ("abandon", without_marker, "no workflow is known for #2"),
+        ("abandon", copied_marker, "no workflow is known for #3"),
+    ],
+    ids=["not merged", "open again", "of others", "copied marker"],
+)
+def test_what_the_forge_does_not_confirm_changes_nothing(lab, kind, prepare, why):
+    lab.stand("PAUSED")
+    number = prepare(lab, lab.put_up())
+
+    row = lab.carry_out(lab.command(kind, cause="pull_request", number=number, answers=False))
+
+    assert (row.status, row.outcome) == ("refused", why)
+    assert (lab.home.state(), lab.home.document().pr_merged) == ("paused", False)
 
 
 def test_a_pull_request_that_is_closed_without_a_merge_gives_its_workflow_up(lab):
@@ -705,53 +740,15 @@ def test_a_pull_request_that_is_closed_without_a_merge_gives_its_workflow_up(lab
     assert lab.home.parts.locks.holder(lab.issue) is None
 
 
-def test_a_pull_request_that_is_open_again_gives_nothing_up(lab):
-    lab.stand("PAUSED")
-    number = lab.put_up()
-
-    row = lab.carry_out(lab.command("abandon", cause="pull_request", number=number, answers=False))
-
-    assert (row.status, lab.home.state()) == ("refused", "paused")
-
-
-def test_a_pull_request_of_others_is_left_alone(lab):
-    lab.stand("PAUSED")
-    number = lab.put_up()
-    site = lab.forge._site
-    site.pulls[number] = replace(site.pulls[number], body="no marker", state="closed")
-
-    row = lab.carry_out(lab.command("abandon", cause="pull_request", number=number, answers=False))
-
-    assert (row.status, lab.home.state()) == ("refused", "paused")
-
-
-def test_a_marker_that_was_copied_into_another_pull_request_means_nothing(lab):
-    lab.stand("PAUSED")
-    number = lab.put_up()
-    body = lab.forge.pull_request(number).body
-    lab.forge.push("copied")
-    copied = lab.forge.create_pull_request(NewPullRequest(title="t", body=body, head="copied", base="main")).number
-    lab.forge.close_pull_request(copied)
-
-    row = lab.carry_out(lab.command("abandon", cause="pull_request", number=copied, answers=False))
-
-    assert (row.status, lab.home.state()) == ("refused", "paused")
-
-
-def test_an_issue_that_is_closed_gives_its_workflow_up(lab):
+@pytest.mark.parametrize(("state", "end"), [("closed", ("done", "abandoned")), ("open", ("refused", "failed"))])
+def test_an_issue_that_is_closed_gives_its_workflow_up_unless_it_is_open_again(lab, state, end):
     lab.stand("FAILED")
     site = lab.forge._site
-    site.issues[lab.issue] = replace(site.issues[lab.issue], state="closed")
+    site.issues[lab.issue] = replace(site.issues[lab.issue], state=state)
 
-    assert lab.carry_out(lab.command("abandon", "closed", cause="closed", answers=False)).status == "done"
-    assert lab.home.state() == "abandoned"
+    row = lab.carry_out(lab.command("abandon", "closed", cause="closed", answers=False))
 
-
-def test_an_issue_that_is_open_again_gives_nothing_up(lab):
-    lab.stand("FAILED")
-
-    assert lab.carry_out(lab.command("abandon", cause="closed", answers=False)).status == "refused"
-    assert lab.home.state() == "failed"
+    assert (row.status, lab.home.state()) == end
 
 
 def test_a_command_on_a_pull_request_means_the_workflow_that_opened_it(lab):
@@ -886,8 +883,8 @@ def test_a_follow_up_of_a_follow_up_is_counted_and_bounded(lab):
     assert lab.home.document("00000002").continues == ADW_ID, "the pull request has the marker of the first"
 
 
-def test_follow_ups_have_to_be_switched_on():
-    lab = DeliveryLab(webhook_followups="false")
+def test_follow_ups_have_to_be_switched_on(make_lab):
+    lab = make_lab(webhook_followups="false")
     lab.stand("COMPLETED")
     number = lab.put_up()
 
@@ -910,30 +907,24 @@ def test_red_checks_count_only_for_the_commit_that_was_pushed(lab):
     assert (old.status, now.status, lab.workflows()) == ("refused", "done", sorted([ADW_ID, CHOSEN]))
 
 
-def test_a_branch_with_commits_of_others_is_not_worked_on(lab):
+@pytest.mark.parametrize(
+    ("prepare", "actor", "why"),
+    [
+        (lambda lab, _number: lab.forge.push(BRANCH), ADA, "has commits that are not of workflow"),
+        (lambda lab, number: lab.forge.close_pull_request(number), ADA, "pull request #2 is not open any more"),
+        (lambda _lab, _number: None, EVE, "that needs the permission write or more"),
+    ],
+    ids=["commits of others", "closed", "without permission"],
+)
+def test_a_review_sends_nothing_on(lab, prepare, actor, why):
     lab.stand("COMPLETED")
     number = lab.put_up()
-    lab.forge.push(lab.home.document().branch_name)
+    prepare(lab, number)
 
-    row = lab.carry_out(review(lab, number))
+    row = lab.carry_out(review(lab, number, actor=actor))
 
     assert row.status == "refused"
-    assert "has commits that are not of workflow" in row.outcome
-
-
-def test_a_pull_request_that_is_closed_is_not_worked_on(lab):
-    lab.stand("COMPLETED")
-    number = lab.put_up()
-    lab.forge.close_pull_request(number)
-
-    assert lab.carry_out(review(lab, number)).outcome == f"pull request #{number} is not open any more"
-
-
-def test_a_reviewer_who_may_not_write_sends_nothing_on(lab):
-    lab.stand("COMPLETED")
-    number = lab.put_up()
-
-    assert lab.carry_out(review(lab, number, actor=EVE)).status == "refused"
+    assert why in row.outcome
     assert (lab.workflows(), lab.comments(number)) == ([ADW_ID], ())
 
 

@@ -145,7 +145,7 @@ def test_a_fresh_label_is_left_to_the_webhook_for_a_while(lab):
     assert len(lab.jobs().issues(TICK).details) == 1
 
 
-def delivered(lab, payload, event) -> commands.NewDelivery:
+def delivered(lab, payload, event) -> commands.Delivery:
     """Return what a signed webhook makes of *payload*, kept."""
     body = json.dumps(payload).encode()
     digest = hmac.new(b"s" * 20, body, hashlib.sha256).hexdigest()
@@ -156,7 +156,7 @@ def delivered(lab, payload, event) -> commands.NewDelivery:
         "Content-Type": "application/json",
     }
     made = delivery.read(headers, body, DeliveryRules(secrets=("s" * 20,), repositories=(REPOSITORY,)))
-    lab.deliveries.accept(made, run_id_of="aaaaaaaa", adw_id="bbbbbbbb")
+    lab.deliveries.accept([made])
     return made
 
 

@@ -56,39 +56,39 @@ def test_the_rarest_moments_there_are_have_come_before(expression):
         assert trigger_cron.next_tick([entry(expression)], now) > now
 
 
-def test_an_entry_that_never_ran_is_due_at_once_for_the_last_tick():
-    assert trigger_cron.due([entry("0 6 * * *")], {}, NOW) == (Due(entry=entry("0 6 * * *"), at=at("03-10T06:00")),)
+@pytest.mark.parametrize(
+    ("expression", "last", "due"),
+    [
+        ("0 6 * * *", None, [("03-10T06:00", 0)]),
+        ("* * * * *", at("03-10T12:06"), [("03-10T12:07", 0)]),
+        ("* * * * *", at("03-10T12:07"), []),
+        ("*/10 * * * *", at("03-10T11:00"), [("03-10T12:00", 5)]),
+        ("0 6 * * *", NOW + timedelta(days=400), [("03-10T06:00", 0)]),
+        ("* * * * *", NOW + timedelta(minutes=3), []),
+        ("", None, []),
+    ],
+    ids=[
+        "one that never ran is due at once for its last tick",
+        "the tick of this minute is due",
+        "what was done is not due again",
+        "missed ticks make one and are counted",
+        "a tick far ahead was written by a wrong clock",
+        "a tick a little ahead is that of a fast clock",
+        "what is switched off is never due",
+    ],
+)
+def test_each_entry_is_due_once_for_the_last_tick_that_was_not_done(expression, last, due):
+    known = {} if last is None else {"quota": timestamps.to_text(last)}
 
+    result = trigger_cron.due([entry(expression)], known, NOW)
 
-def test_the_tick_of_this_minute_is_due_and_the_next_one_is_not():
-    last = {"quota": timestamps.to_text(at("03-10T12:06"))}
-
-    assert [due.at for due in trigger_cron.due([entry("* * * * *")], last, NOW)] == [at("03-10T12:07")]
-
-
-def test_what_was_done_is_not_due_again():
-    last = {"quota": timestamps.to_text(at("03-10T12:07"))}
-
-    assert trigger_cron.due([entry("* * * * *")], last, NOW) == ()
-
-
-def test_missed_ticks_make_one_and_are_counted():
-    last = {"quota": timestamps.to_text(at("03-10T11:00"))}
-
-    (result,) = trigger_cron.due([entry("*/10 * * * *")], last, NOW)
-
-    assert (result.at, result.missed) == (at("03-10T12:00"), 5)
+    assert result == tuple(Due(entry=entry(expression), at=at(tick), missed=missed) for tick, missed in due)
 
 
 def test_the_count_of_missed_ticks_has_an_end():
     last = {"quota": "2020-01-01T00:00:00.000000Z"}
 
     assert trigger_cron.due([entry("* * * * *")], last, NOW)[0].missed == trigger_cron.MOST_COUNTED
-
-
-def test_what_is_switched_off_is_never_due():
-    assert trigger_cron.due([entry("")], {}, NOW) == ()
-    assert trigger_cron.next_tick([entry("")], NOW) is None
 
 
 def test_the_oldest_tick_comes_first():
@@ -99,18 +99,7 @@ def test_the_oldest_tick_comes_first():
 
 def test_the_next_tick_is_that_of_the_entry_that_comes_first():
     assert trigger_cron.next_tick([entry("0 6 * * *"), entry("*/15 * * * *")], NOW) == at("03-10T12:15")
-
-
-def test_a_last_tick_far_ahead_was_written_by_a_wrong_clock_and_holds_nothing_up():
-    last = {"quota": timestamps.to_text(NOW + timedelta(days=400))}
-
-    assert [due.at for due in trigger_cron.due([entry("0 6 * * *")], last, NOW)] == [at("03-10T06:00")]
-
-
-def test_a_last_tick_a_little_ahead_is_that_of_a_machine_whose_clock_is_fast():
-    last = {"quota": timestamps.to_text(NOW + timedelta(minutes=3))}
-
-    assert trigger_cron.due([entry("* * * * *")], last, NOW) == ()
+    assert trigger_cron.next_tick([entry("")], NOW) is None
 
 
 @pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-03-08", "2026-11-01"], ids=str)

@@ -7,8 +7,9 @@ import hmac
 
 import pytest
 
-from adws.adw_triggers import signature
-from adws.adw_triggers.signature import sign, why_not_signed
+from adws.adw_triggers import delivery
+from adws.adw_triggers.delivery import why_not_signed
+from tests.delivery_cases import sign
 
 KEY = "It's a Secret to Everybody"
 BODY = b"Hello, World!"
@@ -67,7 +68,7 @@ def test_every_secret_is_tried_in_constant_time_whichever_fits(monkeypatch):
     class Watched:
         digest, compare_digest = staticmethod(hmac.digest), staticmethod(compare)
 
-    monkeypatch.setattr(signature, "hmac", Watched)
+    monkeypatch.setattr(delivery, "hmac", Watched)
     for secrets in ([KEY, "other"], ["other", KEY], ["other", "another"]):
         compared.clear()
         why_not_signed({"x-hub-signature-256": SIGNATURE}, BODY, secrets)

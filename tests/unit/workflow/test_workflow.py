@@ -151,8 +151,9 @@ def test_what_a_phase_leaves_is_committed_by_its_runner_and_its_state_or_as_it_s
     assert not any(replace(phase, commits=False).commits_work for phase in made)
 
 
-def test_steps_that_are_no_list_are_none():
-    assert phase_from_json({"name": "a", "state": "building", "runner": "steps", "steps": {}}).steps == ()
+def test_steps_that_are_no_list_are_refused():
+    with pytest.raises(TypeError, match=r"steps is \{\}"):
+        phase_from_json({"name": "a", "state": "building", "runner": "steps", "steps": {}})
 
 
 def test_a_step_that_loops_or_retries_is_queued():
