@@ -11,17 +11,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Protocol
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
-from adws.adw_modules.errors import ConfigError, DatabaseError, UsageError
+from adws.adw_modules.errors import CircuitOpen, ConfigError, DatabaseError, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.retry_handler import is_async, is_pending, name_of
 
 __all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "CircuitState", "MemoryBreakers"]
 
@@ -323,8 +327,19 @@ class MemoryBreakers:
         return after
 
 
+#: The permits of the `with` blocks we are inside of, the innermost last; threads and asyncio tasks have their own.
+_entered: ContextVar[tuple[tuple[CircuitBreaker, Permit], ...]] = ContextVar("adw_breakers_entered", default=())
+_Result = TypeVar("_Result")
+_Params = ParamSpec("_Params")
+
+
 class CircuitBreaker:
-    """The breaker of one external service."""
+    """
+    The breaker of one external service.
+
+    Use it as a decorator (`@breaker`), as a context manager (`with breaker:`) or by `call`: these raise CircuitOpen
+    while the service is not to be called, and record the outcome. `acquire` and `record_...` do that by hand.
+    """
 
     def __init__(
         self,
@@ -333,8 +348,13 @@ class CircuitBreaker:
         *,
         store: BreakerStore | None = None,
         clock: Clock | None = None,
+        exclude: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Without *store* it is in memory; without *clock* that of the home that is open is asked."""
+        """
+        Without *store* it is in memory; without *clock* that of the home that is open is asked.
+
+        An exception of *exclude* in a `with` block counts as an answer of the service, and not as its failure.
+        """
         if not executor_id or not executor_id.strip():
             raise UsageError("a breaker needs a name: give that of the party it stands for, such as github")
         if len(executor_id) > MAX_NAME or not executor_id.isprintable():
@@ -343,6 +363,52 @@ class CircuitBreaker:
         self.config = config or CircuitBreakerConfig()
         self._store = store or MemoryBreakers()
         self._own_clock = clock
+        self._exclude = exclude
+
+    # --- around a call -----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        permit = self.acquire()
+        if permit is None:
+            raise CircuitOpen(self.executor_id, self.refused_until(), self.row.reason)
+        _entered.set((*_entered.get(), (self, permit)))
+
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        open_blocks = list(_entered.get())
+        last = max(number for number, (breaker, _) in enumerate(open_blocks) if breaker is self)
+        _, permit = open_blocks.pop(last)
+        _entered.set(tuple(open_blocks))
+        if error is None or isinstance(error, self._exclude):
+            self.record_success(permit)
+        elif isinstance(error, Exception):
+            self.record_failure(permit, reason=f"{type(error).__name__}: {error}")
+        else:  # an order to stop says nothing about the service
+            self.give_back(permit)
+
+    def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        """Return what *func* returns for these arguments; raise CircuitOpen instead of calling it while open."""
+        _refuse_async(func, is_async(func))
+        with self:
+            result = func(*args, **kwargs)
+        _refuse_async(func, is_pending(result))
+
+        return result
+
+    def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+        """Return *func* behind this breaker; raise UsageError for one that is async."""
+        _refuse_async(func, is_async(func))
+
+        @wraps(func)
+        def guarded(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+            return self.call(func, *args, **kwargs)
+
+        return guarded
+
+    # --- looking -----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> CircuitState:
@@ -460,6 +526,13 @@ class CircuitBreaker:
 
     def _now(self) -> datetime:
         return self._clock.now()
+
+
+def _refuse_async(func: object, is_refused: bool) -> None:
+    if is_refused:
+        raise UsageError(
+            f"{name_of(func)} is async, and a breaker calls it as a plain function: use `with breaker:` inside of it"
+        )
 
 
 class CircuitBreakerRegistry:

@@ -92,6 +92,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     (errors.QuotaExceeded, "busy"),
     (errors.SetupFailed, "failed"),
     (errors.ForgeBusy, "rate_limited"),
+    (errors.CircuitOpen, "overloaded"),
     ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),
     ((errors.ClaimLost, errors.ForeignToken), "ownership"),
@@ -342,6 +343,8 @@ def _finding(name: str, error: BaseException, *, by_text: bool = False) -> Error
 def _wait_of(name: str, error: BaseException) -> ServerWait:
     if isinstance(error, errors.ForgeBusy):
         return error_tables.in_seconds(error.seconds)
+    if isinstance(error, errors.CircuitOpen):
+        return ServerWait(at=error.until)
     run = _run_of(error)
     if run is not None and name in TIMED_CLASSES and error_tables.at_epoch(run.resets_at) is not NOT_SAID:
         return error_tables.at_epoch(run.resets_at)
@@ -376,6 +379,16 @@ class WorkflowError(AdwError):
         self.phase = phase
         self.recoverable = recoverable  #: whether trying again can help
         self.metadata: dict[str, object] = dict(metadata or {})
+
+    @property
+    def error_class(self) -> str:
+        """The name of its finer class, such as rate_limited; that of the category when it has none."""
+        return _text(self.metadata, "class") or self.category.value
+
+    @property
+    def advice(self) -> str:
+        """What a person can do about it, in one or two sentences."""
+        return _text(self.metadata, "advice") or CATEGORY_ADVICE[self.category]
 
     @property
     def traceback(self) -> str:
@@ -500,9 +513,9 @@ def facts_of(error: WorkflowError) -> ErrorFacts:
 
     return ErrorFacts(
         category=error.category,
-        klass=_text(plain, "class") or error.category.value,
+        klass=error.error_class,
         message=_shortened(error.message, MAX_MESSAGE),
-        advice=_text(plain, "advice") or CATEGORY_ADVICE[error.category],
+        advice=error.advice,
         recoverable=error.recoverable,
         retry_delay=_delay(plain.get("retry_delay")),
         phase=error.phase,
@@ -537,7 +550,7 @@ def _metadata(kind: ErrorClass, found: ErrorEvidence) -> dict[str, object]:
     return metadata | found.details
 
 
-def _text(data: Mapping[str, JsonValue], key: str) -> str:
+def _text(data: Mapping[str, object], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else ""
 

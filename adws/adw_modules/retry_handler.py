@@ -9,12 +9,13 @@ takes the place of the error that really happened. Both loops are synchronous an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.clock import SystemClock
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AskPerson",
+    "Attempt",
     "Backoff",
     "BackoffStrategy",
     "GiveUp",
@@ -39,6 +41,7 @@ __all__ = [
     "RetryManager",
     "RetryPolicies",
     "RetryPolicy",
+    "RetryResult",
     "RetryStrategy",
     "decide",
     "policies_of",
@@ -548,11 +551,45 @@ _Result = TypeVar("_Result")
 _Params = ParamSpec("_Params")
 
 
+class Attempt:
+    """One attempt of a retry loop: the work is done inside of `with attempt:`."""
+
+    def __init__(self, loop: _Loop, number: int) -> None:
+        self.number = number  #: counting from 1
+        self.retry: Retry | None = None  #: when the next attempt is made; None: there is none
+        self.was_entered = False
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        self.was_entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Keep the error to itself when there is another attempt; an order to stop is never retried."""
+        if not isinstance(error, Exception):
+            return False
+        failure = self._loop.classify(error, self._loop.phase)
+        self.retry = self._loop.next_attempt(error, failure, self.number)
+        if self.retry is None and self._loop.raises_classified and failure is not error:
+            raise failure from error
+
+        return self.retry is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryResult(Generic[_Result]):
+    """What a function returned, and how many attempts that took."""
+
+    value: _Result
+    attempts: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
-    """What the attempts of one call have in common; *name* is what is called, for messages."""
+    """What the attempts of one call have in common."""
 
-    name: str
     phase: str
     max_attempts: int
     policies: RetryPolicies
@@ -562,28 +599,34 @@ class _Loop:
     deadline: datetime | None
     on_retry: Callable[[int, Exception], None] | None = None
     raises_classified: bool = False
+    earlier: list[str] = field(
+        default_factory=list
+    )  #: what became of earlier attempts, for the notes of the last error
 
-    def run(self, call: Callable[[], _Result], attempts_used: int = 0) -> _Result:
-        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
-        earlier: list[str] = []
+    def attempts(self, attempts_used: int = 0) -> Iterator[Attempt]:
+        """Yield one attempt after the other, with the waits in between, until one succeeds or raises."""
         while True:
             attempts_used += 1
-            try:
-                result = call()
-            except Exception as exc:
-                failure = self.classify(exc, self.phase)
-                retry = self._next(exc, failure, attempts_used, earlier)
-                if retry is None and self.raises_classified and failure is not exc:
-                    raise failure from exc
-                if retry is None:
-                    raise
-            else:
-                if is_pending(result):
-                    raise UsageError(_ASYNC.format(name=f"{self.name} returned a coroutine, so it"))
-                return result
-            self.clock.sleep(retry.delay_seconds)
+            attempt = Attempt(self, attempts_used)
+            yield attempt
+            if not attempt.was_entered:
+                raise UsageError("an attempt was not used: do the work inside of `with attempt:`")
+            if attempt.retry is None:
+                return
+            self.clock.sleep(attempt.retry.delay_seconds)
 
-    def _next(self, exc: Exception, failure: WorkflowError, attempt: int, earlier: list[str]) -> Retry | None:
+    def run(self, call: Callable[[], _Result], name: str, attempts_used: int = 0) -> RetryResult[_Result]:
+        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
+        for attempt in self.attempts(attempts_used):
+            with attempt:
+                result = call()
+                if is_pending(result):
+                    break
+                return RetryResult(value=result, attempts=attempt.number)
+
+        raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
+
+    def next_attempt(self, exc: Exception, failure: WorkflowError, attempt: int) -> Retry | None:
         """Prepare the next attempt; None, with the reason noted on the error that is raised, when there is none."""
         decision = decide(
             facts_of(failure),
@@ -594,38 +637,22 @@ class _Loop:
             deadline=self.deadline,
             random=self.clock.random(),
         )
-        trouble = self._clean_up(failure) if isinstance(decision, Retry) and decision.needs_cleanup else ""
-        if isinstance(decision, Retry) and not trouble:
-            earlier.append(f"attempt {attempt} failed: {type(exc).__name__}: {first_line(failure.message)}")
-            self._tell(exc, attempt, earlier)
+        # A hook of the caller may raise anything: the error that really happened must survive it.
+        if isinstance(decision, Retry) and decision.needs_cleanup and self.clean_up is not None:
+            trouble = _failure_of_hook("clean_up", self.clean_up, failure)
+            if trouble:
+                decision = GiveUp(reason=f"the clean-up failed: {trouble}", terminal_reason="NOT_RETRYABLE")
+        if isinstance(decision, Retry):
+            self.earlier.append(f"attempt {attempt} failed: {type(exc).__name__}: {first_line(failure.message)}")
+            if self.on_retry is not None and (trouble := _failure_of_hook("on_retry", self.on_retry, attempt, exc)):
+                note = f"on_retry failed after attempt {attempt}: {trouble}"
+                _note(exc, note)
+                self.earlier.append(note)
             return decision
 
-        reason = trouble if isinstance(decision, Retry) else decision.reason
-        for note in (*earlier, f"not tried again: {reason}"):
+        for note in (*self.earlier, f"not tried again: {decision.reason}"):
             _note(failure if self.raises_classified else exc, note)
         return None
-
-    def _clean_up(self, failure: WorkflowError) -> str:
-        """Free what is used up; return what went wrong with that, "" when nothing did."""
-        if self.clean_up is None:
-            return ""
-        try:
-            _run_hook("clean_up", self.clean_up, failure)
-        except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
-            return f"the clean-up failed: {type(exc).__name__}: {exc}"
-
-        return ""
-
-    def _tell(self, exc: Exception, attempt: int, earlier: list[str]) -> None:
-        """Tell the caller of the retry; a callback that raises is noted on the error and stops nothing."""
-        if self.on_retry is None:
-            return
-        try:
-            _run_hook("on_retry", self.on_retry, attempt, exc)
-        except Exception as raised:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
-            note = f"on_retry failed after attempt {attempt}: {type(raised).__name__}: {raised}"
-            _note(exc, note)
-            earlier.append(note)
 
 
 _ASYNC = "{name} is async, and retries call it as a plain function: call asyncio.run inside of it"
@@ -647,18 +674,23 @@ def is_pending(result: object) -> bool:
     return inspect.isawaitable(result) or inspect.isasyncgen(result)
 
 
-def _run_hook(name: str, hook: Callable[..., object], *arguments: object) -> None:
-    if is_pending(hook(*arguments)):
-        raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
+def _failure_of_hook(name: str, hook: Callable[..., object], *arguments: object) -> str:
+    """Call a hook of the caller and return how it failed, "" when it did not."""
+    try:
+        result = hook(*arguments)
+    except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything
+        return f"{type(exc).__name__}: {exc}"
+
+    return f"UsageError: {_ASYNC.format(name=f'{name} returned a coroutine, so it')}" if is_pending(result) else ""
 
 
 def _refuse_async(**functions: object) -> None:
     for role, function in functions.items():
         if is_async(function):
-            raise UsageError(_ASYNC.format(name=f"{role} ({_name_of(function)})"))
+            raise UsageError(_ASYNC.format(name=f"{role} ({name_of(function)})"))
 
 
-def _name_of(function: object) -> str:
+def name_of(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
@@ -669,17 +701,25 @@ def _note(error: Exception, note: str) -> None:
 
 
 class RetryManager:
-    """Run a task until it works or its policy is used up; the caller waits."""
+    """
+    Run something until it works or its policy is used up; the caller waits.
+
+    `execute_with_retry` runs a task that has a name and may have checkpoints. For anything else there are `call` and
+    `run`, the decorator (`@manager`), and `for attempt in manager.attempts(): with attempt: ...`. These follow the
+    *policy* of the manager. One manager may be used by many threads.
+    """
 
     def __init__(
         self,
         checkpoint_manager: CheckpointManager | None = None,
         *,
+        policy: RetryPolicy | None = None,
         clock: Clock | None = None,
         classify: Callable[[Exception, str], WorkflowError] = ErrorClassifier.classify,
         clean_up: Callable[[WorkflowError], None] | None = None,
     ) -> None:
         _refuse_async(clean_up=clean_up)
+        self.policy = policy or RetryPolicy()
         self._checkpoints = checkpoint_manager
         self._clock = clock
         self._classify = classify
@@ -712,18 +752,58 @@ class RetryManager:
                 return execute_fn()
             return execute_fn(self._checkpoints.load_checkpoint(task_id))
 
-        loop = _Loop(
-            name=_name_of(execute_fn),
-            phase=task_id,
+        told = None if on_retry is None else partial(on_retry, task_id)
+        loop = self._loop(task_id, policy, deadline=deadline, on_retry=told)
+        return loop.run(attempt, name_of(execute_fn), attempts_used).value
+
+    def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        """Return what *func* returns for these arguments; raise its last error, with the earlier ones as notes."""
+        return self.run(func, *args, **kwargs).value
+
+    def run(
+        self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs
+    ) -> RetryResult[_Result]:
+        """Do the same as `call`, and say how many attempts it took."""
+        _refuse_async(func=func)
+        return self._loop(name_of(func), self.policy).run(lambda: func(*args, **kwargs), name_of(func))
+
+    def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+        """Return *func*, retried whenever it is called; raise UsageError for one that is async."""
+        _refuse_async(func=func)
+
+        @wraps(func)
+        def retried(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+            return self.call(func, *args, **kwargs)
+
+        return retried
+
+    def attempts(self, name: str = "", *, deadline: datetime | None = None) -> Iterator[Attempt]:
+        """
+        Yield attempts until one succeeds: `for attempt in manager.attempts(): with attempt: ...`.
+
+        The last error leaves its `with` block. *name* is what the classifier is told was tried. The waits between
+        attempts block, so an async function waits by `retry_handler.decide` instead.
+        """
+        return self._loop(name, self.policy, deadline=deadline).attempts()
+
+    def _loop(
+        self,
+        phase: str,
+        policy: RetryPolicy,
+        *,
+        deadline: datetime | None = None,
+        on_retry: Callable[[int, Exception], None] | None = None,
+    ) -> _Loop:
+        return _Loop(
+            phase=phase,
             max_attempts=policy.max_attempts,
             policies=same_for_all(policy),
             clock=self._clock or default_home.get().clock,
             classify=self._classify,
             clean_up=self._clean_up,
             deadline=deadline,
-            on_retry=None if on_retry is None else partial(on_retry, task_id),
+            on_retry=on_retry,
         )
-        return loop.run(attempt, attempts_used)
 
 
 class RetryStrategy:
@@ -767,7 +847,6 @@ class RetryStrategy:
         """
         _refuse_async(func=func)
         loop = _Loop(
-            name=_name_of(func),
             phase=phase,
             max_attempts=self.max_retries + 1,
             policies=self._policies,
@@ -777,4 +856,4 @@ class RetryStrategy:
             deadline=self._deadline,
             raises_classified=True,
         )
-        return loop.run(lambda: func(*args, **kwargs))
+        return loop.run(lambda: func(*args, **kwargs), name_of(func)).value
