@@ -22,7 +22,7 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.error_handler import ErrorClassifier, ErrorFacts, WorkflowError, facts_of
 from adws.adw_modules.error_tables import RETRYABLE, ErrorCategory
 from adws.adw_modules.errors import ConfigError, RetriesExhausted, UsageError
-from adws.adw_modules.identifiers import JsonObject, counted
+from adws.adw_modules.identifiers import counted
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.workflow.model import MAX_SECONDS, BackoffStrategy, RetrySpec
 
@@ -191,10 +191,6 @@ class RetryPolicies:
 
         return self.resource if category is ErrorCategory.RESOURCE else self.transient
 
-    def longest_wait(self, klass: str) -> float:
-        """Return the longest wait, in seconds, that a server may ask for."""
-        return self.max_quota_wait_seconds if klass == "quota_window" else self.max_wait_seconds
-
 
 def same_for_all(policy: RetryPolicy) -> RetryPolicies:
     """Return the waits of *policy* for every category: the caller has said how often and how long."""
@@ -238,22 +234,22 @@ def exactly(base_delay: float) -> RetryPolicies:
     )
 
 
-def _with_base(usual: Backoff, base: float) -> Backoff:
-    return replace(usual, base_seconds=base, max_seconds=max(usual.max_seconds, base))
-
-
 def policies_of(spec: RetrySpec) -> RetryPolicies:
-    """Return the policies of a phase: what *spec* says, and what the category asks for where it says nothing."""
+    """Return the policies of a phase: what *spec*, which was checked, says; else what the category asks for."""
     usual = RetryPolicies()
+    outage = usual.outage
+    if spec.base_seconds is not None:
+        # Its growth stays: a day of short waits would be a document of thousands of attempts.
+        longest = max(outage.max_seconds, spec.base_seconds)
+        outage = replace(outage, base_seconds=spec.base_seconds, max_seconds=longest)
 
     return replace(
         usual,
         transient=_changed(usual.transient, spec),
         rate_limit=_changed(usual.rate_limit, spec),
         resource=_changed(usual.resource, spec),
-        # Its cap and its growth stay: a day of short waits would be a document of thousands of attempts.
-        outage=usual.outage if spec.base_seconds is None else _with_base(usual.outage, spec.base_seconds),
-        retried=usual.retried if spec.categories is None else frozenset(map(_category, spec.categories)),
+        outage=outage,
+        retried=usual.retried if spec.categories is None else frozenset(map(ErrorCategory, spec.categories)),
         keeps_class_delay=spec.base_seconds is None,
     )
 
@@ -265,25 +261,9 @@ def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
         base = usual.base_seconds if cap is None else min(usual.base_seconds, cap)
     if cap is None:
         cap = max(usual.max_seconds, base)
-    strategy = usual.strategy if spec.strategy is None else _strategy(spec.strategy)
+    strategy = usual.strategy if spec.strategy is None else BackoffStrategy(spec.strategy)
 
     return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
-
-
-def _strategy(name: str) -> BackoffStrategy:
-    try:
-        return BackoffStrategy(name)
-    except ValueError as exc:
-        known = ", ".join(member.value for member in BackoffStrategy)
-        raise ConfigError(f"there is no backoff strategy {name!r}: use {known}") from exc
-
-
-def _category(name: str) -> ErrorCategory:
-    try:
-        return ErrorCategory(name)
-    except ValueError as exc:
-        known = ", ".join(member.value for member in ErrorCategory if member in RETRYABLE)
-        raise ConfigError(f"there is no error category {name!r} that is retried: use {known}") from exc
 
 
 # Decide whether and when a failed attempt is retried.
@@ -361,39 +341,51 @@ def decide(
     where the caller knows it: some classes are worth fewer retries than others. *parking* are the waits in a row for
     quotas and services, where those are counted apart: then such a failure uses up none of *max_attempts*.
     """
-    _check_zones(now, deadline)
-    policies = _policies(policy)
+    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
+        raise UsageError("now and deadline need a time zone")
+    policies = same_for_all(policy) if isinstance(policy, RetryPolicy) else policy or RetryPolicies()
     told = _told_seconds(error_facts, now)
     if parking is not None and (error_facts.is_outage or error_facts.klass == "quota_window"):
         return _park(error_facts, policies, parking, now=now, told=told, random=random or 0.0)
     refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
     if refusal := refusal or _wait_refusal(error_facts, policies, told):
         return refusal
-    delay = _delay(error_facts, policies, attempts_used, told, random)
+
+    backoff = policies.for_error(error_facts.category, error_facts.klass)
+    jitter = (random or 0.0) if backoff.jitter else 0.0
+    if told is not None:
+        margin = QUOTA_MARGIN_SECONDS if error_facts.klass == "quota_window" else 0.0
+        delay = told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
+    else:
+        delay = backoff.delay(max(attempts_used - 1, 0), random)
+        if policies.keeps_class_delay and error_facts.retry_delay is not None:
+            delay = min(max(delay, error_facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
     at = now + timedelta(seconds=delay)
     if deadline is not None and at >= deadline:
-        return _too_late(delay, deadline)
+        return GiveUp(
+            reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
+            terminal_reason="DEADLINE",
+        )
 
     return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
 
 
-def _check_zones(now: datetime, deadline: datetime | None) -> None:
-    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
-        raise UsageError("now and deadline need a time zone")
+def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
+    """Return how long the server asks to wait, None when it did not say."""
+    moment = told_moment(facts)
+    if moment is not None:
+        return max((moment - now).total_seconds(), 0.0)
+
+    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
 
 
-def _too_late(delay: float, deadline: datetime) -> GiveUp:
-    return GiveUp(
-        reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
-        terminal_reason="DEADLINE",
-    )
-
-
-def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
-    if policy is None:
-        return RetryPolicies()
-
-    return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
+def told_moment(facts: ErrorFacts) -> datetime | None:
+    """Return the moment at which the server wants to be asked again, None when it named none that can be read."""
+    text = facts.metadata.get("retry_at")
+    try:
+        return timestamps.parse(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _park(
@@ -402,9 +394,8 @@ def _park(
     """Return until when a quota or a service is waited for without using an attempt, or why it is not any more."""
     if not facts.recoverable or facts.category not in policies.retried:
         return _not_retried(facts)
-    if facts.klass == "quota_window" and not told:
-        told = None  # a reset that has passed says nothing
-    if facts.klass == "quota_window" and told is not None:
+    is_quota = facts.klass == "quota_window"
+    if is_quota and told:  # a reset that has passed says nothing
         if parking.named_resets >= MAX_NAMED_RESETS:
             return AskPerson(
                 reason=f"its quota was used up again after {parking.named_resets} resets in a row: "
@@ -416,6 +407,7 @@ def _park(
         # With jitter, so that not all waiting runs go on at once.
         delay = told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
         return Retry(at=now + timedelta(seconds=delay), delay_seconds=delay, is_parked=True)
+
     since = parking.since or now
     deadline = since + timedelta(seconds=parking.max_seconds)
     if now >= deadline:
@@ -426,25 +418,19 @@ def _park(
             "workflow.max_outage_hours says how long adw waits.",
             terminal_reason="DEADLINE",
         )
-    if told is not None:
-        left = (deadline - now).total_seconds()
-        if told > left and (refusal := _wait_refusal(facts, policies, told)):
+    if told is not None and not is_quota:
+        if told > (deadline - now).total_seconds() and (refusal := _wait_refusal(facts, policies, told)):
             return refusal
         at = now + timedelta(seconds=told + min(told * JITTER, MAX_EXTRA_SECONDS) * random)
     else:
+        backoff = policies.quota if is_quota else policies.outage
+        if policies.keeps_class_delay and facts.retry_delay is not None:
+            base = min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds)
+            backoff = replace(backoff, base_seconds=base)
         # The last attempt is at the deadline, and not after it.
-        at = min(now + timedelta(seconds=_outage_seconds(facts, policies, parking.waits, random)), deadline)
+        at = min(now + timedelta(seconds=backoff.delay(parking.waits) * (1 + JITTER * random)), deadline)
 
     return Retry(at=at, delay_seconds=(at - now).total_seconds(), is_parked=True, deadline=deadline)
-
-
-def _outage_seconds(facts: ErrorFacts, policies: RetryPolicies, waits: int, random: float) -> float:
-    """Return how long to wait after so many waits in a row, for a service that did not say how long."""
-    backoff = policies.quota if facts.klass == "quota_window" else policies.outage
-    if policies.keeps_class_delay and facts.retry_delay is not None:
-        backoff = replace(backoff, base_seconds=min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds))
-
-    return backoff.delay(waits) * (1 + JITTER * random)
 
 
 def _not_retried(facts: ErrorFacts) -> GiveUp:
@@ -456,7 +442,8 @@ def _not_retried(facts: ErrorFacts) -> GiveUp:
 
 def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
     """Return why the *told* seconds of a server are not waited for, None when they are or it told none."""
-    if told is None or told <= policies.longest_wait(facts.klass):
+    longest = policies.max_quota_wait_seconds if facts.klass == "quota_window" else policies.max_wait_seconds
+    if told is None or told <= longest:
         return None
 
     return AskPerson(
@@ -494,41 +481,6 @@ def _refusal(
         )
 
     return None
-
-
-def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
-    """Return how long the server asks to wait, None when it did not say."""
-    moment = _moment(facts.metadata)
-    if moment is not None:
-        return max((moment - now).total_seconds(), 0.0)
-
-    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
-
-
-def _moment(metadata: JsonObject) -> datetime | None:
-    text = metadata.get("retry_at")
-    if not isinstance(text, str):
-        return None
-    try:
-        return timestamps.parse(text)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _delay(
-    facts: ErrorFacts, policies: RetryPolicies, attempts_used: int, told: float | None, random: float | None
-) -> float:
-    backoff = policies.for_error(facts.category, facts.klass)
-    jitter = (random or 0.0) if backoff.jitter else 0.0
-    if told is not None:
-        margin = QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0
-        return told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
-
-    delay = backoff.delay(max(attempts_used - 1, 0), random)
-    if not policies.keeps_class_delay or facts.retry_delay is None:
-        return delay
-
-    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
 
 
 def first_line(text: str) -> str:

@@ -26,7 +26,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import Wait
 from adws.adw_modules.queue.model import RunState
-from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line
+from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line, told_moment
 from adws.adw_modules.workflow.model import CLEAN, SHIP
 
 if TYPE_CHECKING:
@@ -131,19 +131,11 @@ def is_about(party: str, facts: ErrorFacts) -> bool:
 
 def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
     """Return until when nobody gets an answer: as the service said, else for as long as the class is worth."""
-    told = _told(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
+    told = told_moment(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
     # A quota is open again a little later than it says.
     margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
 
     return min(told, now + MAX_SHUT) + margin
-
-
-def _told(facts: ErrorFacts) -> datetime | None:
-    text = facts.metadata.get("retry_at")
-    try:
-        return timestamps.parse(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None  # what cannot be read was not said
 
 
 class ServiceGuard:
