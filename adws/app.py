@@ -1071,13 +1071,7 @@ class Home:
             load = partial(load_function, settings.doctor_call, search=(settings.home,))
             return CallAdvisor(settings.doctor_call, load)
         if settings.doctor_agent:
-            return AgentAdvisor(
-                settings.doctor_agent,
-                self.agent_runners,
-                token=self.clock.token,
-                redact=self.redactor.redact_text,
-                model=settings.doctor_model or "",
-            )
+            return AgentAdvisor(self)
 
         return RulesAdvisor(spare=settings.doctor_models or ())
 
