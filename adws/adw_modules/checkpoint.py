@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
+from uuid import UUID
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
@@ -154,7 +155,7 @@ class CheckpointManager:
                 "in a file and its path in the checkpoint"
             )
         clock = self._clock or default_home.get().clock
-        made = _uuid(clock.token())
+        made = str(UUID(hex=clock.token(), version=4))
         self.saved.add(task_id)  # before it is stored: the answer to the commit may be lost
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
@@ -188,13 +189,6 @@ def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
     A phase that is done anew does not go on from where an earlier round stood: what that had made may be gone.
     """
     return f"{adw_id}/{phase}" if round_number <= 1 else f"{adw_id}/{phase}/{round_number}"
-
-
-def _uuid(token: str) -> str:
-    """Return 32 random hex digits as a UUID of version 4, which says so in two of them."""
-    variant = "89ab"[int(token[16], 16) % 4]
-
-    return f"{token[:8]}-{token[8:12]}-4{token[13:16]}-{variant}{token[17:20]}-{token[20:]}"
 
 
 def _given(db: object) -> CheckpointStore:

@@ -35,8 +35,6 @@ def test_a_session_id_is_a_random_uuid():
 
     assert uuid.UUID(made).version == 4
     assert uuid.UUID(made).variant == uuid.RFC_4122
-    with pytest.raises(ValueError, match="32 hex digits"):
-        new_session_id("nonsense")
 
 
 @pytest.mark.parametrize("status", ["interrupted", "suspended", "parked", "failed", "succeeded"])
