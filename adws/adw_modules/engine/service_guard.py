@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState, Permit
+from adws.adw_modules.circuit_breaker import BreakerRow, CircuitBreaker, CircuitBreakerRegistry, CircuitState, Permit
 from adws.adw_modules.error_handler import ErrorFacts
 from adws.adw_modules.errors import DatabaseError, StateError
 from adws.adw_modules.identifiers import JsonObject
@@ -201,20 +201,20 @@ class ServiceGuard:
 
     def services_of(self, phase: PhaseSpec, facts: ErrorFacts) -> dict[str, int]:
         """Return the services of *phase* that a failure is about, with the generations of their circuit breakers."""
+        rows: list[BreakerRow] = []
         with _logged():
-            parties = [party for party in self.parties_of(phase) if is_about(party, facts)]
-            return {party: self._breakers.get(party).row.generation for party in parties}
+            rows = [self._breakers.get(party).row for party in self.parties_of(phase) if is_about(party, facts)]
 
-        return {}
+        return {row.name: row.generation for row in rows}
 
     def has_closed(self, waits_for: Mapping[str, int]) -> bool:
         """Say whether the breakers of services have closed since they had these generations."""
+        rows: list[BreakerRow] = []
         with _logged():
             rows = [self._breakers.get(party).row for party in waits_for]
-            are_closed = all(row.state == CircuitState.CLOSED.value for row in rows)
-            return are_closed and any(row.generation != waits_for[row.name] for row in rows)
+        are_closed = all(row.state == CircuitState.CLOSED.value for row in rows)
 
-        return False
+        return are_closed and any(row.generation != waits_for[row.name] for row in rows)
 
     def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> bool:
         """
