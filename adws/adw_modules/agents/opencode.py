@@ -147,7 +147,7 @@ PROFILE = AgentProfile(
     name="opencode",
     provider=agents_base.PROVIDERS["opencode"],
     program="opencode",
-    capabilities=AgentCapabilities(resumes=True, tells_result=False, tells_cost=True),
+    capabilities=AgentCapabilities(resumes=True, tells_result=False),
     argv=argv,
     parser=Parser,
     failure=failure,

@@ -115,7 +115,7 @@ class Gates:
         if not shown.strip():
             return _failed("a gate of the kind command has no command")
         try:
-            end = self._commands.run_gate(phase, gate, context, number)
+            end = self._commands.run_beside(phase, gate, context, f"gate-{number}")
         except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
             raise
         except (AdwError, OSError) as exc:

@@ -248,18 +248,6 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     return failure and prices.with_reset(failure, now=now)
 
 
-def is_lost(spoken: Spoken) -> bool:
-    """Say whether the agent did nothing because it does not know the conversation."""
-    failure = spoken.failure
-
-    return failure is not None and agents_sessions.is_unknown_session(failure) and not spoken.reading.tokens.total
-
-
-def refusal_of(spoken: Spoken) -> FailedRun | None:
-    """Return the refusal that may be why nothing was done."""
-    return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
-
-
 def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSituation:
     """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
     before = agents_sessions.newest_before(job.record)
@@ -427,26 +415,11 @@ class AgentRunner:
         problem = self.check(phase)
         if problem:
             raise RunFailed(FailedRun(subtype="config", text=problem), problem)
-        job = self._job(phase, context)
-        known = self._known(job)
-        spoken = self._speak(job, known)
-        if known is not None and is_lost(spoken):
-            context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
-            context.record_agent({"lost_session": known.session_id})
-            spoken = self._speak(job, None)
-
-        try:
-            return self._report(job, spoken)
-        finally:
-            self._clean_up(job)
-
-    def _job(self, phase: PhaseSpec, context: PhaseContext) -> Job:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
         record = next(one for one in context.document.phases if one.name == context.phase)
-
-        return Job(
+        job = Job(
             profile=self.profile(phase.runner),
             options=workflow_model.read_options(phase),
             phase=phase,
@@ -457,12 +430,24 @@ class AgentRunner:
             prompt=self._home.prompts.read(phase.prompt),
             base=agents_sessions.base_of(record, default=context.base),
         )
+        known = None
+        if job.profile.capabilities.resumes and job.options.session != "fresh":
+            known = agents_sessions.session_for(record, agent=job.profile.name)
+        spoken = self._speak(job, known)
+        failure = spoken.failure
+        is_lost = failure is not None and agents_sessions.is_unknown_session(failure)
+        if known is not None and is_lost and not spoken.reading.tokens.total:
+            context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
+            context.record_agent({"lost_session": known.session_id})
+            spoken = self._speak(job, None)
 
-    def _known(self, job: Job) -> Conversation | None:
-        if not job.profile.capabilities.resumes or job.options.session == "fresh":
-            return None
-
-        return agents_sessions.session_for(job.record, agent=job.profile.name)
+        try:
+            return self._report(job, spoken)
+        finally:
+            # No result stays as the agent wrote it: also of one that failed, or was ended.
+            with contextlib.suppress(RunFailed):
+                job.folder.keep(job.files)
+            clean_result(job.files, redactor=self._home.redactor)
 
     # --- one start ---------------------------------------------------------------------------------------------
 
@@ -547,7 +532,7 @@ class AgentRunner:
         names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
 
         return {
-            **environment(home.env, names, context, own_secrets=OWN_SECRETS),
+            **environment(home.env, names, context),
             **job.profile.settings,
             **GIT_VARIABLES,
             **told(context, job.files, redactor=home.redactor),
@@ -608,10 +593,14 @@ class AgentRunner:
         order = spoken.end.ordered
         if order is not None and order.kind != BUDGET:
             return Suspended(reason=order.kind, usage=spoken.usage)
-        try:
-            report = self._verdict(job, spoken)
-        except RunFailed as exc:
-            report = RunReport(ok=False, error=exc)
+        if order is not None:
+            spent = RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
+            report = RunReport(ok=False, error=spent)
+        else:
+            try:
+                report = self._success(job, spoken)
+            except RunFailed as exc:
+                report = RunReport(ok=False, error=exc)
 
         return replace(
             report,
@@ -622,51 +611,39 @@ class AgentRunner:
             output_files=job.files.existing(),
         )
 
-    def _verdict(self, job: Job, spoken: Spoken) -> RunReport:
-        """Return the report of a success; raise RunFailed for what is none."""
-        order = spoken.end.ordered
-        if order is not None:
-            raise RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
-        is_denied = spoken.failure is not None and spoken.failure.subtype == "denied"
-        if spoken.failure is not None and not is_denied:
+    def _success(self, job: Job, spoken: Spoken) -> RunReport:
+        """Return the report of a success; raise RunFailed when the agent failed, or its work cannot be seen."""
+        context, reading = job.context, spoken.reading
+        # A tool that was refused may be why nothing was done; when the work is there, it does not matter.
+        denied = spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
+        if spoken.failure is not None and denied is None:
             raise RunFailed(spoken.failure)
-        result = self._result(job, spoken.reading)
-        self._look_for_evidence(job, spoken, result)
-        self._note_plan(job)
-        report = report_of(result, summary=first_line(spoken.reading.text) or f"{job.profile.name} ended well")
+        job.folder.keep(job.files)
+        result = read_result(job.files, redactor=self._home.redactor)
+        if not result:
+            result = answered_result(reading) if job.evidence == "result" else reading.structured or {}
+        if job.evidence == "result" or any(result.get(key) is False for key in VERDICT_KEYS):
+            wrong = verdict_problem(result)
+            if wrong is not None:
+                raise RunFailed(denied or wrong)
+        if job.evidence == "change" and not job.base:
+            context.say("there is no repository: what the agent changed cannot be seen")
+        elif job.evidence == "change":
+            rules = self._home.workspace.renewed_rules(context.document)
+            if not self.has_changed(context.cwd, job.base, *rules):
+                said = first_line(reading.text) or "nothing"
+                name, base = job.profile.name, job.base[:12]
+                text = f"{name} said that it worked, but nothing changed since {base}; it said: {said}"
+                raise RunFailed(denied or FailedRun(subtype="no_effect", text=text, tool=name), text)
+
+        # Where the plan is, for the phases that follow.
+        is_new = job.phase.state == "planning" and context.document.plan_file != job.plan_file
+        if is_new and context.effects is not None and (context.cwd / job.plan_file).is_file():
+            context.effects.set_fields(plan_file=job.plan_file)
+        report = report_of(result, summary=first_line(reading.text) or f"{job.profile.name} ended well")
         left = ", ".join(spoken.end.leftovers)
 
         return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
-
-    def _result(self, job: Job, reading: AgentReading) -> JsonObject:
-        """Return what the agent gave back, {} for nothing; raise RunFailed when it cannot be read."""
-        job.folder.keep(job.files)
-        result = read_result(job.files, redactor=self._home.redactor)
-
-        return result or (answered_result(reading) if job.evidence == "result" else reading.structured or {})
-
-    def _clean_up(self, job: Job) -> None:
-        """Leave no result as the agent wrote it: also of one that failed, or was ended."""
-        with contextlib.suppress(RunFailed):
-            job.folder.keep(job.files)
-        clean_result(job.files, redactor=self._home.redactor)
-
-    def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
-        """Raise RunFailed when what the phase is for cannot be seen."""
-        is_asked = job.evidence == "result" or any(result.get(key) is False for key in VERDICT_KEYS)
-        wrong = verdict_problem(result) if is_asked else None
-        if wrong is not None:
-            raise RunFailed(refusal_of(spoken) or wrong)
-        if job.evidence != "change":
-            return
-        if not job.base:
-            job.context.say("there is no repository: what the agent changed cannot be seen")
-        elif not self.has_changed(job.context.cwd, job.base, *self._home.workspace.renewed_rules(job.context.document)):
-            said = first_line(spoken.reading.text) or "nothing"
-            text = f"{job.profile.name} said that it worked, but nothing changed since {job.base[:12]}; it said: {said}"
-            raise RunFailed(
-                refusal_of(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text
-            )
 
     def has_changed(self, cwd: Path, base: str, *ignored: str) -> bool:
         """Say whether *cwd* differs from the commit *base*, by commits or by changes other than those of *ignored*."""
@@ -675,14 +652,6 @@ class AgentRunner:
             return True
 
         return bool({*home.workplace.status(cwd)} - {*ignored} or home.workplace.changed_files(cwd, base))
-
-    def _note_plan(self, job: Job) -> None:
-        """Write down where the plan is, for the phases that follow."""
-        effects, document = job.context.effects, job.context.document
-        if job.phase.state != "planning" or effects is None or document.plan_file == job.plan_file:
-            return
-        if (job.context.cwd / job.plan_file).is_file():
-            effects.set_fields(plan_file=job.plan_file)
 
     # --- after a crash -----------------------------------------------------------------------------------------
 
@@ -701,17 +670,8 @@ class AgentRunner:
         for line in said.decode("utf-8", "replace").splitlines():
             parser.line(line)
 
-        return self._harvested(document, attempt, profile, parser.reading, files)
-
-    def _harvested(
-        self,
-        document: WorkflowDocument,
-        attempt: AttemptRecord,
-        profile: AgentProfile,
-        reading: AgentReading,
-        files: AttemptFiles,
-    ) -> Harvest:
-        session_id = reading.session_id or str((attempt.agent or {}).get("session_id") or "")
+        reading = parser.reading
+        session_id = reading.session_id or str(facts.get("session_id") or "")
         usage = costs.usage_of(
             reading,
             profile,
@@ -720,10 +680,9 @@ class AgentRunner:
             model=attempt.model or "",
             billing=self._home.settings.agent_billing,
         )
-        cut = RunFailed(FailedRun(subtype="killed", text="it was cut off", tool=profile.name))
         report = RunReport(
             ok=False,
-            error=cut,
+            error=RunFailed(FailedRun(subtype="killed", text="it was cut off", tool=profile.name)),
             summary=first_line(reading.text),
             usage=usage,
             cost_usd=costs.counted(usage),
