@@ -98,22 +98,20 @@ class Backoff:
         """
         if attempt < 0:
             raise UsageError(f"there is no attempt {attempt}: they count from 0")
-        delay = min(self._grown(attempt), self.max_seconds)
+        if self.strategy is BackoffStrategy.FIXED:
+            grown = self.base_seconds
+        elif self.strategy is BackoffStrategy.LINEAR:
+            grown = self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
+        else:
+            # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
+            grown = self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
+        delay = min(grown, self.max_seconds)
         if not self.jitter or random is None:
             return delay
 
         # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
         shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.max_seconds)
         return min(shortest + (longest - shortest) * random, longest)
-
-    def _grown(self, attempt: int) -> float:
-        if self.strategy is BackoffStrategy.FIXED:
-            return self.base_seconds
-        if self.strategy is BackoffStrategy.LINEAR:
-            return self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
-
-        # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
-        return self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
 
 
 @dataclass(frozen=True)
