@@ -124,9 +124,9 @@ class CheckpointManager:
         elif isinstance(db, CheckpointStore):
             self._store = db
         else:
-            given = "None" if db is None else type(db).__name__
+            other: object = db
             raise TypeError(
-                f"CheckpointManager got {given}: give it a CheckpointStore, the path or URL of a database, or nothing "
+                f"CheckpointManager got {'None' if other is None else type(other).__name__}: give it a CheckpointStore, the path or URL of a database, or nothing "
                 "for the home you are in"
             )
         self._clock = clock or (self._opened.clock if self._opened else None)
