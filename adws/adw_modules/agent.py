@@ -24,10 +24,12 @@ class AgentCapabilities:
     chooses_session: bool = False  #: we say under which id the conversation is kept, so that it is known before it runs
     resumes: bool = False  #: goes on with a conversation of which the id is known
     tells_result: bool = True  #: says at its end, in an event, whether it worked
+    tells_cost: bool = False  #: says what it cost; else that is reckoned from tokens
     totals_are_of_session: bool = False  #: its sums are of the whole conversation: what was there before comes off
     tells_own_tokens: bool = False  #: its result also has the tokens of this call alone: they show what its sums are of
     limits_turns: bool = False
     limits_budget: bool = False
+    commits: bool = False  #: makes commits by itself
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,8 +126,8 @@ class CheckpointManager:
         else:
             other: object = db
             raise TypeError(
-                f"CheckpointManager got {'None' if other is None else type(other).__name__}: give it a CheckpointStore, the path or URL of a database, or nothing "
-                "for the home you are in"
+                f"CheckpointManager got {'None' if other is None else type(other).__name__}: give it a "
+                "CheckpointStore, the path or URL of a database, or nothing for the home you are in"
             )
         self._clock = clock or (self._opened.clock if self._opened else None)
         self.saved: set[str] = set()  #: tasks that got a checkpoint here, as far as that was not deleted again

@@ -184,7 +184,7 @@ PROFILE = AgentProfile(
     name="aider",
     provider=agents_base.PROVIDERS["aider"],
     program="aider",
-    capabilities=AgentCapabilities(reads_stdin=False, tells_result=False),
+    capabilities=AgentCapabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
     argv=argv,
     parser=Parser,
     failure=failure,

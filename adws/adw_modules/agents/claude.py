@@ -305,6 +305,7 @@ PROFILE = AgentProfile(
     capabilities=AgentCapabilities(
         chooses_session=True,
         resumes=True,
+        tells_cost=True,
         totals_are_of_session=True,
         tells_own_tokens=True,
         limits_turns=True,

@@ -147,7 +147,7 @@ PROFILE = AgentProfile(
     name="opencode",
     provider=agents_base.PROVIDERS["opencode"],
     program="opencode",
-    capabilities=AgentCapabilities(resumes=True, tells_result=False),
+    capabilities=AgentCapabilities(resumes=True, tells_result=False, tells_cost=True),
     argv=argv,
     parser=Parser,
     failure=failure,

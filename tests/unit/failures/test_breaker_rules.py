@@ -58,19 +58,6 @@ def test_an_open_row_without_moments_may_be_tried():
     assert circuit_breaker.seen(bare, START).state == "half_open"
 
 
-def test_a_permit_that_ended_is_no_trial_any_more_and_its_outcome_still_counts(breaker, clock):
-    clock.set(at(60))
-    permit = breaker.acquire(seconds=10.0)
-    assert breaker.row.permits == (permit,)
-    assert (permit.generation, permit.expires_at) == (2, timestamps.to_text(at(70)))
-
-    clock.set(at(69))
-    assert breaker.refused_until() == at(70)
-    clock.set(at(70))
-    assert (breaker.row.permits, breaker.refused_until()) == ((), None)
-    assert breaker.record_success(permit) is CircuitState.CLOSED
-
-
 def test_opening_leaves_no_permits_and_closing_leaves_nothing(breaker, clock, store):
     clock.set(at(60))
     breaker.acquire()
@@ -112,10 +99,6 @@ class BreakerMachine(RuleBasedStateMachine):
         assert not has_turned or row.generation > self.row.generation, "opening and closing are generations"
         self.row = row
 
-    def is_ignored(self, permit: Permit | None) -> bool:
-        is_late = permit is not None and permit.generation != self.row.generation
-        return is_late or circuit_breaker.seen(self.row, self.clock.now()).state == "open"
-
     @rule(seconds=st.sampled_from([0.0, 1.0, 29.0, 60.0, 600.0, -1.0, -30.0, -7200.0]))
     def time_passes_or_is_set_back(self, seconds: float) -> None:
         self.clock.set(self.clock.now() + timedelta(seconds=seconds))
@@ -134,13 +117,14 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule(permit=st.one_of(st.none(), permits), is_answer=st.booleans())
     def outcome(self, permit: Permit | None, is_answer: bool) -> None:
-        is_ignored, before = self.is_ignored(permit), circuit_breaker.seen(self.row, self.clock.now())
+        before = self.breaker.row
+        is_late = permit is not None and permit.generation != before.generation
         if is_answer:
             self.breaker.record_success(permit)
         else:
             self.breaker.record_failure(permit, reason="down")
         self.check()
-        if is_ignored:
+        if is_late or before.state == "open":
             assert (self.breaker.state.value, self.row.failures) == (before.state, before.failures)
         elif before.state == "half_open":
             assert self.row.state == ("closed" if is_answer else "open")
