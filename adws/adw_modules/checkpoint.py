@@ -537,7 +537,7 @@ class CheckpointFile:
         self._scrub = scrub
         self._stored: JsonObject | None = None  #: what the manager has
 
-    def lay_out(self) -> Path:
+    def prepare(self) -> Path:
         """Put the last checkpoint into the file, or take it away when there is none, and return where it is."""
         context = self._context
         row = self._kept.latest() if self._kept is not None else None

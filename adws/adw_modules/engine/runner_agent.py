@@ -38,7 +38,7 @@ from adws.adw_modules.engine.runner_command import (
     parse_result,
     read_result,
     report_of,
-    told,
+    task_variables,
 )
 from adws.adw_modules.engine.service_guard import PERSON_CLASSES
 from adws.adw_modules.errors import FailedRun, RunFailed, StateError, UnsafePath, UsageError
@@ -186,7 +186,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spoken:
+class AgentTurn:
     """The result of one start of the agent."""
 
     end: ProcessEnd
@@ -433,16 +433,16 @@ class AgentRunner:
         known = None
         if job.profile.capabilities.resumes and job.options.session != "fresh":
             known = agents_sessions.session_for(record, agent=job.profile.name)
-        spoken = self._speak(job, known)
-        failure = spoken.failure
+        turn = self._start_agent(job, known)
+        failure = turn.failure
         is_lost = failure is not None and agents_sessions.is_unknown_session(failure)
-        if known is not None and is_lost and not spoken.reading.tokens.total:
+        if known is not None and is_lost and not turn.reading.tokens.total:
             context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
             context.record_agent({"lost_session": known.session_id})
-            spoken = self._speak(job, None)
+            turn = self._start_agent(job, None)
 
         try:
-            return self._report(job, spoken)
+            return self._report(job, turn)
         finally:
             # No result stays as the agent wrote it: also of one that failed, or was ended.
             with contextlib.suppress(RunFailed):
@@ -451,7 +451,7 @@ class AgentRunner:
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _speak(self, job: Job, known: Conversation | None) -> Spoken:
+    def _start_agent(self, job: Job, known: Conversation | None) -> AgentTurn:
         """Start the agent, in the conversation *known* or in a new one, and return the result."""
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known.session_id if known else "")
@@ -471,14 +471,14 @@ class AgentRunner:
         transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._home.settings.max_output_bytes)
         with contextlib.closing(transcript):
             listener = OutputListener(job, watch, transcript, session_id=task.session_id)
-            end = self._start(job, task, listener, watch)
+            end = self._run_process(job, task, listener, watch)
         reading = listener.reading
         if watch.blind:
             job.context.say(watch.blind)
 
         failure = failure_of(job.profile, reading, end, now=self._home.clock.now().astimezone())
 
-        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure)
+        return AgentTurn(end=end, reading=reading, usage=watch.usage, failure=failure)
 
     def _task(
         self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
@@ -503,7 +503,7 @@ class AgentRunner:
             arguments=job.options.arguments,
         )
 
-    def _start(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
+    def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
 
         return run_process(
@@ -535,7 +535,7 @@ class AgentRunner:
             **environment(home.env, names, context),
             **job.profile.settings,
             **GIT_VARIABLES,
-            **told(context, job.files, redactor=home.redactor),
+            **task_variables(context, job.files, redactor=home.redactor),
             "ADW_RESULT_FILE": str(job.folder.result),
         }
 
@@ -589,35 +589,35 @@ class AgentRunner:
 
     # --- after -------------------------------------------------------------------------------------------------
 
-    def _report(self, job: Job, spoken: Spoken) -> RunReport | Suspended:
-        order = spoken.end.ordered
+    def _report(self, job: Job, turn: AgentTurn) -> RunReport | Suspended:
+        order = turn.end.ordered
         if order is not None and order.kind != BUDGET:
-            return Suspended(reason=order.kind, usage=spoken.usage)
+            return Suspended(reason=order.kind, usage=turn.usage)
         if order is not None:
             spent = RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
             report = RunReport(ok=False, error=spent)
         else:
             try:
-                report = self._success(job, spoken)
+                report = self._success(job, turn)
             except RunFailed as exc:
                 report = RunReport(ok=False, error=exc)
 
         return replace(
             report,
             summary=report.summary or first_line(str(report.error)),
-            exit_code=spoken.end.exit_code,
-            usage=spoken.usage,
-            cost_usd=costs.counted(spoken.usage),
+            exit_code=turn.end.exit_code,
+            usage=turn.usage,
+            cost_usd=costs.counted(turn.usage),
             output_files=job.files.existing(),
         )
 
-    def _success(self, job: Job, spoken: Spoken) -> RunReport:
+    def _success(self, job: Job, turn: AgentTurn) -> RunReport:
         """Return the report of a success; raise RunFailed when the agent failed, or its work cannot be seen."""
-        context, reading = job.context, spoken.reading
+        context, reading = job.context, turn.reading
         # A tool that was refused may be why nothing was done; when the work is there, it does not matter.
-        denied = spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
-        if spoken.failure is not None and denied is None:
-            raise RunFailed(spoken.failure)
+        denied = turn.failure if turn.failure is not None and turn.failure.subtype == "denied" else None
+        if turn.failure is not None and denied is None:
+            raise RunFailed(turn.failure)
         job.folder.keep(job.files)
         result = read_result(job.files, redactor=self._home.redactor)
         if not result:
@@ -641,7 +641,7 @@ class AgentRunner:
         if is_new and context.effects is not None and (context.cwd / job.plan_file).is_file():
             context.effects.set_fields(plan_file=job.plan_file)
         report = report_of(result, summary=first_line(reading.text) or f"{job.profile.name} ended well")
-        left = ", ".join(spoken.end.leftovers)
+        left = ", ".join(turn.end.leftovers)
 
         return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
 

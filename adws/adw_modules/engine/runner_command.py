@@ -134,7 +134,7 @@ def environment(env: Mapping[str, str], names: Iterable[str], context: PhaseCont
     return {**allowed, "PWD": str(context.cwd)}
 
 
-def told(context: PhaseContext, files: AttemptFiles, *, redactor: Redactor) -> dict[str, str]:
+def task_variables(context: PhaseContext, files: AttemptFiles, *, redactor: Redactor) -> dict[str, str]:
     """Write down for a process what it works on, and return the variables that say where."""
     document = context.document
     issue: JsonObject = document.issue.model_dump(mode="json") if document.issue else {}
@@ -211,7 +211,7 @@ class CommandRunner:
         command = self._command(phase.command, phase.shell, phase, context, files)
         command = replace(
             command,
-            env={**command.env, checkpoint.VARIABLE: str(kept.lay_out())},
+            env={**command.env, checkpoint.VARIABLE: str(kept.prepare())},
             timeouts=phase.timeouts,
             stdout_path=files.stdout,
             stderr_path=files.stderr,
@@ -256,7 +256,7 @@ class CommandRunner:
             cwd=context.cwd,
             env={
                 **environment(home.env, phase.env, context),
-                **told(context, files, redactor=home.redactor),
+                **task_variables(context, files, redactor=home.redactor),
             },
             max_output_bytes=home.settings.max_output_bytes,
             grace_seconds=home.settings.grace_seconds,

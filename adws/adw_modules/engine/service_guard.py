@@ -76,7 +76,7 @@ _OWN_CLASSES = (
     *("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"),
 )
 #: class of an error -> what it says; every other class means that the service answered
-FINDINGS: Mapping[str, ServiceVerdict] = MappingProxyType(
+VERDICTS: Mapping[str, ServiceVerdict] = MappingProxyType(
     {
         **dict.fromkeys(_SERVICE_CLASSES, ServiceVerdict.FAILED),
         **dict.fromkeys(("quota_window", *PERSON_CLASSES), ServiceVerdict.SHUT),
@@ -93,7 +93,7 @@ class BreakerEvent:
     data: JsonObject = field(default_factory=dict)
 
 
-def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
+def verdict_of(facts: ErrorFacts | None) -> ServiceVerdict:
     """Return what the end of an attempt says about its services; None: it went well."""
     if facts is None:
         return ServiceVerdict.ANSWERED
@@ -103,7 +103,7 @@ def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
     ):
         return ServiceVerdict.NOTHING
 
-    return FINDINGS.get(facts.klass, ServiceVerdict.ANSWERED)
+    return VERDICTS.get(facts.klass, ServiceVerdict.ANSWERED)
 
 
 def is_about(party: str, facts: ErrorFacts) -> bool:
@@ -279,13 +279,13 @@ class ServiceGuard:
     def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
         if facts is None:
             return breaker.record_success(permit)
-        finding = finding_of(facts) if is_about(breaker.executor_id, facts) else ServiceVerdict.NOTHING
+        verdict = verdict_of(facts) if is_about(breaker.executor_id, facts) else ServiceVerdict.NOTHING
         reason = self._scrub(f"{facts.klass}: {first_line(facts.message)}")
-        if finding is ServiceVerdict.ANSWERED:
+        if verdict is ServiceVerdict.ANSWERED:
             return breaker.record_success(permit)
-        if finding is ServiceVerdict.FAILED:
+        if verdict is ServiceVerdict.FAILED:
             return breaker.record_failure(permit, reason=reason)
-        if finding is ServiceVerdict.SHUT:
+        if verdict is ServiceVerdict.SHUT:
             return breaker.open_until(shut_until(facts, self._clock.now()), reason, permit)
         if permit is not None:
             breaker.give_back(permit)
