@@ -18,10 +18,10 @@ from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
-from uuid import UUID
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.errors import DatabaseError, Fenced, UnsafePath, UsageError
@@ -166,7 +166,7 @@ class CheckpointManager:
                 "in a file and its path in the checkpoint"
             )
         clock = self._clock or default_home.get().clock
-        made = str(UUID(hex=clock.token(), version=4))
+        made = uuid_of(clock.token())
         self.saved.add(task_id)  # before it is stored: the answer to the commit may be lost
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id

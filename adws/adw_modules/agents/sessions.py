@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.agents import base as agents_base
@@ -37,11 +36,6 @@ class Conversation:
 
     session_id: str
     attempt: int  #: the newest attempt that spoke in it
-
-
-def new_session_id(token: str) -> str:
-    """Return a UUID made of *token*, 32 random hex digits, as agents want one."""
-    return str(UUID(hex=token, version=4))
 
 
 def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:

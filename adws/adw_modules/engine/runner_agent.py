@@ -26,6 +26,7 @@ from adws.adw_modules.agents.preflight import variables_of
 from adws.adw_modules.agents.prompts import Prompt, PromptFacts, PromptSituation
 from adws.adw_modules.agents.sessions import Conversation
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.advisor import NOT_THE_WORK
@@ -484,7 +485,7 @@ class AgentRunner:
         self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
     ) -> AgentTask:
         able = job.profile.capabilities
-        fresh = agents_sessions.new_session_id(self._home.clock.token()) if able.chooses_session else ""
+        fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
         budget = costs.budget_for_agent(allowed, self._home.settings.agent_billing) if able.limits_budget else None
         if budget is not None and known is not None and able.totals_are_of_session:
             budget += spent  # it counts from where the conversation began

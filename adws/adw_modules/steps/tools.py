@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NoReturn
 from adws.adw_modules import costs, durable_file, error_tables
 from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, Usage
 from adws.adw_modules.agents import base as agents_base
-from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.runner_agent import (
@@ -474,7 +474,7 @@ class AgentTool:
             cwd=context.cwd,
             folder=files.folder,
             model=context.model if model is None else as_text(model, "model"),
-            session_id=agents_sessions.new_session_id(self._home.clock.token()) if able.chooses_session else "",
+            session_id=uuid_of(self._home.clock.token()) if able.chooses_session else "",
             max_turns=options.max_turns or (self._home.settings.agent_max_turns if able.limits_turns else None),
             permissions=options.permissions or PERMISSIONS,
             arguments=options.arguments,
