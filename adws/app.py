@@ -864,16 +864,9 @@ class Home:
     @part
     def agent_preflight(self) -> AgentPreflight:
         """Finds installed agents."""
-        from adws.adw_modules.agents.base import names as agent_names
         from adws.adw_modules.agents.preflight import AgentPreflight
 
-        return AgentPreflight(
-            clock=self.clock,
-            processes=self.processes,
-            redactor=self.redactor,
-            env={"PATH": self.env.get("PATH", "")},
-            programs={name: getattr(self.settings, f"{name}_path") for name in agent_names()},
-        )
+        return AgentPreflight(self)
 
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
         """Return an agent and what is known about it here; asks the agent itself."""
@@ -1072,13 +1065,7 @@ class Home:
             load = partial(load_function, settings.doctor_call, search=(settings.home,))
             return CallAdvisor(settings.doctor_call, load)
         if settings.doctor_agent:
-            return AgentAdvisor(
-                settings.doctor_agent,
-                self.agent_runners,
-                token=self.clock.token,
-                redact=self.redactor.redact_text,
-                model=settings.doctor_model or "",
-            )
+            return AgentAdvisor(self)
 
         return RulesAdvisor(spare=settings.doctor_models or ())
 

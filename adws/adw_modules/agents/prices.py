@@ -264,14 +264,9 @@ def model_for(
     if isinstance(wanted, str) and wanted:
         return wanted
 
-    return _of_set(document.model_set, sets) or usual
+    name = document.model_set or ""
 
-
-def _of_set(name: str | None, sets: Mapping[str, str]) -> str:
-    if not name:
-        return ""
-
-    return sets.get(name, "" if name in KNOWN_SETS else name)
+    return sets.get(name, "" if name in KNOWN_SETS else name) or usual
 
 
 def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:
