@@ -56,6 +56,9 @@ class LoadNotice:
     path: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedState:

@@ -21,7 +21,6 @@ from click.shell_completion import CompletionItem
 
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, UsageError
-from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import LoadedState
 from adws.cli import main, output
 
@@ -230,19 +229,9 @@ def has_stopped(app: Home, adw_id: str) -> bool:
     return load(app, adw_id).document.current_state in _STOPPED
 
 
-def waiting_phase(data: JsonObject) -> str:
-    """Return the phase that waits for a person, "" when none does."""
-    phases = data.get("phases")
-    if data.get("current_state") != "paused" or not isinstance(phases, list):
-        return ""
-    names = (phase.get("name") for phase in phases if isinstance(phase, dict) and phase.get("status") == "waiting")
-
-    return str(next(names, ""))
-
-
 def notes(loaded: LoadedState) -> tuple[str, ...]:
     """Return what was noticed while a document was read, in words."""
-    return tuple(f"{notice.path}: {notice.reason}" for notice in loaded.notices)
+    return tuple(str(notice) for notice in loaded.notices)
 
 
 def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
@@ -284,7 +273,7 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
         _emit(adw_id, done.message, state=done.state, as_json=as_json)
         return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
     request = app.requests.get(done.request.request_id)
-    state = str(load(app, adw_id).data.get("current_state"))
+    state = load(app, adw_id).document.current_state
     if request is not None and request.handled_at is not None:
         said = request.outcome or ""
         _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import costs, timestamps
+from adws.adw_modules import costs, timestamps, views
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
-from adws.adw_modules.plain_document import number_in, objects, text_in
+from adws.adw_modules.identifiers import JsonObject, counted, span
 from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of
 from adws.adw_modules.recovery.explain import explain as explained
 from adws.adw_modules.recovery.plan import Claim
@@ -28,6 +28,9 @@ from adws.adw_modules.reports.reports import Report, short
 from adws.app import Home
 from adws.cli import common as cli_common
 from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
 
 # How `adw report`, `adw stuck` and `adw attempts` look.
 
@@ -212,11 +215,11 @@ def _needed(needed: Mapping[int, int]) -> tuple[str, ...]:
     return (*map(str, few), str(sum(needed.values()) - sum(few)))
 
 
-def used_attempts(data: Mapping[str, JsonValue]) -> list[dict[str, output.Printable]]:
+def used_attempts(document: WorkflowDocument) -> list[dict[str, output.Printable]]:
     """Return how many attempts the phases of a workflow have used, and which phases those are."""
     by_number: dict[int, list[str]] = {}
-    for phase in objects(data.get("phases")):
-        by_number.setdefault(number_in(phase, "attempts_used"), []).append(text_in(phase, "name"))
+    for phase in document.phases:
+        by_number.setdefault(phase.attempts_used, []).append(phase.name)
 
     return [
         {"attempts_used": number, "phase_count": len(names), "phase_ids": names}
@@ -347,7 +350,7 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
         if adw_id is not None:
             if since or workflow:
                 raise UsageError("--since and --workflow are for all workflows: leave them out, or the ID")
-            used = used_attempts(cli_common.load(app, adw_id).data)
+            used = used_attempts(cli_common.load(app, adw_id).document)
             output.emit({"adw_id": adw_id, "phases": used}, used_lines(used, adw_id), as_json=as_json)
             return
         window = Window(since=cli_common.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
@@ -369,17 +372,14 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
 def explain(*, adw_id: str, as_json: bool) -> None:
     """Say why a workflow is not moving, what will happen next, and what to type."""
     with main.open_home() as app:
-        answer = explained(_situation(app, adw_id, cli_common.load(app, adw_id).data))
+        document = cli_common.load(app, adw_id).document
+        if app.has_database():
+            answer = explained(diagnosis_of(app, document, now=app.clock.now()))
+        else:
+            answer = explained(Diagnosis(workflow=views.workflow(document), lease=Claim()))
         data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
 
         output.emit(data, answer.paragraph(), as_json=as_json)
-
-
-def _situation(app: Home, adw_id: str, data: JsonObject) -> Diagnosis:
-    if not app.has_database():
-        return Diagnosis(data=data, lease=Claim())
-
-    return diagnosis_of(app, adw_id, data, now=app.clock.now())
 
 
 # The output of `adw cost`: amounts with four digits, and a note where a figure is estimated or not known.
@@ -559,25 +559,14 @@ def cost(*, adw_id: str | None, since: str, by: str | None, as_json: bool) -> No
             result = list(app.costs.entries(start)) if app.has_database() else []
             report = _report_costs(result, by or "workflow", start)
         else:
-            document = cli_common.load(app, adw_id).data
-            account = _account(adw_id, document, max_cost=app.settings.quota_max_cost)
-            report = _report_costs(_entries(adw_id, document, start), by or "phase", start, account)
+            document = cli_common.load(app, adw_id).document
+            max_cost = app.settings.quota_max_cost
+            cap = max_cost if document.max_cost_usd is None else document.max_cost_usd
+            account = Account(adw_id=adw_id, total_usd=document.cost.total_usd, cap_usd=cap)
+            entries = [one for one in costs.of_document(document) if one.ended_at >= start]
+            report = _report_costs(entries, by or "phase", start, account)
 
         output.emit(data(report), lines(report), as_json=as_json)
-
-
-def _entries(adw_id: str, document: JsonObject, since: str) -> list[CostEntry]:
-    reference = document.get("workflow")
-    name = str(reference.get("name") or "") if isinstance(reference, dict) else ""
-
-    return [one for one in costs.entries_of(adw_id, name, document.get("phases")) if one.ended_at >= since]
-
-
-def _account(adw_id: str, document: JsonObject, *, max_cost: float) -> Account:
-    sums, cap = document.get("cost"), costs.money(document.get("max_cost_usd"))
-    total = costs.money(sums.get("total_usd")) if isinstance(sums, dict) else None
-
-    return Account(adw_id=adw_id, total_usd=total or 0.0, cap_usd=max_cost if cap is None else cap)
 
 
 def _report_costs(found: Sequence[CostEntry], by: str, since: str, account: Account | None = None) -> ReportView:

@@ -6,20 +6,16 @@ Answers are built from adw's own data types; a field that is not known is null, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import views
 from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.deliveries.commands import DeliveryRow
-from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine import resume
-from adws.adw_modules.errors import AdwError
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, RegisteredWorker, Verdict, WorkflowSummary
+from adws.adw_modules.interfaces import RegisteredWorker, Verdict, WorkflowSummary
 from adws.adw_modules.queue.model import MAX_PRIORITY, Run
 from adws.adw_modules.queue.workers import state_of
 from adws.adw_modules.resources.model import QuotaStatus
@@ -31,6 +27,9 @@ _MOST_ISSUE_NUMBER = 10**18 - 1
 
 IssueNumber = Annotated[int, Field(ge=1, le=_MOST_ISSUE_NUMBER)]
 Note = Annotated[str, Field(max_length=_LONGEST)]
+#: Built from the attributes of `adw_modules.views`.
+_FROM_VIEW = ConfigDict(from_attributes=True)
+
 Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -62,6 +61,8 @@ class WorkflowPage(BaseModel):
 class Attempt(BaseModel):
     """One attempt at a phase."""
 
+    model_config = _FROM_VIEW
+
     number: int
     round: int
     status: str
@@ -75,6 +76,8 @@ class Attempt(BaseModel):
 
 class Phase(BaseModel):
     """A phase of a workflow."""
+
+    model_config = _FROM_VIEW
 
     name: str
     state: str
@@ -92,6 +95,8 @@ class Phase(BaseModel):
 class Owner(BaseModel):
     """Who works on a workflow."""
 
+    model_config = _FROM_VIEW
+
     host: str
     pid: int
     role: str
@@ -101,6 +106,8 @@ class Owner(BaseModel):
 
 class Workflow(BaseModel):
     """All that people ask about one workflow."""
+
+    model_config = _FROM_VIEW
 
     adw_id: str
     state: str
@@ -128,7 +135,9 @@ class Workflow(BaseModel):
     rollback_blocked_by: list[str] | None = Field(description="null: no rollback was begun")
     phases: list[Phase]
     owner: Owner | None
-    notices: list[str] = Field(description="what was noticed while the document was read")
+    notices: list[Annotated[str, BeforeValidator(str)]] = Field(
+        description="what was noticed while the document was read"
+    )
     created_at: str | None
     updated_at: str | None
 
@@ -461,102 +470,9 @@ def line_of(row: WorkflowSummary) -> WorkflowLine:
         title=row.title,
         workflow=row.workflow,
         revision=row.revision,
-        owner=name_of(row.owner),
-        created_at=known(row.created_at),
-        updated_at=known(row.updated_at),
-    )
-
-
-def workflow_of(
-    document: WorkflowDocument, notices: Sequence[LoadNotice], lease: LeaseRow | None, verdict: Verdict
-) -> Workflow:
-    """Return all that people ask about one workflow."""
-    return Workflow(
-        adw_id=document.adw_id,
-        state=document.current_state,
-        repository=document.repository,
-        issue_number=document.issue_number,
-        title=document.issue.title if document.issue else "",
-        workflow=document.workflow.name if document.workflow else None,
-        revision=document.revision,
-        resume_state=document.resume_state,
-        failed_phase=document.failed_phase,
-        terminal_reason=document.terminal_reason,
-        pause_reason=document.pause_reason,
-        waiting_phase=waiting_phase(document),
-        retry_count=document.retry_count,
-        max_retries=document.max_retries,
-        reworks=document.reworks,
-        max_reworks=document.max_reworks,
-        branch_name=document.branch_name,
-        worktree_path=document.worktree_path,
-        pr_number=document.pr_number,
-        cost_usd=document.cost.total_usd,
-        is_cost_estimated=document.cost.is_estimated,
-        warnings=document.warnings,
-        hints=[dict(hint) for hint in document.hints],
-        rollback_blocked_by=document.rollback.blocked_by if document.rollback else None,
-        phases=[phase_of(phase) for phase in document.phases],
-        owner=owner_of(lease, verdict),
-        notices=[f"{notice.path}: {notice.reason}" for notice in notices],
-        created_at=known(document.created_at),
-        updated_at=known(document.updated_at),
-    )
-
-
-def waiting_phase(document: WorkflowDocument) -> str | None:
-    """Return the phase that waits for a person, None when none does."""
-    try:
-        return document.phases[resume.waiting_phase(document)].name
-    except AdwError:
-        return None
-
-
-def phase_of(phase: PhaseRecord) -> Phase:
-    """Return a phase with its attempts."""
-    return Phase(
-        name=phase.name,
-        state=phase.state,
-        status=phase.status,
-        round=phase.round,
-        attempts_used=phase.attempts_used,
-        max_attempts=phase.max_attempts + phase.granted,
-        last_failure_reason=phase.last_failure_reason,
-        terminal_reason=phase.terminal_reason,
-        retry_at=phase.retry_at,
-        wait_reason=phase.wait_reason,
-        attempts=[attempt_of(attempt) for attempt in phase.attempts],
-    )
-
-
-def attempt_of(attempt: AttemptRecord) -> Attempt:
-    """Return an attempt; of its error only what people read."""
-    error = attempt.error or {}
-
-    return Attempt(
-        number=attempt.number,
-        round=attempt.round,
-        status=attempt.status,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        duration=attempt.duration,
-        model=attempt.model,
-        error=_text(error.get("message")),
-        category=_text(error.get("category")),
-    )
-
-
-def owner_of(lease: LeaseRow | None, verdict: Verdict) -> Owner | None:
-    """Return who works on a workflow."""
-    if lease is None or lease.owner is None:
-        return None
-
-    return Owner(
-        host=lease.owner.host,
-        pid=lease.owner.pid,
-        role=lease.owner.role,
-        liveness=verdict.value,
-        lease_seconds_left=round(lease.seconds_left, 3),
+        owner=views.owner_name(row.owner),
+        created_at=views.known_moment(row.created_at),
+        updated_at=views.known_moment(row.updated_at),
     )
 
 
@@ -570,7 +486,7 @@ def run_of(run: Run) -> RunLine:
         priority=run.priority,
         not_before=run.not_before or None,
         attempts=run.attempts,
-        owner=name_of(run.owner),
+        owner=views.owner_name(run.owner),
         reason=run.reason,
         asked_by=run.asked_by,
         created_at=run.created_at,
@@ -630,19 +546,3 @@ def breaker_of(row: BreakerRow) -> BreakerLine:
 def delivery_of(row: DeliveryRow) -> DeliveryLine:
     """Return a delivery."""
     return DeliveryLine(**{**asdict(row), "adw_id": deliveries_store.meant_id(row)})
-
-
-def name_of(owner: str) -> str | None:
-    """Return the owner whose record is *owner* as text, None for nobody."""
-    record = OwnerRecord.from_text(owner) if owner else None
-
-    return record.describe() if record else None
-
-
-def known(moment: str) -> str | None:
-    """Return *moment*, None for the one that nobody wrote down."""
-    return None if moment == timestamps.UNKNOWN_MOMENT else moment
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

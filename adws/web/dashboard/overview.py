@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import circuit_breaker
+from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
@@ -345,7 +345,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         seen=seen,
         tiles=tiles(seen, budget=budget),
         concerns=concerns(seen),
-        owners={one.run_id: web_models.name_of(one.owner) or "nobody" for one in seen.running},
+        owners={one.run_id: views.owner_name(one.owner) or "nobody" for one in seen.running},
         for_people=seen.for_people,
         for_others=seen.waiting,
         pictures=_pictures(seen, budget),
