@@ -287,7 +287,7 @@ def test_what_is_asked_is_found_along_an_index(world, database):
     ):
         with database.read() as session:
             plan = "\n".join(
-                row[3] for row in session.all(f"EXPLAIN QUERY PLAN {reports_store.spelled(database, text)}", clock)
+                row[3] for row in session.all(f"EXPLAIN QUERY PLAN {reports_store.render(database, text)}", clock)
             )
         if text is reports_store.RUNNING:  # workers are few: theirs are found by an index, and then put in order
             assert "SEARCH run USING INDEX ix_runs_state" in plan, plan
