@@ -63,6 +63,8 @@ INSERT INTO report_progress (name, seq, place) VALUES (:name, :seq, :place)
 ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, place = excluded.place
 """
 PROGRESS_FORGET = "DELETE FROM report_progress"
+#: Not by the column itself: SQLite would walk over its whole index, instead of the few events behind a number.
+WORKFLOWS_AFTER_EVENT = "SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after ORDER BY changed"
 WORKFLOWS_AFTER = "SELECT adw_id FROM workflow_states WHERE adw_id > :after ORDER BY adw_id LIMIT :limit"
 _IN_WINDOW = "day >= :day AND (:workflow = '' OR workflow = :workflow)"
 
@@ -181,9 +183,7 @@ class ReportSums:
     def _unread(self, session: Session) -> Iterator[str]:
         """Yield the workflows whose last change was not read."""
         progress = _progress_of(session)
-        # Not by the column itself: SQLite would walk over its whole index, instead of the few events behind a number.
-        sql = "SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after ORDER BY changed"
-        changed = session.all(sql, {"after": progress.seq})
+        changed = session.all(WORKFLOWS_AFTER_EVENT, {"after": progress.seq})
         after = progress.all_after if progress.seq >= 0 else ""
         yield from (row[0] for row in changed if after is None or row[0] <= after)
         while after is not None:
