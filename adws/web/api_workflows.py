@@ -55,7 +55,9 @@ def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> 
         )
     )
 
-    return models.WorkflowPage(workflows=[models.line_of(row) for row in page.rows], next_cursor=page.next_cursor)
+    return models.WorkflowPage(
+        workflows=[models.WorkflowLine.model_validate(row) for row in page.rows], next_cursor=page.next_cursor
+    )
 
 
 @router.get("/{adw_id}", operation_id="get_workflow")

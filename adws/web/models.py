@@ -12,11 +12,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from adws.adw_modules import views
-from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.deliveries.commands import DeliveryRow
-from adws.adw_modules.interfaces import RegisteredWorker, Verdict, WorkflowSummary
-from adws.adw_modules.queue.model import MAX_PRIORITY, Run
+from adws.adw_modules.interfaces import RegisteredWorker, Verdict
+from adws.adw_modules.queue.model import MAX_PRIORITY
 from adws.adw_modules.queue.workers import state_of
 from adws.adw_modules.resources.model import QuotaStatus
 
@@ -27,8 +26,12 @@ _MOST_ISSUE_NUMBER = 10**18 - 1
 
 IssueNumber = Annotated[int, Field(ge=1, le=_MOST_ISSUE_NUMBER)]
 Note = Annotated[str, Field(max_length=_LONGEST)]
-#: Built from the attributes of `adw_modules.views`.
-_FROM_VIEW = ConfigDict(from_attributes=True)
+#: Built from the attributes of adw's own data types.
+_FROM_ATTRIBUTES = ConfigDict(from_attributes=True)
+EnumValue = Annotated[str, BeforeValidator(lambda member: member.value)]
+TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+OwnerName = Annotated[str | None, BeforeValidator(views.owner_name)]
+KnownMoment = Annotated[str | None, BeforeValidator(views.known_moment)]
 
 Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -39,6 +42,8 @@ Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 class WorkflowLine(BaseModel):
     """A workflow in a list."""
 
+    model_config = _FROM_ATTRIBUTES
+
     adw_id: str
     state: str
     repository: str = Field(description='owner/name, "" for the repository of this home')
@@ -46,9 +51,9 @@ class WorkflowLine(BaseModel):
     title: str
     workflow: str
     revision: int
-    owner: str | None = Field(description="who works on it, in words")
-    created_at: str | None
-    updated_at: str | None
+    owner: OwnerName = Field(description="who works on it, in words")
+    created_at: KnownMoment
+    updated_at: KnownMoment
 
 
 class WorkflowPage(BaseModel):
@@ -61,7 +66,7 @@ class WorkflowPage(BaseModel):
 class Attempt(BaseModel):
     """One attempt at a phase."""
 
-    model_config = _FROM_VIEW
+    model_config = _FROM_ATTRIBUTES
 
     number: int
     round: int
@@ -77,7 +82,7 @@ class Attempt(BaseModel):
 class Phase(BaseModel):
     """A phase of a workflow."""
 
-    model_config = _FROM_VIEW
+    model_config = _FROM_ATTRIBUTES
 
     name: str
     state: str
@@ -95,7 +100,7 @@ class Phase(BaseModel):
 class Owner(BaseModel):
     """Who works on a workflow."""
 
-    model_config = _FROM_VIEW
+    model_config = _FROM_ATTRIBUTES
 
     host: str
     pid: int
@@ -107,7 +112,7 @@ class Owner(BaseModel):
 class Workflow(BaseModel):
     """All that people ask about one workflow."""
 
-    model_config = _FROM_VIEW
+    model_config = _FROM_ATTRIBUTES
 
     adw_id: str
     state: str
@@ -241,22 +246,26 @@ class Done(BaseModel):
 class RunLine(BaseModel):
     """A piece of work that waits for a worker, is with one, or ended."""
 
+    model_config = _FROM_ATTRIBUTES
+
     run_id: int
     adw_id: str
     kind: str
-    state: str
+    state: EnumValue
     priority: int
-    not_before: str | None
+    not_before: TextOrNull
     attempts: int
-    owner: str | None
+    owner: OwnerName
     reason: str
     asked_by: str
     created_at: str
     updated_at: str
     started_at: str | None
     finished_at: str | None
-    demands: dict[str, JsonValue] = Field(description="host and tags that its worker must have")
-    labels: list[str] = Field(description="what limits count it under")
+    demands: Annotated[dict[str, JsonValue], BeforeValidator(lambda demands: demands.to_json())] = Field(
+        description="host and tags that its worker must have"
+    )
+    labels: Annotated[list[str], BeforeValidator(sorted)] = Field(description="what limits count it under")
     losses: int = Field(description="how often a worker vanished with it")
     parent_run_id: int | None
 
@@ -336,6 +345,8 @@ class QuotaList(BaseModel):
 
 class BreakerLine(BaseModel):
     """An outside party that failed, and whether it is held off."""
+
+    model_config = _FROM_ATTRIBUTES
 
     name: str
     state: str
@@ -425,6 +436,8 @@ class Recovered(BaseModel):
 class SessionLine(BaseModel):
     """An agent at work on one attempt, or one that was."""
 
+    model_config = _FROM_ATTRIBUTES
+
     session_id: str
     adw_id: str
     run_id: int | None
@@ -432,8 +445,8 @@ class SessionLine(BaseModel):
     attempt_number: int
     agent: str
     host: str
-    status: str
-    executor_session_id: str | None = Field(description="what the agent itself calls it")
+    status: EnumValue
+    executor_session_id: TextOrNull = Field(description="what the agent itself calls it")
     reason: str
     started_at: str
     ended_at: str | None
@@ -453,51 +466,6 @@ class Health(BaseModel):
     database: str
     workers_wanted: int
     workers_running: int
-
-
-# How the API shows adw's data types.
-#
-# Pure.
-
-
-def line_of(row: WorkflowSummary) -> WorkflowLine:
-    """Return a workflow of a list."""
-    return WorkflowLine(
-        adw_id=row.adw_id,
-        state=row.state,
-        repository=row.repository,
-        issue_number=row.issue_number,
-        title=row.title,
-        workflow=row.workflow,
-        revision=row.revision,
-        owner=views.owner_name(row.owner),
-        created_at=views.known_moment(row.created_at),
-        updated_at=views.known_moment(row.updated_at),
-    )
-
-
-def run_of(run: Run) -> RunLine:
-    """Return a run."""
-    return RunLine(
-        run_id=run.run_id,
-        adw_id=run.adw_id,
-        kind=run.kind,
-        state=run.state.value,
-        priority=run.priority,
-        not_before=run.not_before or None,
-        attempts=run.attempts,
-        owner=views.owner_name(run.owner),
-        reason=run.reason,
-        asked_by=run.asked_by,
-        created_at=run.created_at,
-        updated_at=run.updated_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        demands=run.demands.to_json(),
-        labels=sorted(run.labels),
-        losses=run.losses,
-        parent_run_id=run.parent_run_id,
-    )
 
 
 def runner_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerLine:
@@ -528,18 +496,6 @@ def quota_of(status: QuotaStatus) -> QuotaLine:
         unit=status.unit,
         is_exceeded=status.is_exceeded,
         detail=status.detail,
-    )
-
-
-def breaker_of(row: BreakerRow) -> BreakerLine:
-    """Return a breaker."""
-    return BreakerLine(
-        name=row.name,
-        state=row.state,
-        failures=row.failures,
-        opened_at=row.opened_at,
-        reopens_at=row.reopens_at,
-        reason=row.reason,
     )
 
 
