@@ -269,9 +269,7 @@ def _refuse(_self) -> int:
 
 
 def test_what_is_asked_is_found_along_an_index(world, database):
-    """
-    Lists of what is now must not sort or walk over all that ever was.
-    """
+    """Lists of what is now must not sort or walk over all that ever was."""
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL decides by statistics, which an empty database has not")
     clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START), "recently": ""}

@@ -49,9 +49,7 @@ def test_a_workflow_that_is_not_over_has_no_outcome(state):
 
 
 def test_attempts_until_a_success_are_those_of_its_round_that_count():
-    """
-    Those that were stopped or parked do not count, and a success begins anew.
-    """
+    """Those that were stopped or parked do not count, and a success begins anew."""
     result = tallies(
         attempt("failed"),
         attempt("suspended"),
@@ -70,18 +68,14 @@ def test_attempts_until_a_success_are_those_of_its_round_that_count():
 
 
 def test_very_many_attempts_are_counted_as_so_many():
-    """
-    The number of different sums has a bound.
-    """
+    """The number of different sums has a bound."""
     result = tallies(*[attempt("failed")] * 200, attempt("succeeded"))
 
     assert numbers(result, "needed") == {"99": 1}
 
 
 def test_an_attempt_that_is_not_over_or_has_no_moment_is_passed_over():
-    """
-    It counts towards the attempts of its round all the same.
-    """
+    """It counts towards the attempts of its round all the same."""
     result = tallies(attempt("running", ended_at=None), attempt("failed", ended_at="?"), attempt("succeeded"))
 
     assert numbers(result, "attempt") == {"succeeded": 1}
@@ -92,18 +86,14 @@ def test_an_attempt_that_is_not_over_or_has_no_moment_is_passed_over():
     ("duration", "took"), [(1.5, 1500), (0, 0), (None, 0), (-1.0, 0), (1e300, 10**11), (float("nan"), 0)]
 )
 def test_what_is_no_duration_took_no_time(duration, took):
-    """
-    And the longest that anything can take is three years.
-    """
+    """And the longest that anything can take is three years."""
     result = tallies(attempt("failed", duration=duration))
 
     assert result.sums[SumKey("attempt", DAY, "sdlc", "build", "failed")] == ReportSum(1, took)
 
 
 def test_durations_of_successes_fall_into_buckets_of_their_month():
-    """
-    A bucket is a fifth wide: 10 and 11 seconds are in one, 20 are four further.
-    """
+    """A bucket is a fifth wide: 10 and 11 seconds are in one, 20 are four further."""
     result = tallies(*(attempt(duration=seconds) for seconds in (10.0, 11.0, 20.0)), attempt("failed", duration=5.0))
 
     assert sorted(numbers(result, "duration").values()) == [1, 2]
@@ -115,9 +105,7 @@ def test_durations_of_successes_fall_into_buckets_of_their_month():
 
 
 def test_failures_are_grouped_by_category_class_and_message_without_numbers():
-    """
-    The last of a group, by its end, is the one that is shown; messages are cut.
-    """
+    """The last of a group, by its end, is the one that is shown; messages are cut."""
     error = {"category": "transient", "klass": "network", "message": "port 1 is taken"}
     later = {**error, "message": "port 22 is taken"}
     result = tallies(
@@ -136,9 +124,7 @@ def test_failures_are_grouped_by_category_class_and_message_without_numbers():
 
 
 def test_costs_are_kept_by_who_was_paid_in_whole_millionths():
-    """
-    What nobody knows is counted apart, and a moment that is none is passed over.
-    """
+    """What nobody knows is counted apart, and a moment that is none is passed over."""
     paid = attempt(report={"cost_usd": 0.1, "usage": {"provider": "anthropic", "tokens": {"input": 7}}})
     result = tallies(paid, paid, paid, attempt("failed", agent={"provider": "openai"}), paid.changed(ended_at="?"))
 
@@ -149,9 +135,7 @@ def test_costs_are_kept_by_who_was_paid_in_whole_millionths():
 
 
 def test_the_difference_is_what_has_to_be_added():
-    """
-    Adding it to what was makes what is, also where something is gone.
-    """
+    """Adding it to what was makes what is, also where something is gone."""
     same, gone, grown, new = (SumKey("cost", DAY, name) for name in ("same", "gone", "grown", "new"))
     before = {same: ReportSum(1, 1), gone: ReportSum(2, 5), grown: ReportSum(1, 1)}
     after = {same: ReportSum(1, 1), grown: ReportSum(3, 2), new: ReportSum(1)}

@@ -13,9 +13,7 @@ DAY = "2026-01-31"
 
 
 def test_what_was_taken_away_again_is_not_shown():
-    """
-    A sum of nothing is no row.
-    """
+    """A sum of nothing is no row."""
     none = {("outcome", DAY, "failed"): ReportSum(0), ("outcome", DAY, "moon"): ReportSum(1)}
     attempts = {("attempt", "build", "failed"): ReportSum(0), ("needed", "build", "1"): ReportSum(0)}
 
@@ -26,9 +24,7 @@ def test_what_was_taken_away_again_is_not_shown():
 
 
 def test_who_was_paid_without_a_name_is_called_unnamed():
-    """
-    A phase without a name stays as it is.
-    """
+    """A phase without a name stays as it is."""
     sums = {("cost", ""): ReportSum(1, 1_500_000), ("tokens", ""): ReportSum(10)}
 
     (by_provider,) = reports_model.costs_of(sums, "provider")
@@ -42,16 +38,12 @@ def test_who_was_paid_without_a_name_is_called_unnamed():
     ("now", "since"), [((2026, 1, 31), "2025-11-01"), ((2026, 3, 1), "2026-01-01"), ((2026, 12, 31), "2026-10-01")]
 )
 def test_a_history_begins_two_months_before_this_one(now, since):
-    """
-    Over the turn of a year too.
-    """
+    """Over the turn of a year too."""
     assert reports_model.history_since(datetime(*now, tzinfo=UTC)) == since
 
 
 def test_a_history_is_read_off_its_buckets():
-    """
-    The 95th of a hundred decides what most took; the slowest is the longest.
-    """
+    """The 95th of a hundred decides what most took; the slowest is the longest."""
     buckets = {bucket_of(1000): 90, bucket_of(8000): 9, bucket_of(64_000): 1, bucket_of(500_000): 0}
 
     history = reports_model.history_of("sdlc", "build", buckets)
@@ -64,9 +56,7 @@ def test_a_history_is_read_off_its_buckets():
 
 
 def test_attempts_are_told_by_phase():
-    """
-    A phase that never succeeded has attempts and needed none.
-    """
+    """A phase that never succeeded has attempts and needed none."""
     sums = {
         ("attempt", "test", "failed"): ReportSum(1, 500),
         ("attempt", "build", "succeeded"): ReportSum(3, 1500),
