@@ -63,15 +63,7 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
     """List the workers there are, on every machine, the oldest first."""
-    processes, lease_seconds = home.processes, home.settings.lease_ttl_seconds
-    rows = home.workers.all()
-
-    return models.RunnerList(
-        runners=[
-            models.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
-            for runner in rows
-        ]
-    )
+    return models.RunnerList(runners=[models.runner_of(home, runner) for runner in home.workers.all()])
 
 
 @router.get("/events", operation_id="list_events")

@@ -14,10 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from adws.adw_modules import views
 from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.deliveries.commands import DeliveryRow
-from adws.adw_modules.interfaces import RegisteredWorker, Verdict
+from adws.adw_modules.interfaces import RegisteredWorker
 from adws.adw_modules.queue.model import MAX_PRIORITY
-from adws.adw_modules.queue.workers import state_of
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.resources.model import QuotaStatus
+from adws.app import Home
 
 #: Longest text that a person may send along.
 _LONGEST = 10_000
@@ -468,14 +469,14 @@ class Health(BaseModel):
     workers_running: int
 
 
-def runner_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerLine:
-    """Return a worker; *verdict* is about its process."""
+def runner_of(home: Home, runner: RegisteredWorker) -> RunnerLine:
+    """Return a worker as it stands, seen from here."""
     return RunnerLine(
         runner_id=runner.runner_id,
         host=runner.owner.host,
         pid=runner.owner.pid,
         tags=sorted(runner.tags),
-        state=state_of(runner, verdict=verdict, lease_seconds=lease_seconds).value,
+        state=worker_state(home, runner).value,
         busy=runner.busy,
         places=runner.concurrency,
         version=runner.version,

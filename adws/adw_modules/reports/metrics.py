@@ -41,7 +41,8 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock, Verdict
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import RUN_KINDS
-from adws.adw_modules.queue.workers import RunnerState, state_of
+from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports.model import Window
 from adws.adw_modules.resources.model import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
@@ -528,9 +529,8 @@ class MetricsCollector:
 
     def _runners(self) -> _Found:
         states, places = Counter[str](), Counter[str]()
-        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
         for runner in self._home.workers.all():
-            state = state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+            state = worker_state(self._home, runner)
             states[state.value] += 1
             if state is RunnerState.ONLINE:
                 places["all"] += runner.concurrency

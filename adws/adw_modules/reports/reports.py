@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
-from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
+from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
 from adws.adw_modules.reports.model import (
@@ -408,7 +409,8 @@ class Reporting:
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {(one.subject.workflow, one.phase) for one in running if one.phase}
-        has_worker, is_limit_reached = self._has_worker(), bool(self.limits())
+        is_limit_reached = bool(self.limits())
+        has_worker = any(worker_state(self._home, one) is RunnerState.ONLINE for one in self._home.workers.all())
         facts = StuckFacts(
             now=self._home.clock.now(),
             running=running,
@@ -450,15 +452,6 @@ class Reporting:
             stuck=self.stuck(),
             orphans=None if collector is None else tuple(collector.find()),
             problems=() if collector is None else tuple(collector.problems),
-        )
-
-    def _has_worker(self) -> bool:
-        """Say whether a worker is there that takes things up."""
-        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
-
-        return any(
-            state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds) is RunnerState.ONLINE
-            for runner in self._home.workers.all()
         )
 
 
