@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules.agent import AgentProfile, AgentReading, TokenUsage, Usage
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.plain_document import objects
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -75,14 +74,23 @@ def money(value: object) -> float | None:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
+def of_document(document: WorkflowDocument) -> Iterator[CostEntry]:
+    """Yield what each ended attempt of the workflow in *document* cost, as `entries_of` does."""
+    for phase in document.phases:
+        for attempt in phase.attempts:
+            entry = _entry(document.adw_id, document.workflow_name, phase.name, vars(attempt))
+            if entry is not None:
+                yield entry
+
+
 def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry]:
     """
     Yield what each ended attempt in *phases* cost; those that nothing says to have cost anything are left out.
 
     A document of another tool may hold anything: what has not the right form is passed over.
     """
-    for phase in objects(phases):
-        for attempt in objects(phase.get("attempts")):
+    for phase in _objects(phases):
+        for attempt in _objects(phase.get("attempts")):
             result = _entry(adw_id, workflow, str(phase.get("name") or ""), attempt)
             if result is not None:
                 yield result
@@ -121,6 +129,10 @@ def _entry(adw_id: str, workflow: str, phase: str, attempt: Mapping[str, object]
 
 def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, object]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # --- adding up -------------------------------------------------------------------------------------------------

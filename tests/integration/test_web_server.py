@@ -87,9 +87,7 @@ def test_a_head_that_never_ends_is_cut_off(lab):
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off_all_the_same(lab):
-    """
-    The deadline is for the whole head: a byte now and then does not move it.
-    """
+    """The deadline is for the whole head: a byte now and then does not move it."""
     with served(lab) as address:
         heard = answer_to(address, *(b"x" for _ in range(100)), pause=0.05)
 

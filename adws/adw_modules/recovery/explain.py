@@ -1,30 +1,29 @@
 """
 Why a workflow is not moving, what will happen next, and what to type: one paragraph.
 
-Pure: reads the plain JSON of a document, its lease and its run, so that it starts fast and works on damaged ones too.
+Pure: decides from the view of the workflow, its lease and its run.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import timestamps, views
 from adws.adw_modules.circuit_breaker import seen
 from adws.adw_modules.errors import QUOTA_REFUSAL
-from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.plain_document import error_of, last_attempt, number_in, phase_in, text_in
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import FINAL_RUNS, NO_DEMANDS, RunState, full_labels
 from adws.adw_modules.queue.workers import NO_WORKER, RunnerState, offer_of, state_of
 from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.timestamps import to_text
+from adws.adw_modules.views import PhaseView, WorkflowView
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.interfaces import LeaseRow, RegisteredWorker
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.queue.model import Run
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 class Diagnosis:
     """What is known about a workflow."""
 
-    data: JsonObject  #: its document
+    workflow: WorkflowView
     lease: Claim
     run_state: RunState | None = None  #: of its newest run
     run_reason: str = ""
@@ -66,28 +65,29 @@ class Explanation:
 
 def explain(found: Diagnosis) -> Explanation:
     """Return why the workflow stands where it stands."""
-    adw_id, state = text_in(found.data, "adw_id"), text_in(found.data, "current_state")
-    if found.data.get("rollback") is not None and state != "rolled_back":
+    workflow = found.workflow
+    adw_id, state = workflow.adw_id, workflow.state
+    if workflow.rollback is not None and state != "rolled_back":
         return Explanation(
             why=f"Workflow {adw_id} is being rolled back and is not finished.",
             then="Nothing else is done with it until that is over.",
             commands=(f"adw rollback {adw_id}",),
         )
     if found.lease.is_live:
-        return _at_work(found, adw_id, state)
+        return _at_work(found)
     if state == "paused":
-        return _paused(found, adw_id)
+        return _paused(workflow)
     if state == "failed":
-        return _failed(found, adw_id)
+        return _failed(workflow)
     if state in ("completed", "abandoned", "rolled_back"):
-        return _over(found, adw_id, state)
+        return _over(workflow)
 
     return _waiting(found, adw_id, state)
 
 
-def _at_work(found: Diagnosis, adw_id: str, state: str) -> Explanation:
-    phase = phase_in(found.data, "running")
-    what = f"{text_in(phase, 'name')}, attempt {_attempts(phase)}" if phase else state
+def _at_work(found: Diagnosis) -> Explanation:
+    adw_id, phase = found.workflow.adw_id, found.workflow.phase_with("running")
+    what = f"{phase.name}, attempt {_attempts(phase)}" if phase else found.workflow.state
     asked = f" It was asked to {' and '.join(found.asked)} and has not answered yet." if found.asked else ""
 
     return Explanation(
@@ -97,17 +97,16 @@ def _at_work(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _paused(found: Diagnosis, adw_id: str) -> Explanation:
-    phase = phase_in(found.data, "waiting")
-    if phase is not None:
+def _paused(workflow: WorkflowView) -> Explanation:
+    adw_id = workflow.adw_id
+    if workflow.waiting_phase:
         return Explanation(
-            why=f"Workflow {adw_id} waits for a person to look at {text_in(phase, 'name')}.",
+            why=f"Workflow {adw_id} waits for a person to look at {workflow.waiting_phase}.",
             then="Nothing happens until somebody decides.",
             commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
         )
-    reason = text_in(found.data, "pause_reason") or "no reason is recorded"
-    place = text_in(found.data, "resume_state") or "pending"
-    named = "" if _has_definition(found.data) else " --workflow NAME"
+    reason, place = workflow.pause_reason or "no reason is recorded", workflow.resume_state or "pending"
+    named = "" if workflow.has_definition else " --workflow NAME"
 
     return Explanation(
         why=_sentence(f"Workflow {adw_id} is paused in {place}: {reason}"),
@@ -116,56 +115,55 @@ def _paused(found: Diagnosis, adw_id: str) -> Explanation:
     )
 
 
-def _failed(found: Diagnosis, adw_id: str) -> Explanation:
-    phase = phase_in(found.data, "failed") or {}
-    name = text_in(phase, "name") or text_in(found.data, "failed_phase")
-    reason = text_in(found.data, "terminal_reason") or text_in(phase, "terminal_reason")
-    message = text_in(phase, "last_failure_reason")
-    advice = advice_of(phase, adw_id)
-    why = f"Workflow {adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
+def _failed(workflow: WorkflowView) -> Explanation:
+    phase = workflow.failure
+    name = phase.name if phase else workflow.failed_phase
+    reason = workflow.terminal_reason or (phase.terminal_reason if phase else None)
+    message = phase.last_failure_reason if phase else None
+    why = f"Workflow {workflow.adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
+    sentences = [_sentence(f"{why}: {message}" if message else why)]
+    if phase is not None:
+        sentences += [_advisor_decision(phase), phase.advice]
 
     return Explanation(
-        why=f"{_sentence(f'{why}: {message}' if message else why)}{_doctor(phase)} {advice}".rstrip(),
+        why=" ".join(filter(None, sentences)),
         then="It keeps its issue and is not tried again by itself.",
-        commands=_ways_on(found.data, adw_id, phase, name),
+        commands=_ways_on(workflow, phase, name or ""),
     )
 
 
-def _doctor(phase: JsonObject) -> str:
-    """Return what the advisor decided last about a phase that failed, "" when that has nothing to do with it."""
-    calls = phase.get("doctor")
-    last = calls[-1] if isinstance(calls, list) and calls else None
-    if not isinstance(last, dict) or text_in(last, "decision") not in ("skip", "human"):
+def _advisor_decision(phase: PhaseView) -> str:
+    """Return what the advisor decided last about a phase that failed, "" when that did not end it."""
+    last = phase.doctor[-1] if phase.doctor else {}
+    if last.get("decision") not in ("skip", "human"):
         return ""
     what = "gave its other attempts up" if last["decision"] == "skip" else "asks for a person"
 
-    return " " + _sentence(f"The doctor ({text_in(last, 'by')}) {what}: {text_in(last, 'reason')}")
+    return _sentence(f"The doctor ({last.get('by')}) {what}: {last.get('reason')}")
 
 
-def _ways_on(data: JsonObject, adw_id: str, phase: JsonObject, name: str) -> tuple[str, ...]:
+def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tuple[str, ...]:
     """Return the commands that a failed workflow does not refuse."""
-    if not _has_definition(data):
+    adw_id = workflow.adw_id
+    if not workflow.has_definition:
         return (f"adw resume {adw_id} --workflow NAME", f"adw abandon {adw_id}")
-    allowed = number_in(phase, "max_attempts") + number_in(phase, "granted")
-    is_spent = number_in(phase, "attempts_used") >= allowed > 0
-    is_out_of_retries = number_in(data, "retry_count") >= number_in(data, "max_retries")
+    is_spent = phase is not None and phase.attempts_used >= phase.max_attempts > 0
+    is_out_of_retries = workflow.retry_count >= workflow.max_retries
     grant = " --grant 3" if is_spent or is_out_of_retries else ""
-    if "BUDGET" in (text_in(data, "terminal_reason"), text_in(phase, "terminal_reason")):
+    if "BUDGET" in (workflow.terminal_reason, phase.terminal_reason if phase else None):
         return (f"adw cost {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
-    again = f"adw retry {adw_id}{grant}"
     afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
 
-    return (f"adw logs {adw_id}", again, *afresh, f"adw abandon {adw_id}")
+    return (f"adw logs {adw_id}", f"adw retry {adw_id}{grant}", *afresh, f"adw abandon {adw_id}")
 
 
-def _over(found: Diagnosis, adw_id: str, state: str) -> Explanation:
-    number, workflow = found.data.get("issue_number"), found.data.get("workflow")
-    name = text_in(workflow, "name") if isinstance(workflow, dict) else ""
-    again = (f"adw run {number}{f' --workflow {name}' if name else ''}",) if isinstance(number, int) else ()
+def _over(workflow: WorkflowView) -> Explanation:
+    number, name = workflow.issue_number, workflow.workflow
+    again = () if number is None else (f"adw run {number}{f' --workflow {name}' if name else ''}",)
     free = ", and its issue is free for another one" if again else ""
 
     return Explanation(
-        why=f"Workflow {adw_id} is {state.replace('_', ' ')}.",
+        why=f"Workflow {workflow.adw_id} is {workflow.state.replace('_', ' ')}.",
         then=f"Nothing more happens to it{free}.",
         commands=again,
     )
@@ -191,29 +189,26 @@ def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
 def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     if found.held:
         return _held(found, adw_id, state)
-    phase = phase_in(found.data, "retry_wait")
+    phase = found.workflow.phase_with("retry_wait")
     if phase is not None and found.breaker is not None:
         return _behind_breaker(found, adw_id, phase, found.breaker)
-    if phase is not None and (reason := text_in(phase, "wait_reason")):
-        at = text_in(phase, "retry_at")
-        if not at:
+    if phase is not None and (reason := phase.wait_reason):
+        if not phase.retry_at:
             return Explanation(
-                why=_sentence(f"Workflow {adw_id} is in {text_in(phase, 'name')}, which {reason}"),
+                why=_sentence(f"Workflow {adw_id} is in {phase.name}, which {reason}"),
                 then="It goes on by itself when that is over. Workers make the calls of steps; what is done outside of "
                 "adw is reported over HTTP.",
                 commands=(f"adw executions {adw_id}", "adw retries", "adw external"),
             )
         return Explanation(
-            why=_sentence(f"Workflow {adw_id} waits with {text_in(phase, 'name')} until {_moment(at)}: {reason}"),
+            why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {_moment(phase.retry_at)}: {reason}"),
             then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
             "that was started for it.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
     if phase is not None:
-        waits = (
-            f"Workflow {adw_id} waits to try {text_in(phase, 'name')} again at {_moment(text_in(phase, 'retry_at'))}"
-        )
-        failed = f"attempt {_attempts(phase)} failed: {text_in(phase, 'last_failure_reason')}"
+        waits = f"Workflow {adw_id} waits to try {phase.name} again at {_moment(phase.retry_at or '')}"
+        failed = f"attempt {_attempts(phase)} failed: {phase.last_failure_reason or ''}"
         return Explanation(
             why=f"{waits} ({failed}).",
             then="Whoever waits for that does it then: a worker, or the command that was started for it.",
@@ -250,45 +245,27 @@ def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _behind_breaker(found: Diagnosis, adw_id: str, phase: JsonObject, breaker: BreakerRow) -> Explanation:
-    name = text_in(phase, "name")
+def _behind_breaker(found: Diagnosis, adw_id: str, phase: PhaseView, breaker: BreakerRow) -> Explanation:
     if breaker.state == "closed":
         return Explanation(
-            why=f"Workflow {adw_id} waited with {name} for {breaker.name}, whose breaker is closed again.",
+            why=f"Workflow {adw_id} waited with {phase.name} for {breaker.name}, whose breaker is closed again.",
             then="A worker takes it up."
             if found.is_due
             else f"It goes on by itself at {_moment(found.not_before)} at the latest.",
             commands=(f"adw resume {adw_id}", "adw worker"),
         )
-    until, reason = _moment(text_in(phase, "retry_at")), text_in(phase, "wait_reason")
+    until = _moment(phase.retry_at or "")
     trial = f"at {_moment(breaker.reopens_at)}" if breaker.state == "open" and breaker.reopens_at else "now"
 
     return Explanation(
-        why=_sentence(f"Workflow {adw_id} waits with {name} until {until}: {reason}"),
+        why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {until}: {phase.wait_reason}"),
         then=f"Its breaker lets a trial through {trial}. No attempt is used by that.",
         commands=(f"adw breakers reset {breaker.name}", "adw breakers", "adw worker"),
     )
 
 
-# --- reading plain JSON ----------------------------------------------------------------------------------------
-
-
-def _has_definition(data: JsonObject) -> bool:
-    """Say whether a definition is frozen in it; documents of older versions have none."""
-    workflow = data.get("workflow")
-
-    return isinstance(workflow, dict) and bool(workflow.get("phases"))
-
-
-def advice_of(phase: JsonObject, adw_id: str) -> str:
-    """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
-    advice = text_in(error_of(last_attempt(phase)), "advice")
-
-    return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", advice)
-
-
-def _attempts(phase: JsonObject) -> str:
-    return f"{number_in(phase, 'attempts_used')}/{number_in(phase, 'max_attempts') + number_in(phase, 'granted')}"
+def _attempts(phase: PhaseView) -> str:
+    return f"{phase.attempts_used}/{phase.max_attempts}"
 
 
 def _moment(text: str) -> str:
@@ -305,13 +282,14 @@ def _sentence(text: str) -> str:
 # The facts about a workflow that may not be moving: the inputs of the explanation.
 
 
-def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) -> Diagnosis:
-    """Return what is known about the workflow whose plain document is *data*."""
+def diagnosis_of(home: Home, document: WorkflowDocument, *, now: datetime) -> Diagnosis:
+    """Return what is known about the workflow in *document*."""
+    adw_id = document.adw_id
     run = next(iter(home.runs.of_workflow(adw_id, limit=1)), None)
     held = why_held(home, [run]).get(run.run_id, "") if run else ""
 
     return Diagnosis(
-        data=data,
+        workflow=views.workflow(document),
         lease=claim_of(home.leases.read(adw_id), home.processes),
         run_state=run.state if run else None,
         run_reason=run.reason if run else "",
@@ -321,14 +299,14 @@ def diagnosis_of(home: Home, adw_id: str, data: JsonObject, *, now: datetime) ->
         held=held,
         demands=run.demands if run else NO_DEMANDS,
         no_match_seconds=home.settings.runs_no_match_seconds,
-        breaker=_breaker_of(home, data, now),
+        breaker=_breaker_of(home, document, now),
     )
 
 
-def _breaker_of(home: Home, data: JsonObject, now: datetime) -> BreakerRow | None:
+def _breaker_of(home: Home, document: WorkflowDocument, now: datetime) -> BreakerRow | None:
     """Return the breaker that a phase waits for, unless it was closed already when the phase began to wait."""
-    services = (phase_in(data, "retry_wait") or {}).get("waits_for")
-    if not isinstance(services, dict):
+    services = next((phase.waits_for for phase in document.phases if phase.status == "retry_wait"), {})
+    if not services:
         return None
     rows = [seen(row, now) for row in home.breakers.stored() if row.name in services]
 

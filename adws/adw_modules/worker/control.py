@@ -7,7 +7,7 @@ lease, closes what a crash left open, and makes the change itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from adws.adw_modules.engine import continuing, resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.continuing import ContinuePlan, RunLimits
 from adws.adw_modules.engine.resume import ResumePlan
-from adws.adw_modules.engine.transitions import WAITING, TerminalFailure, waiting_attempt
+from adws.adw_modules.engine.transitions import TerminalFailure, waiting_attempt
 from adws.adw_modules.errors import (
     AdwError,
     ConfigError,
@@ -34,7 +34,6 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import Request
 from adws.adw_modules.phase import NoOrders, Outcome
-from adws.adw_modules.plain_document import last_attempt, objects
 from adws.adw_modules.queue.model import (
     FINAL_RUNS,
     LIVE_RUNS,
@@ -59,7 +58,7 @@ from adws.adw_modules.workflow.model import WorkflowSpec
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.identifiers import JsonObject, JsonValue
+    from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
 
@@ -112,23 +111,20 @@ def of_call(retry: ScheduledRetry) -> WaitingRetry:
     )
 
 
-def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
-    """Return the retry that the workflow in the plain document *data* waits for, None when it waits for none."""
-    for phase in objects(data.get("phases")) if data.get("current_state") in _ACTIVE else ():
-        if phase.get("status") != "retry_wait" or not phase.get("retry_at"):
+def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
+    """Return the retry that the workflow in *document* waits for, None when it waits for none."""
+    for phase in document.phases if document.current_state in _ACTIVE else ():
+        if phase.status != "retry_wait" or not phase.retry_at or waiting_attempt(phase) is not None:
             continue
-        if last_attempt(phase).get("status") == WAITING:
-            continue
-        used = phase.get("attempts_used")
         return WaitingRetry(
             kind="phase",
-            retry_id=str(data.get("adw_id") or ""),
-            adw_id=str(data.get("adw_id") or ""),
-            phase=str(phase.get("name") or ""),
-            next_at=str(phase.get("retry_at")),
-            why=str(phase.get("wait_reason") or "it failed"),
-            attempt_number=used if isinstance(used, int) else 0,
-            error=str(phase.get("last_failure_reason") or ""),
+            retry_id=document.adw_id,
+            adw_id=document.adw_id,
+            phase=phase.name,
+            next_at=phase.retry_at,
+            why=phase.wait_reason or "it failed",
+            attempt_number=phase.attempts_used,
+            error=phase.last_failure_reason or "",
         )
 
     return None
@@ -864,7 +860,7 @@ class PendingRetries:
         retries = []
         for one in ids:
             try:
-                retry = of_phase(self._home.store.load(one).data)
+                retry = of_phase(self._home.store.load(one).document)
             except AdwError:
                 if adw_id:
                     raise

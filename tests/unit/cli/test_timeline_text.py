@@ -23,9 +23,7 @@ def drawn(*phases: PhaseRecord) -> list[str]:
 
 
 def test_an_attempt_stands_at_its_place_in_time():
-    """
-    48 seconds are 48 columns.
-    """
+    """48 seconds are 48 columns."""
     plan, build, whole = drawn(
         PhaseRecord(name="plan", state="planning", attempts=[attempt(1, 0, 11.5)]),
         PhaseRecord(name="build", state="building", attempts=[attempt(1, 12, 23.5, "failed"), attempt(2, 36, 48)]),

@@ -9,18 +9,20 @@ from adws.adw_modules.phase import Failed, Next, RetryAt, WaitingForChildren
 from adws.adw_modules.steps.model import ScheduledRetry
 from adws.adw_modules.worker import control as worker_control
 from adws.testing import START
+from tests.unit import timeline_cases
 from tests.unit.engine_cases import ADW_ID, BROKEN, World, phase, spec_of
 
 AT = "2026-01-31T10:00:00.000000Z"
 
 
-def plain(**phase) -> dict:
-    record = {"name": "build", "status": "retry_wait", "retry_at": AT, "attempts_used": 2, **phase}
-    return {"adw_id": ADW_ID, "current_state": "building", "phases": [{"name": "plan", "status": "complete"}, record]}
+def retrying(*attempts, state="building", **fields):
+    known = {"status": "retry_wait", "retry_at": AT, "attempts_used": 2, **fields}
+    build = timeline_cases.phase("build", *attempts, **known)
+    return timeline_cases.document(timeline_cases.phase("plan"), build, adw_id=ADW_ID, current_state=state)
 
 
 def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
-    result = worker_control.of_phase(plain(last_failure_reason="connection reset by peer"))
+    result = worker_control.of_phase(retrying(last_failure_reason="connection reset by peer"))
 
     assert result is not None
     assert result.to_json() == {
@@ -39,32 +41,28 @@ def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
 
 
 def test_what_else_it_waits_for_is_said():
-    result = worker_control.of_phase(plain(wait_reason="a quota is used up", attempts_used="torn", attempts=[{}]))
+    result = worker_control.of_phase(retrying(wait_reason="a quota is used up"))
 
     assert result is not None
-    assert (result.why, result.attempt_number) == ("a quota is used up", 0)
+    assert (result.why, result.attempt_number) == ("a quota is used up", 2)
 
 
 @pytest.mark.parametrize(
-    "data",
+    "document",
     [
-        {},
-        {"current_state": "building", "phases": "torn"},
-        {"current_state": "building", "phases": ["torn"]},
-        plain(status="running"),
-        plain(retry_at=None),
-        plain(attempts=[{"status": "waiting"}]),
-        {**plain(), "current_state": "paused"},
-        {**plain(), "current_state": "failed"},
+        retrying(status="running"),
+        retrying(retry_at=None),
+        retrying(timeline_cases.tried(1, 0, status="waiting")),
+        retrying(state="paused"),
+        retrying(state="failed"),
     ],
 )
-def test_what_waits_for_no_moment_of_its_own_is_no_retry(data):
-    assert worker_control.of_phase(data) is None
+def test_what_waits_for_no_moment_of_its_own_is_no_retry(document):
+    assert worker_control.of_phase(document) is None
 
 
-@pytest.mark.parametrize("attempts", ["torn", [], ["torn"], [{"status": "failed"}]])
-def test_attempts_that_say_nothing_else_leave_it_a_retry(attempts):
-    assert worker_control.of_phase(plain(attempts=attempts)) is not None
+def test_a_failed_attempt_leaves_it_a_retry():
+    assert worker_control.of_phase(retrying(timeline_cases.tried(1, 0, 1, "failed"))) is not None
 
 
 def test_a_call_of_a_step_is_a_retry_under_the_id_of_its_execution():
