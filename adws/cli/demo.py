@@ -23,6 +23,7 @@ from adws.adw_modules.process.run import ChildProcess, WatchedCommand
 from adws.cli import main, output
 from adws.config import load as config_load
 from adws.config import settings as config_settings
+from adws.config import toml_file
 from adws.sample import agent, texts
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _write_files(place: Path, pace_seconds: float, *, stops_half_way: bool) -> N
     starter.chmod(0o755)
     if stops_half_way:
         (folder / "stop-half-way").touch()
-    adw_toml = texts.ADW_TOML.format(agent=config_load.quoted(str(starter)), python=config_load.quoted(sys.executable))
+    adw_toml = texts.ADW_TOML.format(agent=toml_file.quoted(str(starter)), python=toml_file.quoted(sys.executable))
     for name, text in (
         ("greet.py", texts.GREET),
         ("test_greet.py", texts.TEST_GREET),

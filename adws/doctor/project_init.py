@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from adws.adw_modules.errors import UsageError
-from adws.config import load as config_load
+from adws.config import toml_file
 
 # The files of a repository that `adw init` reads, and those it writes: new ones only.
 #
@@ -576,7 +576,7 @@ def _places(found: Findings) -> Iterator[str]:
 
 def _remote(found: Findings) -> Iterator[str]:
     if found.remote != "origin":
-        yield f"# The remote that branches are pushed to.\n[git]\nremote = {config_load.quoted(found.remote)}\n"
+        yield f"# The remote that branches are pushed to.\n[git]\nremote = {toml_file.quoted(found.remote)}\n"
 
 
 def _github(found: Findings) -> str:
@@ -589,7 +589,7 @@ def _github(found: Findings) -> str:
 
     return (
         f"# Found in: {found.repository_source}. The token comes from ADW_GITHUB_TOKEN (or GITHUB_TOKEN).\n"
-        f"[github]\nrepository = {config_load.quoted(found.repository)}\n"
+        f"[github]\nrepository = {toml_file.quoted(found.repository)}\n"
     )
 
 
@@ -598,7 +598,7 @@ def _agent(found: Findings) -> str:
 
     return (
         f"# The agent that works on phases. {there} `adw agents` shows what each can do.\n"
-        f"[agent]\nname = {config_load.quoted(found.agent)}\n"
+        f"[agent]\nname = {toml_file.quoted(found.agent)}\n"
         '# model = "sonnet"        # without it, the agent\'s own choice\n'
         '# permissions = "edit"    # read, edit, all: what it may do without asking\n'
     )
@@ -613,7 +613,7 @@ def _setup(found: Findings) -> Iterator[str]:
         )
         return
     sources = ", ".join(dict.fromkeys(command.source for command in commands))
-    lines = config_load.quoted("\n".join(command.line for command in commands))
+    lines = toml_file.quoted("\n".join(command.line for command in commands))
     yield (
         "# Each workflow works in a fresh git worktree. This is run there first, one command a line.\n"
         f"# Found in: {sources}.\n[worktree]\nsetup = {lines}\n"
@@ -652,9 +652,9 @@ _WHAT_GATES_DO = {
 
 def _written(command: ProjectCommand) -> str:
     if command.shell:
-        return f"shell = {config_load.quoted(command.shell)}"
+        return f"shell = {toml_file.quoted(command.shell)}"
 
-    return f"command = {config_load.listed(command.argv)}"
+    return f"command = {toml_file.listed(command.argv)}"
 
 
 _BASE = """\

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
     from adws.adw_modules.git.worktree import GitWorkplace
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
