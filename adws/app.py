@@ -28,7 +28,8 @@ from adws.adw_modules.errors import (
     StateNotFound,
     WorkflowBusy,
 )
-from adws.config.load import Settings, from_environment, is_in_repository, process_environment
+from adws.config.load import from_environment, is_in_repository, process_environment
+from adws.config.settings import Settings
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import AgentProfile
@@ -807,12 +808,12 @@ class Home:
     def worktrees(self) -> Worktrees:
         """Worktrees, filled with what work in them needs."""
         from adws.adw_modules.git.worktree import Worktrees
-        from adws.config.values import commands_in, files_in
+        from adws.config.kinds import commands_in
 
         return Worktrees(
             self.git,
             self.workplace,
-            include=files_in(self.settings.worktree_include),
+            include=self.settings.worktree_include,
             setup=commands_in(self.settings.worktree_setup),
         )
 
@@ -1394,7 +1395,7 @@ class Home:
     def channels(self) -> dict[str, Channel]:
         """The ways by which people are notified."""
         from adws.adw_modules.schedule.notify import COMMAND, COMMENT, HTTP, CommandChannel, CommentChannel, HttpChannel
-        from adws.config.values import commands_in
+        from adws.config.kinds import commands_in
 
         settings = self.settings
         channels: dict[str, Channel] = {}

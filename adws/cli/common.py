@@ -24,7 +24,7 @@ from adws.cli import main, output
 if TYPE_CHECKING:
     from adws.adw_modules.worker.control import Applied, Asked
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from adws.adw_modules.errors import UsageError
-from adws.config import load as config_load
+from adws.config import toml_file
 
 # The files of a repository that `adw init` reads, and those it writes: new ones only.
 #
@@ -535,7 +535,7 @@ def ignored_lines(found: Findings) -> tuple[str, ...]:
 
 def settings_text(found: Findings) -> str:
     """Return the text of `adw.toml`."""
-    quoted, project = config_load.quoted, found.project
+    quoted, project = toml_file.quoted, found.project
     parts = [_HEAD]
     if found.folders == (OWN_FOLDER,):
         parts.append(
@@ -585,9 +585,9 @@ def _gate(phase: str, command: ProjectCommand | None) -> str:
             f'# [phases.{phase}]\n# gates = [{{ command = ["make", "{phase}"] }}]\n'
         )
     if command.shell:
-        written = f"shell = {config_load.quoted(command.shell)}"
+        written = f"shell = {toml_file.quoted(command.shell)}"
     else:
-        written = f"command = {config_load.listed(command.argv)}"
+        written = f"command = {toml_file.listed(command.argv)}"
 
     return f"{_WHAT_GATES_DO[phase]}# Found in: {command.source}.\n[phases.{phase}]\ngates = [{{ {written} }}]\n"
 

@@ -21,7 +21,7 @@ from adws.adw_modules.identifiers import hint
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.workflow.model import PhaseSpec
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -41,7 +41,7 @@ from adws.adw_modules.workflow.model import PhaseSpec
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 #: The ledger's key of a workflow's pull request.

@@ -19,7 +19,7 @@ def attempt(number: int, start: float, end: float | None, status: str = "succeed
 
 def drawn(*phases: PhaseRecord) -> list[str]:
     document = a_document(created_at=at(0), updated_at=at(48), phases=list(phases))
-    return demo.lines(document)
+    return demo.timeline(document)
 
 
 def test_an_attempt_stands_at_its_place_in_time():
