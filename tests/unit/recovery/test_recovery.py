@@ -418,7 +418,7 @@ def test_many_runs_are_looked_at_page_by_page(home):
     for number in range(250):
         home.runs.enqueue(NewRun(adw_id=f"{number:08x}"))
 
-    assert len(list(home.recovery().evidence())) == 250
+    assert len(home.recovery().planned()) == 250
 
 
 # --- the rules of the two leftovers ----------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from adws.adw_modules.recovery.plan import (
     Mode,
     Policy,
     Proof,
-    Recovered,
     RecoveryAction,
     RecoveryResult,
+    RecoveryStep,
     mode_of,
     plan_recovery,
 )
@@ -41,9 +41,9 @@ def unreadable(age: float) -> Claim:
     return Claim(owner="an owner whose record cannot be read", seconds_left=20.0, is_readable=False, since=ago(age))
 
 
-def plan(mode: Mode = Mode.STALE, policy: Policy | None = None, owners=None, **facts):
+def plan(mode: Mode = Mode.STALE, policy: Policy | None = None, **facts):
     fields = {"adw_id": "1a2b3c4d", "state": "building", "run_id": 1, "run_state": RunState.RUNNING, **facts}
-    return plan_recovery([Evidence(**fields)], owners or {}, START, mode, policy=policy)
+    return plan_recovery([Evidence(**fields)], START, mode, policy=policy)
 
 
 def actions(*args, **facts) -> list[str]:
@@ -113,13 +113,6 @@ def test_what_was_never_written_waits_for_a_creator_that_cannot_be_read():
 
     assert actions(lease=unreadable(10.0), **facts) == ["leave"]
     assert actions(lease=unreadable(400.0), **facts) == ["forget"]
-
-
-def test_owners_are_looked_up_by_their_record():
-    claim = Claim(owner=OWNER, key="record", seconds_left=20.0)
-
-    assert actions(owners={"record": Verdict.DEAD}, run_claim=claim) == ["requeue"]
-    assert actions(owners={"other": Verdict.DEAD}, run_claim=claim) == ["leave"]
 
 
 # --- policies --------------------------------------------------------------------------------------------------
@@ -259,13 +252,14 @@ def test_a_claim_is_judged_by_proof(claim, proof):
 def test_a_result_counts_what_became_of_runs_under_the_same_names_in_every_mode():
     ends = (RunState.PENDING, RunState.FAILED, RunState.DEAD, RunState.STOPPED, RunState.PENDING)
     runs = tuple(
-        Recovered(
-            run_id=9 - number,
+        RecoveryStep(
             adw_id="a",
+            action=RecoveryAction.REQUEUE,
+            why="x",
+            run_id=9 - number,
             before=RunState.RUNNING,
             after=end,
-            action=RecoveryAction.REQUEUE,
-            proof="dead",
+            evidence={"proof": "dead"},
         )
         for number, end in enumerate(ends)
     )
