@@ -20,10 +20,11 @@ from adws.adw_modules.git import git
 from adws.adw_modules.git.git import workflow_of
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue
 from adws.adw_modules.interfaces import IssueLock, PageQuery, Verdict
+from adws.adw_modules.plain_document import objects
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.tree import TOKEN_VARIABLE
 from adws.adw_modules.resources.model import PortRow, Worktree
-from adws.adw_modules.state_machine import ACTIVE_STATES, PARKED_STATES, TERMINAL_STATES, WorkflowState
+from adws.adw_modules.state_machine import PARKED_STATES, TERMINAL_STATES, WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.resources.model import Orphan
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 # works on, and what cannot be read is never an orphan. Age decides nothing by itself: it only narrows the list.
 
 
-_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 _PARKED = frozenset(state.value for state in PARKED_STATES)
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 _COMPLETED, _ROLLED_BACK, _ABANDONED = (
@@ -92,8 +92,7 @@ class KnownWorkflow:
 
 def known_from(data: JsonObject, *, is_live: bool, host: str = "") -> KnownWorkflow:
     """Return what the document *data* says about its workflow, to *host* where machines share their documents."""
-    entries = data.get("resources")
-    resources = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    resources = list(objects(data.get("resources")))
     mine = [entry for entry in resources if not host or entry.get("host") in {None, "", host}]
     kept = [value for entry in mine if entry.get("outcome") == "kept" for value in _names_in(entry.get("undo"))]
     others = [entry for entry in resources if entry not in mine and entry.get("kind") in {"worktree", "branch"}]
@@ -152,21 +151,16 @@ def why_left_over(known: KnownWorkflow) -> str:
 
 def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: datetime) -> tuple[Orphan, ...]:
     """Return the orphans in the order they are removed; with *older_than* only those that are known to be that old."""
-    result = [orphan for orphan in orphans if older_than is None or _age(orphan, now) >= older_than]
 
-    return tuple(sorted(result, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
+    def age(orphan: Orphan) -> timedelta:
+        try:
+            return now - timestamps.parse(orphan.since)
+        except ValueError:
+            return timedelta.min
 
+    old_enough = [orphan for orphan in orphans if older_than is None or age(orphan) >= older_than]
 
-def _age(orphan: Orphan, now: datetime) -> timedelta:
-    try:
-        return now - timestamps.parse(orphan.since)
-    except ValueError:
-        return timedelta.min
-
-
-def is_active(state: str) -> bool:
-    """Say whether work goes on in *state*, or is about to."""
-    return state in _ACTIVE
+    return tuple(sorted(old_enough, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
 
 
 #: The variables that say which workflow and which home a process works for.
@@ -260,15 +254,13 @@ class Inventory:
     def copies(self) -> Mapping[str, int]:
         """Return the workflows whose documents are copied into the database, with the revision of each copy."""
         copies: dict[str, int] = {}
-        if self._home.settings.store != "files":
-            return copies
-        cursor: str | None = None
-        while True:
-            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor))
+        cursor: str | None = "" if self._home.settings.store == "files" else None
+        while cursor is not None:
+            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor or None))
             copies.update((row.adw_id, row.revision) for row in page.rows)
             cursor = page.next_cursor
-            if cursor is None:
-                return copies
+
+        return copies
 
     def _workflows(self) -> tuple[dict[str, KnownWorkflow], dict[str, str]]:
         store = self._home.store

@@ -23,11 +23,11 @@ from adws.adw_modules.git import change_policy
 from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import InventorySnapshot
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, is_terminal
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, WorkflowStateMachine, is_terminal
 from adws.adw_modules.store import serialization
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
 
@@ -51,6 +51,7 @@ INVARIANTS: Mapping[int, str] = {
     11: "What a phase committed stays on its branch, and no commit of adw empties a file.",
 }
 _ENDED = frozenset({"complete", "skipped", "failed"})
+_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,15 +69,9 @@ class Violation:
 
 def check_document(document: WorkflowDocument) -> tuple[Violation, ...]:
     """Return everything in a document that breaks a rule."""
-    checks: tuple[Callable[[WorkflowDocument], Iterator[Violation]], ...] = (
-        _moves,
-        _attempts,
-        _limits,
-        _rollback,
-        _required,
-    )
+    checks = (_moves, _attempts, _limits, _rollback, _required)
 
-    return tuple(item for check in checks for item in check(document))
+    return tuple(violation for check in checks for violation in check(document))
 
 
 def _moves(document: WorkflowDocument) -> Iterator[Violation]:
@@ -101,7 +96,7 @@ def _limits(document: WorkflowDocument) -> Iterator[Violation]:
     for record in document.phases:
         if record.attempts_used > limit(record):
             yield _broken(4, document, f"{record.name} used {record.attempts_used} of {limit(record)} attempts")
-        made = _counted(record)
+        made = sum(1 for one in record.attempts if one.round == record.round and one.status not in NOT_COUNTED)
         if made > record.attempts_used:
             what = (
                 f"{record.name} was tried {made} times in round {record.round}, and {record.attempts_used} are counted"
@@ -116,10 +111,6 @@ def _limits(document: WorkflowDocument) -> Iterator[Violation]:
         yield _broken(4, document, f"it was planned again {document.replans} of {MAX_REPLANS} times")
     if document.doctor_calls > MAX_CALLS:
         yield _broken(4, document, f"the doctor was asked {document.doctor_calls} of {MAX_CALLS} times")
-
-
-def _counted(record: PhaseRecord) -> int:
-    return sum(1 for made in record.attempts if made.round == record.round and made.status not in NOT_COUNTED)
 
 
 def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
@@ -289,10 +280,7 @@ class Verifier:
     def _outside(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         host = self._home.inventory.host
         names = {adw_id: _names_in(document, host) for adw_id, document in documents.items()}
-        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
-        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
-        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
-        for adw_id, kind, name in things:
+        for adw_id, kind, name in _things(seen):
             if adw_id in seen.unreadable or name in names.get(adw_id, set()):
                 continue
             is_meant = kind == "port" and "ports" in names.get(adw_id, set())
@@ -311,10 +299,7 @@ class Verifier:
                 yield Violation(invariant=6, where=f"{name} of the shared git directory", what=what)
 
     def _rolled_back(self, seen: InventorySnapshot) -> Iterator[Violation]:
-        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
-        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
-        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
-        for adw_id, kind, name in things:
+        for adw_id, kind, name in _things(seen):
             known = seen.known(adw_id)
             if known is None or known.state != WorkflowState.ROLLED_BACK.value:
                 continue
@@ -331,7 +316,7 @@ class Verifier:
                 yield Violation(invariant=8, where=where, what=f"there is no workflow {process.adw_id} that started it")
             elif process.token not in _tokens(document):
                 yield Violation(invariant=8, where=where, what=f"workflow {process.adw_id} has no record of it")
-            elif not inventory.is_active(document.current_state):
+            elif document.current_state not in _ACTIVE:
                 state = document.current_state
                 yield Violation(invariant=8, where=where, what=f"it runs, and workflow {process.adw_id} is {state}")
 
@@ -405,6 +390,13 @@ class Verifier:
                 what = f"commit {sha[:12]} on its branch {name} reduces {', '.join(files[:_TOLD])}{more} to 0 bytes"
                 bring = f"unless that is meant, git restore --source={sha[:12]}^ -- FILE brings a file back"
                 yield Violation(invariant=11, where=adw_id, what=f"{what}: {bring}")
+
+
+def _things(seen: InventorySnapshot) -> Iterator[tuple[str, str, str]]:
+    """Yield what is there of workflows: for which one, its kind, its name."""
+    yield from ((adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees)
+    yield from ((branch.adw_id, "branch", branch.name) for branch in seen.branches)
+    yield from ((row.adw_id, "port", str(row.port)) for row in seen.ports)
 
 
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:

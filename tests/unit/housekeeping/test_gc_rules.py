@@ -125,12 +125,6 @@ def test_an_orphan_is_told_to_programs_without_what_removes_it():
     assert orphan().to_json() == {"kind": "branch", "name": "x", "adw_id": ADW_ID, "why": "because", "since": ""}
 
 
-def test_work_goes_on_in_phases_only():
-    assert inventory.is_active("pending")
-    assert inventory.is_active("building")
-    assert not inventory.is_active("paused")
-
-
 def test_on_machines_that_share_documents_each_looks_after_its_own():
     def entry(host, outcome, path):
         return {"key": "x", "kind": "worktree", "host": host, "outcome": outcome, "undo": {"path": path}}
