@@ -11,13 +11,11 @@ import pytest
 
 from adws.adw_modules.checkpoint import CheckpointStore
 from adws.adw_modules.circuit_breaker import DatabaseBreakers
-from adws.adw_modules.db import schema
 from adws.adw_modules.db.listing import Catalogue, EventLog
 from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery
-from adws.adw_modules.maintenance import rebuild as maintenance_rebuild
 from adws.adw_modules.maintenance.rebuild import (
     RebuildReport,
     Reconstruction,
@@ -566,12 +564,6 @@ def test_counters_of_a_lost_database_begin_again_and_count_nothing_old(home, ope
     assert counted(home, opened) == 0.0
     home.made(B, 43)
     assert counted(home, opened) == 1.0
-
-
-def test_tables_that_are_kept_are_named_with_all_their_columns():
-    for table, names in maintenance_rebuild.COLUMNS.items():
-        columns = schema.metadata.tables[table].columns
-        assert names == tuple(column.name for column in columns if column.identity is None)
 
 
 # --- live owners -----------------------------------------------------------------------------------------------
