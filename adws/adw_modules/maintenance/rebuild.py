@@ -53,8 +53,6 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.local_lock import LocalLock
-    from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
@@ -458,7 +456,7 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
         )
     ids = sorted(store.ids())
     if not force:
-        refuse_while_owners_live(ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes)
+        refuse_while_owners_live(home, ids, salvage.workflows)
     documents, unreadable = _read(ids, store, home.folders)
     # Documents that name no repository belong to that of the home.
     repository = home.settings.repository or ""
@@ -495,21 +493,16 @@ def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | Non
 
 
 def refuse_while_owners_live(
-    ids: Iterable[str],
-    known: Iterable[DatabaseWorkflow],
-    *,
-    local_lock: LocalLock,
-    processes: SystemProcesses,
-    hint: str = "stop them first, or add --force",
+    home: Home, ids: Iterable[str], known: Iterable[DatabaseWorkflow], *, hint: str = "stop them first, or add --force"
 ) -> None:
     """Raise OwnershipError naming the owner of a workflow: by its lease, or by the file lock it holds."""
     working = {
         workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
         for workflow in known
-        if workflow.seconds_left > 0.0 and processes.verdict(workflow.owner) is not Verdict.DEAD
+        if workflow.seconds_left > 0.0 and home.processes.verdict(workflow.owner) is not Verdict.DEAD
     }
     for adw_id in ids:
-        if adw_id not in working and local_lock.is_held(adw_id):
+        if adw_id not in working and home.local_lock.is_held(adw_id):
             working[adw_id] = "a process that holds its file lock"
     if not working:
         return
