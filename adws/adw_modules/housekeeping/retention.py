@@ -25,13 +25,13 @@ from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateNotFound
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id, counted
-from adws.adw_modules.plain_document import objects
+from adws.adw_modules.identifiers import FOREIGN, check_adw_id, counted
 from adws.adw_modules.reports.store import ReportSums
 from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.state_machine import TERMINAL_STATES
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
 #: The states of workflows that are over, as rows and documents have them.
@@ -47,13 +47,13 @@ def limit(days: int, now: datetime) -> str:
     return timestamps.to_text(now - timedelta(days=days)) if days else ""
 
 
-def why_kept(data: JsonObject, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
+def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
     """
-    Return why the workflow of the document *data* is not forgotten, "" when it may be.
+    Return why the workflow of a document is not forgotten, "" when it may be.
 
     Pure. A workflow goes only when nothing of it is left that somebody may want undone, looked after or given back.
     """
-    known = inventory.known_from(data, is_live=False)
+    known = inventory.known_from(document, is_live=False)
     if known.state not in OVER:
         return f"it is {known.state.replace('_', ' ') or 'in a state that nobody knows'}"
     if not before or not known.updated_at or known.updated_at >= before:
@@ -66,11 +66,10 @@ def why_kept(data: JsonObject, *, before: str, has_issue: bool = False, has_run:
         return "a run of it waits for a worker"
     if known.kept:
         return f"it keeps {', '.join(sorted(known.kept))}, which gc would take for left over"
-    is_merged = data.get("pr_merged") is True
     standing = [
-        str(entry.get("key"))
-        for entry in objects(data.get("resources"))
-        if entry.get("outcome") in OPEN_OUTCOMES and not (is_merged and entry.get("kind") in MERGED_KINDS)
+        entry.key
+        for entry in document.resources
+        if entry.outcome in OPEN_OUTCOMES and not (document.pr_merged and entry.kind in MERGED_KINDS)
     ]
 
     return f"what it made still stands: {', '.join(standing)}" if standing else ""
@@ -187,7 +186,7 @@ class Retention:
 
     def _why_kept(self, adw_id: str, before: str) -> str:
         try:
-            data = self._home.store.load(adw_id).data
+            document = self._home.store.load(adw_id).document
         except StateNotFound:
             return "its document is gone"
         except DatabaseError:
@@ -196,7 +195,7 @@ class Retention:
             return str(exc)
         has_issue, has_run = self._rows.holds(adw_id)
 
-        return why_kept(data, before=before, has_issue=has_issue, has_run=has_run)
+        return why_kept(document, before=before, has_issue=has_issue, has_run=has_run)
 
     def _before(self, setting: str) -> str:
         return limit(self._days(setting), self._home.clock.now())

@@ -22,19 +22,18 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from adws.adw_modules import durable_file, timestamps
+from adws.adw_modules import document, durable_file, timestamps
 from adws.adw_modules.errors import (
     AdwError,
     BackupError,
     MigrationError,
     NewerVersion,
-    OwnershipError,
     StateError,
     WorkflowBusy,
 )
@@ -46,6 +45,7 @@ from adws.adw_modules.maintenance.rebuild import (
     NewContents,
     Salvage,
     StoredDocument,
+    hold_file_locks,
     plan_rebuild,
     rebuild,
     refuse_while_owners_live,
@@ -398,7 +398,7 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
             )
         refuse_while_owners_live(home, present, salvage.workflows, hint="stop them first")
         _takes_database(home, staging, salvage)  # raises for a bad one while nothing is touched: a lock is a file
-        with _held(home, present.keys() | documents.keys()):
+        with hold_file_locks(home, present.keys() | documents.keys()):
             # Once more: an owner may have come and gone before we held the locks.
             salvage = home.reconstruction.salvage()
             refuse_while_owners_live(home, (), salvage.workflows, hint="stop them first")
@@ -406,17 +406,6 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
         untold = _tell(home, path, manifest, documents)
 
         return replace(report, replaced=replaced, unreadable=unreadable, untold=untold)
-
-
-@contextmanager
-def _held(home: Home, ids: Iterable[str]) -> Iterator[None]:
-    """Hold the file locks of all *ids*, so that nobody begins to work on what is being replaced."""
-    with ExitStack() as held:
-        for adw_id in sorted(ids):
-            if not home.local_lock.try_hold(adw_id):
-                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
-            held.callback(home.local_lock.let_go, adw_id)
-        yield
 
 
 @contextmanager
@@ -532,14 +521,11 @@ def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: J
 
 
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
-    store = home.store
-    others = [store.load(adw_id).data for adw_id in store.ids() if adw_id not in documents]
-    stored = [
-        StoredDocument(data=data, highest_fence=number_in(data, "fence")) for data in (*documents.values(), *others)
-    ]
+    restored = [document.parse(data) for data in documents.values()]
+    others = [home.load(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
+    stored = [StoredDocument(document=one, highest_fence=one.fence) for one in (*restored, *others)]
     repository = home.settings.repository or ""
-    salvage = home.reconstruction.salvage()
-    plan = plan_rebuild(stored, salvage, repository=repository, maker=home.run_factory)
+    plan = plan_rebuild(stored, home.reconstruction.salvage(), repository=repository, maker=home.run_factory)
     rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
     runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
+from adws.adw_modules.maintenance.rebuild import hold_file_locks
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.schedule import store as schedule_store
 from adws.adw_modules.state_schema import CURRENT_VERSION
@@ -200,7 +200,7 @@ class PostgresMove:
         if self._home.settings.store == "database":
             return self._carry()
         ids = sorted(self._home.store.ids())
-        with self._held(ids):
+        with hold_file_locks(self._home, ids):
             self._catch_up(ids)
             return self._carry()
 
@@ -346,17 +346,6 @@ class PostgresMove:
         return self._report(wanted, was_done=True, gone_on=gone_on)
 
     # --- documents and owners ----------------------------------------------------------------------------------
-
-    @contextmanager
-    def _held(self, ids: Iterable[str]) -> Iterator[None]:
-        """Hold the file locks of all *ids*, so that nobody begins to work on what is being moved."""
-        local_lock = self._home.local_lock
-        with ExitStack() as held:
-            for adw_id in ids:
-                if not local_lock.try_hold(adw_id):
-                    raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
-                held.callback(local_lock.let_go, adw_id)
-            yield
 
     def _catch_up(self, ids: Iterable[str]) -> None:
         """Have every document in its row as it is on the disk, with its events; raise StateInvalid when it is not."""

@@ -8,9 +8,9 @@ aside, never deleted: somebody may get more out of it.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,19 +40,18 @@ from adws.adw_modules.interfaces import (
     Request,
     StateStore,
     Verdict,
-    WorkflowSummary,
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, insert_lock
-from adws.adw_modules.plain_document import number_in, objects, text_in
 from adws.adw_modules.queue.model import DELIVERY, NewRun, Run, RunFactory, check_due
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.reports import metrics
 from adws.adw_modules.reports import store as reports_store
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 from adws.adw_modules.state_schema import CURRENT_VERSION
-from adws.adw_modules.workflow.requirements import Requirements
+from adws.adw_modules.store.serialization import summary_of
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
@@ -157,7 +156,7 @@ class NewContents:
 class StoredDocument:
     """A document on disk and the highest fence that its directory shows."""
 
-    data: JsonObject
+    document: WorkflowDocument
     highest_fence: int
 
 
@@ -204,7 +203,7 @@ def plan_rebuild(
     *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
-    on_disk = {text_in(document.data, "adw_id") for document in documents} | set(unreadable)
+    on_disk = {stored.document.adw_id for stored in documents} | set(unreadable)
     kept_for = set(unreadable) | _lost_documents(known, on_disk)
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
@@ -234,27 +233,27 @@ def _lost_documents(known: Mapping[str, DatabaseWorkflow], on_disk: set[str]) ->
 
 
 def _plan_row(
-    document: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
+    stored: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
 ) -> ProjectedWrite:
-    data, adw_id = document.data, text_in(document.data, "adw_id")
+    document, adw_id = stored.document, stored.document.adw_id
     row = known.get(adw_id)
     has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
-    waiting = tuple(Event.from_json(entry) for entry in objects(data.get("outbox")))
+    waiting = tuple(map(Event.from_json, document.outbox))
 
     return ProjectedWrite(
         adw_id=adw_id,
-        revision=number_in(data, "revision"),
+        revision=document.revision,
         # Above everything seen, so that no writer of before is ever let in again.
-        fence=max(row.fence if row else 0, document.highest_fence) + 1,
-        body=json.dumps(data, indent=1, ensure_ascii=False).encode(),
-        summary=_summary(data),
-        events=waiting if has_events else (*_events_of_history(data, waiting), *waiting),
+        fence=max(row.fence if row else 0, stored.highest_fence) + 1,
+        body=document.to_bytes(),
+        summary=summary_of(document),
+        events=waiting if has_events else (*_events_of_history(document, waiting), *waiting),
     )
 
 
-def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Event, ...]:
+def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> tuple[Event, ...]:
     """Return the moves in the history as events, but for those that still wait in the outbox."""
-    adw_id = text_in(data, "adw_id")
+    adw_id = document.adw_id
     recent = {event.created_at for event in waiting if event.event_type == "state_changed"}
     first = min(recent, default="~")  # after every digit: nothing waits
 
@@ -263,14 +262,14 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
             event_type="state_changed",
             adw_id=adw_id,
             event_id=f"{adw_id}.0.{index}",  # no event of a revision has 0
-            created_at=text_in(entry, "timestamp"),
-            status=text_in(entry, "to"),
+            created_at=move.timestamp,
+            status=move.to_state,
             execution_id=adw_id,
-            data={"from": entry.get("from"), "to": entry.get("to")},
+            data={"from": move.from_state, "to": move.to_state},
             meta={"rebuilt_from": "state_history"},
         )
-        for index, entry in enumerate(objects(data.get("state_history")))
-        if text_in(entry, "timestamp") < first
+        for index, move in enumerate(document.state_history)
+        if move.timestamp < first
     )
 
 
@@ -278,38 +277,25 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], m
     """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
     going_on = [
-        document.data
-        for document in documents
-        if text_in(document.data, "current_state") in _ACTIVE_NAMES and text_in(document.data, "adw_id") not in has_run
+        stored.document
+        for stored in documents
+        if stored.document.current_state in _ACTIVE_NAMES and stored.document.adw_id not in has_run
     ]
-    going_on.sort(key=lambda data: (text_in(data, "created_at"), text_in(data, "adw_id")))
+    runs = []
+    for document in sorted(going_on, key=lambda one: (one.created_at, one.adw_id)):
+        kind = "start" if document.current_state == WorkflowState.PENDING.value else "resume"
+        try:
+            run = maker.of(document, kind, asked_by="rebuild")
+        except UsageError:  # demands that adw did not write: the worker that claims the run reports the document
+            run = NewRun(adw_id=document.adw_id, kind=kind, asked_by="rebuild")
+        runs.append(replace(run, not_before=_retry_time(document)))
 
-    return tuple(
-        NewRun(
-            adw_id=text_in(data, "adw_id"),
-            kind="start" if data.get("current_state") == WorkflowState.PENDING.value else "resume",
-            not_before=_retry_time(data),
-            asked_by="rebuild",
-            demands=_demands(data),
-            labels=maker.labels_of(data),
-        )
-        for data in going_on
-    )
+    return tuple(runs)
 
 
-def _demands(data: JsonObject) -> Requirements:
-    workflow = data.get("workflow")
-    try:
-        return Requirements.from_json(workflow.get("demands", {})) if isinstance(workflow, dict) else Requirements()
-    except UsageError:
-        return Requirements()  # not written by adw: the worker that claims the run reports the damaged document
-
-
-def _retry_time(data: JsonObject) -> str:
+def _retry_time(document: WorkflowDocument) -> str:
     """Return when the phase that waits for its next attempt may have it, "" when none waits."""
-    waiting = [
-        text_in(phase, "retry_at") for phase in objects(data.get("phases")) if phase.get("status") == "retry_wait"
-    ]
+    waiting = [record.retry_at or "" for record in document.phases if record.status == "retry_wait"]
     try:
         return max(map(check_due, waiting), default="")
     except UsageError:
@@ -335,11 +321,10 @@ def _plan_locks(
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
     # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
     former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
-    claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
-    for document in documents:
-        number = document.data.get("issue_number")
-        if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
-            claims[in_home(text_in(document.data, "repository"), repository), number].append(document.data)
+    claims: dict[tuple[str, int], list[WorkflowDocument]] = defaultdict(list)
+    for document in (stored.document for stored in documents):
+        if document.issue_number is not None and not is_terminal(document.current_state):
+            claims[in_home(document.repository, repository), document.issue_number].append(document)
     locks = [
         replace(lock, repository=key[0])
         for key, lock in former.items()
@@ -349,33 +334,15 @@ def _plan_locks(
     for (where, number), rivals in sorted(claims.items()):
         holder = former.get((where, number))
         # The holder of the lock keeps it; where that is unknown, the older workflow does.
-        rivals.sort(
-            key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, text_in(d, "created_at"), d["adw_id"])
-        )
-        keeper, *others = (text_in(rival, "adw_id") for rival in rivals)
-        is_same = holder is not None and holder.adw_id == keeper
-        moment = holder.acquired_at if holder is not None and is_same else text_in(rivals[0], "created_at")
+        holder_id = holder.adw_id if holder is not None else ""
+        first, *rest = sorted(rivals, key=lambda one: (one.adw_id != holder_id, one.created_at, one.adw_id))
+        keeper, others = first.adw_id, tuple(one.adw_id for one in rest)
+        moment = holder.acquired_at if holder is not None and holder_id == keeper else first.created_at
         locks.append(IssueLock(repository=where, issue_number=number, adw_id=keeper, acquired_at=moment))
         if others:
-            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=tuple(others)))
+            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=others))
 
     return tuple(locks), tuple(conflicts)
-
-
-def _summary(data: JsonObject) -> WorkflowSummary:
-    issue, workflow, number = data.get("issue"), data.get("workflow"), data.get("issue_number")
-
-    return WorkflowSummary(
-        adw_id=text_in(data, "adw_id"),
-        repository=text_in(data, "repository"),
-        issue_number=number if isinstance(number, int) else None,
-        title=text_in(issue, "title") if isinstance(issue, dict) else "",
-        workflow=text_in(workflow, "name") if isinstance(workflow, dict) else "",
-        state=text_in(data, "current_state"),
-        revision=number_in(data, "revision"),
-        created_at=text_in(data, "created_at"),
-        updated_at=text_in(data, "updated_at"),
-    )
 
 
 # --- rebuilding ------------------------------------------------------------------------------------------------
@@ -512,20 +479,30 @@ def refuse_while_owners_live(
     raise OwnershipError(f"workflows are being worked on: {names}{more}; {hint}")
 
 
+@contextmanager
+def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
+    """Hold the file locks of all *ids*, so that nobody begins to work on them; raise OwnershipError for one that is."""
+    with ExitStack() as held:
+        for adw_id in sorted(ids):
+            if not home.local_lock.try_hold(adw_id):
+                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
+            held.callback(home.local_lock.let_go, adw_id)
+        yield
+
+
 def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple[list[StoredDocument], dict[str, str]]:
     documents: list[StoredDocument] = []
     unreadable: dict[str, str] = {}
     for adw_id in ids:
         try:
-            data = store.load(adw_id).data
+            document = store.load(adw_id).document
         except StateNotFound:
             continue  # removed since the list was made
         except AdwError as exc:
             unreadable[adw_id] = str(exc)
             continue
-        written_under = data.get("fence")
-        fence = written_under if isinstance(written_under, int) else 0
-        documents.append(StoredDocument(data=data, highest_fence=max(fence, folders.highest_fence(adw_id))))
+        highest_fence = max(document.fence, folders.highest_fence(adw_id))
+        documents.append(StoredDocument(document=document, highest_fence=highest_fence))
 
     return documents, unreadable
 

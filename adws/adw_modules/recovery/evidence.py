@@ -7,21 +7,20 @@ it owned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.engine.transitions import IN_DOUBT, WAITING
+from adws.adw_modules.engine.transitions import in_doubt, is_exhausted, running_attempt
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound
-from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, PageQuery, Verdict
-from adws.adw_modules.plain_document import last_attempt, objects
 from adws.adw_modules.queue.model import ITERATION, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunState
 from adws.adw_modules.recovery.plan import Claim, Evidence
 from adws.adw_modules.state_machine import ACTIVE_STATES
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.app import Home
 
@@ -128,70 +127,37 @@ def _of_run(seen: Evidence, run: Run, owners: Owners) -> Evidence:
 def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | None) -> Evidence:
     """Return what is known with what the document says; *copied* is the revision that the database has."""
     try:
-        data = home.store.load(seen.adw_id).data
+        document = home.store.load(seen.adw_id).document
     except DatabaseError:
         raise  # says nothing about the document
     except AdwError as exc:
         is_known = seen.lease_row is not None or seen.has_issue
         return replace(seen, problem=str(exc), is_unwritten=is_known and isinstance(exc, StateNotFound))
-    revision = data.get("revision")
-    phase, attempt = open_attempt(data)
+    running = next((record for record in document.phases if running_attempt(record) is not None), None)
+    # The phase that comes next; `choose` decides in the end.
+    next_phase = next((record for record in document.phases if record.status not in _PASSED), None)
+    is_spent = next_phase is not None and next_phase.status not in ("failed", "waiting") and is_exhausted(next_phase)
+    left = [(index, one) for index, one in in_doubt(document.phases) if _verdict(one, owners) is not Verdict.UNKNOWN]
     # The copy of a workflow that is worked on is behind most of the time; its owner updates it.
     is_compared = home.settings.store == "files" and not seen.lease.is_live
 
     return replace(
         seen,
-        state=str(data.get("current_state") or ""),
-        is_rolling_back=data.get("rollback") is not None or (seen.run is not None and seen.run.kind == ROLLBACK),
-        open_attempt=phase,
-        process=_process_of(attempt, owners),
-        left_here=_left_here(data, owners),
-        exhausted_phase=exhausted_phase(data),
-        revision=revision if isinstance(revision, int) else 0,
+        state=document.current_state,
+        is_rolling_back=document.rollback is not None or (seen.run is not None and seen.run.kind == ROLLBACK),
+        open_attempt=running.name if running is not None else "",
+        process=_verdict(running.attempts[-1], owners) if running is not None else None,
+        left_here=f"attempt {left[0][1].number} of {document.phases[left[0][0]].name}" if left else "",
+        exhausted_phase=next_phase.name if next_phase is not None and is_spent else "",
+        revision=document.revision,
         copied_revision=copied if is_compared else None,
     )
 
 
-def open_attempt(data: JsonObject) -> tuple[str, Mapping[str, JsonValue]]:
-    """Return the phase whose last attempt has no end, and that attempt; "" for none."""
-    for phase in objects(data.get("phases")):
-        attempt = last_attempt(phase)
-        if attempt.get("status") == "running":
-            return str(phase.get("name") or ""), attempt
-
-    return "", {}
-
-
-def _left_here(data: JsonObject, owners: Owners) -> str:
-    """Return the first attempt whose process is in doubt and can be checked from here, as text, "" for none."""
-    for phase in objects(data.get("phases")):
-        for attempt in objects(phase.get("attempts")):
-            process = attempt.get("process")
-            is_in_doubt = isinstance(process, dict) and bool(process.get(IN_DOUBT))
-            if is_in_doubt and _process_of(attempt, owners) is not Verdict.UNKNOWN:
-                return f"attempt {attempt.get('number')} of {phase.get('name')}"
-
-    return ""
-
-
-def exhausted_phase(data: JsonObject) -> str:
-    """Return the phase that comes next if it has no attempt left, "" when it has; `choose` decides in the end."""
-    phase = next((phase for phase in objects(data.get("phases")) if phase.get("status") not in _PASSED), {})
-    used, most, granted = (phase.get(name) or 0 for name in ("attempts_used", "max_attempts", "granted"))
-    if not (isinstance(used, int) and isinstance(most, int) and isinstance(granted, int)):
-        return ""
-    # An attempt that waits for others is not over, and goes on.
-    is_waiting = last_attempt(phase).get("status") == WAITING or phase.get("status") in ("failed", "waiting")
-    is_spent = most > 0 and used >= most + granted
-
-    return str(phase.get("name") or "") if is_spent and not is_waiting else ""
-
-
-def _process_of(attempt: Mapping[str, JsonValue], owners: Owners) -> Verdict | None:
+def _verdict(attempt: AttemptRecord, owners: Owners) -> Verdict | None:
     """Return what is known here about the process of an attempt, None when it has none."""
-    process = attempt.get("process")
-    if not isinstance(process, dict):
+    if attempt.process is None:
         return None
-    identity = process.get("identity")
+    identity = attempt.process.get("identity")
 
     return owners.verdict(OwnerRecord.from_text(identity) if isinstance(identity, str) else None)

@@ -7,7 +7,7 @@ lease, closes what a crash left open, and makes the change itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from adws.adw_modules.engine import continuing, resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.continuing import ContinuePlan, RunLimits
 from adws.adw_modules.engine.resume import ResumePlan
-from adws.adw_modules.engine.transitions import WAITING, TerminalFailure, waiting_attempt
+from adws.adw_modules.engine.transitions import TerminalFailure, waiting_attempt
 from adws.adw_modules.errors import (
     AdwError,
     ConfigError,
@@ -34,7 +34,6 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import Request
 from adws.adw_modules.phase import NoOrders, Outcome
-from adws.adw_modules.plain_document import last_attempt, objects
 from adws.adw_modules.queue.model import (
     FINAL_RUNS,
     LIVE_RUNS,
@@ -58,7 +57,7 @@ from adws.adw_modules.workflow.model import WorkflowSpec
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.identifiers import JsonObject, JsonValue
+    from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
 
@@ -96,39 +95,43 @@ def of_call(retry: ScheduledRetry) -> WaitingRetry:
     return WaitingRetry(kind="call", retry_id=fields.pop("execution_id"), **fields)
 
 
-def of_phase(data: Mapping[str, JsonValue]) -> WaitingRetry | None:
-    """
-    Return the retry that the workflow in the plain document *data* waits for, None when it waits for none.
+def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
+    """Return the retry that a workflow waits for, None when it waits for none."""
+    index = _waiting_index(document)
+    record = document.phases[index] if index is not None else None
+    if record is None or not record.retry_at:
+        return None
 
-    A phase whose attempt waits for work that others do is no retry: that attempt is not over.
-    """
-    for phase in objects(data.get("phases")) if data.get("current_state") in _ACTIVE else ():
-        if phase.get("status") != "retry_wait" or not phase.get("retry_at"):
-            continue
-        if last_attempt(phase).get("status") == WAITING:
-            continue
-        used, adw_id = phase.get("attempts_used"), str(data.get("adw_id") or "")
-        return WaitingRetry(
-            kind="phase",
-            retry_id=adw_id,
-            adw_id=adw_id,
-            phase=str(phase.get("name") or ""),
-            next_at=str(phase.get("retry_at")),
-            why=str(phase.get("wait_reason") or "it failed"),
-            attempt_number=used if isinstance(used, int) else 0,
-            error=str(phase.get("last_failure_reason") or ""),
-        )
-
-    return None
+    return WaitingRetry(
+        kind="phase",
+        retry_id=document.adw_id,
+        adw_id=document.adw_id,
+        phase=record.name,
+        next_at=record.retry_at,
+        why=record.wait_reason or "it failed",
+        attempt_number=record.attempts_used,
+        error=record.last_failure_reason or "",
+    )
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
     """Return the index of the phase that waits for a retry; raise UsageError when none does."""
+    index = _waiting_index(document)
+    if index is None:
+        raise UsageError(
+            f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them"
+        )
+
+    return index
+
+
+def _waiting_index(document: WorkflowDocument) -> int | None:
+    """Return the index of the phase that waits; one whose attempt waits for others is no retry: it is not over."""
     for index, record in enumerate(document.phases if document.current_state in _ACTIVE else ()):
         if record.status == "retry_wait" and waiting_attempt(record) is None:
             return index
 
-    raise UsageError(f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them")
+    return None
 
 
 def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
@@ -781,7 +784,7 @@ class PendingRetries:
         retries = []
         for one in ids:
             try:
-                retry = of_phase(self._home.store.load(one).data)
+                retry = of_phase(self._home.load(one))
             except AdwError:
                 if adw_id:
                     raise
