@@ -369,17 +369,14 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
 def explain(*, adw_id: str, as_json: bool) -> None:
     """Say why a workflow is not moving, what will happen next, and what to type."""
     with main.open_home() as app:
-        answer = explained(_situation(app, adw_id, cli_common.load(app, adw_id).data))
+        document = cli_common.load(app, adw_id).document
+        known = Diagnosis(document=document, lease=Claim())
+        if app.has_database():
+            known = diagnosis_of(app, document, now=app.clock.now())
+        answer = explained(known)
         data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
 
         output.emit(data, answer.paragraph(), as_json=as_json)
-
-
-def _situation(app: Home, adw_id: str, data: JsonObject) -> Diagnosis:
-    if not app.has_database():
-        return Diagnosis(data=data, lease=Claim())
-
-    return diagnosis_of(app, adw_id, data, now=app.clock.now())
 
 
 # The output of `adw cost`: amounts with four digits, and a note where a figure is estimated or not known.

@@ -19,9 +19,10 @@ from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
+from adws.adw_modules.plain_document import error_of, last_attempt, text_in
 from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, ROLLBACK, Run, RunState
 from adws.adw_modules.queue.workers import RunnerState
-from adws.adw_modules.recovery.explain import advice_of, why_held, worker_state
+from adws.adw_modules.recovery.explain import typed_commands, why_held, worker_state
 from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
 from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
@@ -85,7 +86,7 @@ def told(end: RunEnding) -> dict[str, output.Printable]:
         "phase": waiting_phase(end.data) or _text(phase, "name") or None,
         "reason": _reason(end) or None,
         "message": _text(phase, "last_failure_reason") or end.message or None,
-        "advice": advice_of(phase, _text(end.data, "adw_id")) or None,
+        "advice": _advice(end, phase) or None,
         "warnings": _warnings(end.data),
         "next": list(_next(end)),
     }
@@ -94,7 +95,7 @@ def told(end: RunEnding) -> dict[str, output.Printable]:
 def lines(end: RunEnding) -> list[str]:
     """Return the ending for people."""
     phase = _failed_phase(end.data)
-    more = [advice_of(phase, _text(end.data, "adw_id"))] if phase else []
+    more = [_advice(end, phase)] if phase else []
     more += [f"warning: {warning}" for warning in _warnings(end.data)]
     following = _next(end)
     if following:
@@ -146,6 +147,13 @@ def _reason(end: RunEnding) -> str:
 
 
 # --- plain JSON, taken as it comes ------------------------------------------------------------------------------
+
+
+def _advice(end: RunEnding, phase: JsonObject) -> str:
+    """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
+    advice = text_in(error_of(last_attempt(phase)), "advice")
+
+    return typed_commands(advice, text_in(end.data, "adw_id"))
 
 
 def _failed_phase(data: JsonObject) -> JsonObject:

@@ -335,7 +335,7 @@ def gather(home: Home, adw_id: str) -> WorkflowFacts:
     return WorkflowFacts(
         document=document,
         notices=tuple(loaded.notices),
-        explanation=explain(diagnosis_of(home, adw_id, data, now=now)),
+        explanation=explain(diagnosis_of(home, document, now=now)),
         possible=allowed_actions(
             document,
             is_live=ownership.claim.is_live,
