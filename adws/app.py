@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.reports.store import ReportStore
     from adws.adw_modules.resources.ports import PortRange, Ports
     from adws.adw_modules.resources.quotas import CostStore, Quotas
-    from adws.adw_modules.rollback.run import RollbackRuns, Rollbacks, RollingBack
+    from adws.adw_modules.rollback.run import Rollbacks
     from adws.adw_modules.schedule.jobs import CronRuns, Job
     from adws.adw_modules.schedule.notify import Channel, Notifier, NotifyThread
     from adws.adw_modules.schedule.store import NotificationStore, ScheduleStore
@@ -1211,7 +1211,7 @@ class Home:
         from adws.adw_modules.queue.model import CRON, DELIVERY, ITERATION, ROLLBACK
 
         names = {
-            ROLLBACK: "rollback_runs",
+            ROLLBACK: "rollbacks",
             DELIVERY: "delivery_handler",
             ITERATION: "iteration_worker",
             CRON: "cron_runs",
@@ -1305,26 +1305,10 @@ class Home:
 
     @property
     def rollbacks(self) -> Rollbacks:
-        """Rolls back what nobody works on."""
+        """What undoes everything a workflow made: at once, or as a run."""
         from adws.adw_modules.rollback.run import Rollbacks
 
         return Rollbacks(self)
-
-    @property
-    def rolling_back(self) -> RollingBack:
-        """Rolls back what somebody may work on."""
-        from adws.adw_modules.rollback.run import RollingBack
-
-        return RollingBack(self.rollbacks, requests=self.requests, clock=self.clock)
-
-    @property
-    def rollback_runs(self) -> RollbackRuns:
-        """Queues rollbacks for workers, and makes them there."""
-        from adws.adw_modules.rollback.run import RollbackRuns
-
-        return RollbackRuns(
-            self.rollbacks, ownership=self.ownership, runs=self.runs, requests=self.requests, clock=self.clock
-        )
 
     @part
     def inventory(self) -> Inventory:

@@ -44,18 +44,12 @@ INSERT INTO task_checkpoints ({", ".join(CHECKPOINT_COLUMNS[1:])})
 VALUES ({", ".join(f":{name}" for name in CHECKPOINT_COLUMNS[1:])})
 """
 
-# For a database that is checked, and for one that is made again (`maintenance`).
-
 #: Checkpoints of workflows that are gone.
 CHECK_CHECKPOINTS = """
 SELECT adw_id, count(*) FROM task_checkpoints AS kept
 WHERE adw_id <> '' AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = kept.adw_id)
 GROUP BY adw_id ORDER BY adw_id
 """
-#: Every checkpoint, in their order.
-CHECKPOINTS_ALL = f"SELECT {_COLUMNS} FROM task_checkpoints ORDER BY sequence"
-#: Brings one back that is not there.
-CHECKPOINT_BRING = f"{_ADD} ON CONFLICT (id) DO NOTHING"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,6 @@ from adws.adw_modules.db import migrate, schema
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, counted
 from adws.adw_modules.maintenance import backup as maintenance_backup
-from adws.adw_modules.maintenance import move as maintenance_move
 from adws.adw_modules.maintenance.move import MoveReport, PostgresMove
 from adws.cli import main, output
 from adws.doctor import checks
@@ -86,25 +85,24 @@ def restore_lines(report: RestoreReport) -> list[str]:
 
 def move_lines(report: MoveReport) -> list[str]:
     """Return what was moved, and what to set from now on; a password is not shown."""
-    done, counts = report.move, report.counts
-    listed = ", ".join(f"{rows} {name}" for name, rows in counts.items() if rows) or "nothing"
+    listed = ", ".join(f"{rows} {name}" for name, rows in report.counts.items() if rows) or "nothing"
     if report.is_dry_run:
-        return [f"{done.target} is free; there is to be moved: {listed}"]
-    if done.gone_on:
-        since = counted(done.gone_on, "workflow has", "workflows have")
-        result = f"{done.target} has all of {done.source}; {since} gone on there since"
+        return [f"{report.target} is free; there is to be moved: {listed}"]
+    if report.gone_on:
+        since = counted(report.gone_on, "workflow has", "workflows have")
+        result = f"{report.target} has all of {report.source}; {since} gone on there since"
     else:
-        result = f"{done.target} has all of {done.source}, read back and compared: {listed}"
-    lines = ["it had moved already; it was looked at again", result] if done.was_done else [f"moved: {result}"]
+        result = f"{report.target} has all of {report.source}, read back and compared: {listed}"
+    lines = ["it had moved already; it was looked at again", result] if report.was_done else [f"moved: {result}"]
 
     return [
         *lines,
-        f"{done.source} is closed and stays where it is, like the files of the workflows",
+        f"{report.source} is closed and stays where it is, like the files of the workflows",
         "every adw of this home needs these settings from now on, in its environment:",
-        f"  ADW_DATABASE_URL={done.target}",
+        f"  ADW_DATABASE_URL={report.target}",
         "  ADW_STORE=database",
         "or in adw.toml: database.url and state.store"
-        + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in done.target else ""),
+        + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in report.target else ""),
     ]
 
 
@@ -244,12 +242,5 @@ def move(app: Home, url: str, *, dry_run: bool = False) -> MoveReport:
         raise UsageError(
             f"there is nothing to move: {settings.database_file} does not exist; set database.url to the new database"
         )
-    databases = PostgresMove(
-        settings.database_url,
-        url,
-        clock=app.clock,
-        boot_id=app.processes.boot_id,
-        silent_seconds=2 * settings.lease_ttl_seconds,
-    )
-    with closing(databases):
-        return maintenance_move.move(app, databases, dry_run=dry_run)
+    with closing(PostgresMove(app, url)) as databases:
+        return databases.move(dry_run=dry_run)

@@ -80,7 +80,7 @@ def rollback(
             report = app.rollbacks.plan(adw_id, wishes)
         else:
             say = (lambda _line: None) if as_json else output.say
-            report = app.rolling_back.roll_back(adw_id, wishes, by=who(), wait_seconds=wait, say=say)
+            report = app.rollbacks.rollback(adw_id, wishes, wait_seconds=wait, say=say)
         output.emit(report.to_json(), _lines(report), as_json=as_json)
 
     return 0 if dry_run or (report.is_complete and not report.left) else EXIT_BLOCKED
@@ -88,7 +88,7 @@ def rollback(
 
 def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_seconds: float, as_json: bool) -> int:
     cli_common.load(app, adw_id)  # a wrong id queues nothing
-    queued = app.rollback_runs.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
+    queued = app.rollbacks.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
     text = f"workflow {adw_id} waits for a worker that rolls it back"
     output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
 

@@ -207,7 +207,7 @@ class Orders:
     def roll_back(self, wishes: RollbackOptions) -> models.Done:
         """Let a worker undo everything it made; raises WorkflowBusy when its owner does not release it soon."""
         state = self._state()
-        run = self._home.rollback_runs.queue(self._adw_id, wishes, by=self._by, wait_seconds=ROLLBACK_WAIT_SECONDS)
+        run = self._home.rollbacks.queue(self._adw_id, wishes, by=self._by, wait_seconds=ROLLBACK_WAIT_SECONDS)
 
         return models.Done(
             adw_id=self._adw_id,

@@ -13,7 +13,6 @@ from adws.adw_modules.checkpoint import CheckpointManager
 from adws.adw_modules.errors import NotOurs, UsageError, WorkflowBusy
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.rollback.plan import RollbackOptions
-from adws.adw_modules.rollback.run import RollingBack
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git, in_database
 
 OTHER = "5e6f7a8b"
@@ -389,27 +388,21 @@ def test_a_workflow_that_is_over_takes_nothing_back(lab):
 # --- somebody works on it --------------------------------------------------------------------------------------
 
 
-def test_a_live_owner_is_asked_to_stop_and_then_it_is_rolled_back(lab):
+def test_a_live_owner_is_asked_to_stop_and_then_it_is_rolled_back(lab, monkeypatch):
     with lab.open() as app, lab.open() as owner:
         lab.make(app)
         working = owner.ownership.own(ADW_ID)
         working.__enter__()
 
-        class OwnerObeys:
-            """The clock of who waits: while it sleeps, the owner sees the request and lets go."""
-
-            def __getattr__(self, name):
-                return getattr(app.clock, name)
-
-            def sleep(self, _seconds: float) -> None:
-                request = owner.requests.open_for(ADW_ID)[0]
-                assert (request.kind, request.payload["reason"]) == ("rollback", "x")
-                working.__exit__(None, None, None)
+        def owner_obeys(_seconds: float) -> None:
+            request = owner.requests.open_for(ADW_ID)[0]
+            assert (request.kind, request.payload["reason"]) == ("rollback", "x")
+            working.__exit__(None, None, None)
 
         said: list[str] = []
-        rolling = RollingBack(app.rollbacks, requests=app.requests, clock=OwnerObeys())
+        monkeypatch.setattr(app.clock, "sleep", owner_obeys)
 
-        report = rolling.roll_back(ADW_ID, WISHES, say=said.append)
+        report = app.rollbacks.rollback(ADW_ID, WISHES, wait_seconds=30.0, say=said.append)
 
         assert report.is_complete
         assert "to stop" in said[0]
@@ -420,6 +413,6 @@ def test_an_owner_who_does_not_let_go_in_time_keeps_the_request(lab):
     with lab.open() as app, lab.open() as owner:
         lab.make(app)
         with owner.ownership.own(ADW_ID), pytest.raises(WorkflowBusy):
-            app.rolling_back.roll_back(ADW_ID, WISHES, wait_seconds=0.0)
+            app.rollbacks.rollback(ADW_ID, WISHES, wait_seconds=0.0)
 
         assert [request.kind for request in app.requests.open_for(ADW_ID)] == ["rollback"]

@@ -166,7 +166,7 @@ def test_waiting_runs_are_told_of_on_the_other_side(home, empty_pg_url, open_db)
         jobs = session.all("SELECT args ->> 'run_id' FROM procrastinate_jobs WHERE status = 'todo'")
         waiting = session.all("SELECT run_id::text FROM runs WHERE state = 'pending'")
     assert sorted(jobs) == sorted(waiting)
-    assert report.move.announced == len(waiting) == 2
+    assert report.announced == len(waiting) == 2
 
 
 def test_leases_of_the_dead_are_over_there_and_their_workflows_taken_over(home, empty_pg_url):
@@ -217,10 +217,10 @@ def test_a_second_move_says_it_is_done_and_looks_again(home, empty_pg_url):
     first = home.move(empty_pg_url)
     second = home.move(empty_pg_url)
 
-    assert (second.move.was_done, second.move.gone_on, second.counts) == (True, 0, first.counts)
+    assert (second.was_done, second.gone_on, second.counts) == (True, 0, first.counts)
     with home.open(empty_pg_url) as app, app.ownership.own(home.flaky) as owned:
         owned.save(owned.document)
-    assert home.move(empty_pg_url).move.gone_on == 1
+    assert home.move(empty_pg_url).gone_on == 1
 
 
 def test_a_second_move_finds_what_is_missing_there(home, empty_pg_url, open_db):

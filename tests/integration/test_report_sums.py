@@ -201,12 +201,12 @@ def test_sums_that_are_kept_when_a_database_is_made_again_are_not_added_twice(wo
     world.reports.refresh()
     before = sums_of(database)
     with database.read() as session:
-        kept = {table: rebuild.read(session, table) for table in ("report_sums", "report_workflows")}
+        kept = {table: rebuild.read_table(session, table) for table in ("report_sums", "report_workflows")}
     with database.write() as session:
         for table in ("report_sums", "report_workflows", "report_progress"):
             session.run(f"DELETE FROM {table}")
         for table, item in kept.items():
-            rebuild.bring(session, table, item, moment=moment())
+            rebuild.bring_back(session, table, item, moment=moment())
 
     assert world.reports.refresh() == 0
     assert sums_of(database) == before

@@ -81,7 +81,7 @@ def test_who_asked_for_a_rollback_at_a_door_is_in_its_history_once(lab):
     asked = Mark(delivery="dashboard:1", kind="rollback", by="ada (dashboard)", source="dashboard, 10.0.0.7")
     with lab.open() as app:
         lab.make(app)
-        app.rollback_runs.queue(ADW_ID, replace(WISHES, mark=asked), by="ada")
+        app.rollbacks.queue(ADW_ID, replace(WISHES, mark=asked), by="ada")
         app.worker(ONCE).run()
         app.projection.flush()
 
@@ -95,8 +95,8 @@ def test_who_asked_for_a_rollback_at_a_door_is_in_its_history_once(lab):
 def test_the_wishes_are_kept_with_the_run(lab):
     with lab.open() as app:
         lab.make(app)
-        first = app.rollback_runs.queue(ADW_ID, WISHES, by="ada")
-        assert app.rollback_runs.queue(ADW_ID, WISHES, by="bob") == first
+        first = app.rollbacks.queue(ADW_ID, WISHES, by="ada")
+        assert app.rollbacks.queue(ADW_ID, WISHES, by="bob") == first
         app.worker(ONCE).run()
 
         assert newest(app).state is RunState.COMPLETED
@@ -106,7 +106,7 @@ def test_the_wishes_are_kept_with_the_run(lab):
 def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, monkeypatch):
     with lab.open() as app:
         lab.make(app)
-        app.rollback_runs.queue(ADW_ID, WISHES)
+        app.rollbacks.queue(ADW_ID, WISHES)
 
         def down(*_args, **_keywords):
             raise ForgeUnavailable("the forge gives no answer")
@@ -137,7 +137,7 @@ def test_who_works_on_it_is_asked_to_stop_first(lab):
         app.runs.claim(app.processes.me("worker"), ttl_seconds=30.0)
 
         with pytest.raises(WorkflowBusy):
-            app.rollback_runs.queue(ADW_ID, WISHES, by="ada", wait_seconds=0.0)
+            app.rollbacks.queue(ADW_ID, WISHES, by="ada", wait_seconds=0.0)
 
         [request] = app.requests.open_for(ADW_ID)
         assert (request.kind, request.payload["reason"]) == ("rollback", "not wanted")
@@ -148,7 +148,7 @@ def test_what_is_to_be_rolled_back_does_not_go_on(lab):
         issue = app.forge.create_issue("Greet").number
         adw_id = app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=SPEC)).adw_id
         app.control.pause(adw_id, by="ada")
-        app.rollback_runs.queue(adw_id, WISHES)
+        app.rollbacks.queue(adw_id, WISHES)
 
         with pytest.raises(UsageError, match="is to be rolled back"):
             app.control.resume(adw_id, by="ada")
@@ -163,7 +163,7 @@ def test_a_rollback_that_may_not_be_made_ends_its_run_and_leaves_the_workflow(la
         pull = app.forge.pull_request(app.store.load(ADW_ID).document.pr_number)
         app.forge.edit_pull_request(pull.number, is_draft=False)
         app.forge.merge_pull_request(pull.number, sha=pull.head_sha)
-        app.rollback_runs.queue(ADW_ID, WISHES)
+        app.rollbacks.queue(ADW_ID, WISHES)
         before = app.store.load(ADW_ID).document.current_state
 
         app.worker(ONCE).run()

@@ -13,7 +13,7 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import Answers
 from adws.adw_modules.forge.model import Comment, ForgeAccess, IssueText, NewPullRequest
 from adws.adw_modules.queue.model import DELIVERY, Run, RunResult
-from adws.adw_modules.rollback.run import RollbackRuns
+from adws.adw_modules.rollback.run import Rollbacks
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.worker.preflight import Preflight
 from adws.adw_modules.worker.run_executor import RunExecutor
@@ -64,9 +64,7 @@ class DeliveryLab:
             lease_renewer=home.lease_renewer,
             host="testhost",
             has_worktrees=False,
-            rollback_runs=RollbackRuns(
-                None, ownership=home.ownership, runs=home.runs, requests=home.requests, clock=home.clock
-            ),
+            rollbacks=Rollbacks(home),
             workflows=SimpleNamespace(get=self.workflow, check_ready=lambda _spec: None),
             has_forge=True,
             forge=self.forge,

@@ -497,7 +497,7 @@ class DeliveryHandler:
                 if document.pr_merged:
                     raise PullRequestMerged(document.pr_number)
                 options = RollbackOptions(reason=text or f"rolled back by {by}")
-                home.rollback_runs.queue(adw_id, options, by=by, wait_seconds=0.0)
+                home.rollbacks.queue(adw_id, options, by=by, wait_seconds=0.0)
                 return f"workflow {adw_id} is rolled back as soon as a worker is free"
             case _:
                 raise UsageError(f"{action.value} is not done to a workflow")

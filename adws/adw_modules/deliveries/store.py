@@ -64,18 +64,16 @@ NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = deliveries.run_id AND runs.fi
 _IS_OLD = f"received_at < :moment AND {_HAS_NO_RUN}"
 
 # What other packages do with the table: rebuild it, check it, count what is old.
-DELIVERIES_ALL = f"SELECT {', '.join(_COLUMNS)} FROM deliveries ORDER BY seq"
-#: One that is there stays.
-DELIVERY_BRING = (
-    f"INSERT INTO deliveries ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
-    " ON CONFLICT DO NOTHING"
-)
 DELIVERY_SET_RUN = "UPDATE deliveries SET run_id = :run_id WHERE guid = :guid"
 #: Accepted, and no run is left that would do it.
 CHECK_DELIVERIES = f"SELECT guid, adw_id FROM deliveries WHERE status = 'received' AND {_HAS_NO_RUN} ORDER BY seq"
 DELIVERIES_OLD = f"SELECT count(*) FROM deliveries WHERE {_IS_OLD}"
 
-_ACCEPT = f"{DELIVERY_BRING} RETURNING guid"
+#: One that is there stays.
+_ACCEPT = (
+    f"INSERT INTO deliveries ({', '.join(_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+    " ON CONFLICT DO NOTHING RETURNING guid"
+)
 
 
 class DeliveryStore:
@@ -366,19 +364,6 @@ class DeliveryStore:
 def to_delivery(row: Row) -> Delivery:
     """Return the delivery in a row of `_SHOWN`."""
     return Delivery(**dict(zip(_SHOWN, row, strict=True)))
-
-
-def to_kept(row: Row) -> Delivery:
-    """Return the delivery in a row of `DELIVERIES_ALL`, with all that is kept of it."""
-    values = dict(zip(_COLUMNS, row, strict=True))
-    body = None if values["body"] is None else bytes(values["body"])
-
-    return Delivery(**{**values, "request": _json(values["request"], values["guid"]), "body": body})
-
-
-def kept_params(delivery: Delivery) -> dict[str, object]:
-    """Return the columns of a delivery that is stored in another database, but for its run."""
-    return {**_params(delivery), "run_id": None}
 
 
 def _named_id(delivery: Delivery) -> str:

@@ -24,7 +24,6 @@ from adws.adw_modules.git import git, repository
 from adws.adw_modules.git.git import workflow_of
 from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot
-from adws.adw_modules.housekeeping.retention import Old
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.resources.model import Orphan, Worktree
@@ -34,7 +33,7 @@ from adws.adw_modules.store.files import TEMP_PREFIX, FileStateStore
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.git.repository import RemoteRefs, Repository
+    from adws.adw_modules.git.repository import Repository
     from adws.app import Home
 
 
@@ -76,25 +75,27 @@ class GarbageCollector:
             "lock": self._release_lock,
             "checkpoint": lambda orphan: f"{home.checkpoints.forget(orphan.adw_id)} deleted",
             "temp": self._sweep,
-            **dict.fromkeys(inventory.OLD_KINDS, self._forget),
+            **dict.fromkeys(inventory.OLD_KINDS, self._retention.forget),
         }
         self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
 
     def find(self, *, older_than: timedelta | None = None) -> tuple[Orphan, ...]:
         """Return what nobody needs any more; changes nothing."""
         self.problems.clear()
-        # Before the look at this home: what is pushed after this has its document by then, and is known.
-        there, wip = self._remote_branches(), self._wip_refs()
+        git = self._home.git_if_any
+        publishes = self._home.settings.is_shared or self._home.settings.workspace_publish_work == "always"
+        # Before the inventory of this home: what is pushed after this has its document by then, and is known.
+        branches = self._asked("branches", git.remote_branches) if git is not None else {}
+        wip_refs: Mapping[str, str] = {}
+        if git is not None and publishes:
+            wip_refs = self._asked("refs", lambda: self._home.remote_refs.all(effects.wip_ref("*")))
         seen = self._home.inventory.look()
         self.problems += filter(None, map(inventory.why_not_here, seen.workflows.values()))
         result = [
-            *self._workflows(seen),
-            *self._held(seen),
-            *self._git(seen),
-            *self._remote(seen, there),
-            *self._unshipped(seen, wip),
+            *filter(None, self._orphans_here(seen)),
+            *filter(None, self._orphans_at_remote(seen, branches, wip_refs)),
             *self._temps(seen),
-            *self._old(),
+            *self._retention.find(),
         ]
 
         return inventory.chosen(result, older_than=older_than, now=self._home.clock.now())
@@ -113,47 +114,45 @@ class GarbageCollector:
 
     # --- finding -----------------------------------------------------------------------------------------------
 
-    def _workflows(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+    def _asked(self, what: str, ask: Callable[[], Mapping[str, str]]) -> Mapping[str, str]:
+        try:
+            return ask()
+        except GitError as exc:
+            self.problems.append(f"the {what} of the remote could not be asked for: {exc}")
+            return {}
+
+    def _orphans_here(self, seen: InventorySnapshot) -> Iterator[Orphan | None]:
         for known in seen.workflows.values():
             why = inventory.why_left_over(known)
             if why:
                 yield Orphan(kind="workflow", name=known.adw_id, adw_id=known.adw_id, why=why, since=known.updated_at)
-
-    def _held(self, seen: InventorySnapshot) -> Iterator[Orphan]:
-        rows = [("process", p.adw_id, f"{p.stat.pid} ({p.stat.command})") for p in seen.processes]
-        facts: dict[str, JsonObject] = {
-            f"{p.stat.pid} ({p.stat.command})": {"token": p.token, "pid": p.stat.pid, "ticks": p.stat.start_ticks}
-            for p in seen.processes
-        }
-        rows += [("port", row.adw_id, str(row.port)) for row in seen.ports]
-        rows += [("quota", adw_id, adw_id) for adw_id in seen.places]
-        rows += [("lock", lock.adw_id, _issue(lock.repository, lock.issue_number)) for lock in seen.locks]
-        rows += [("checkpoint", adw_id, adw_id) for adw_id in seen.checkpoints]
-        for kind, adw_id, name in rows:
-            yield from self._orphan(seen, kind, adw_id, name, facts=facts.get(name))
-
-    def _git(self, seen: InventorySnapshot) -> Iterator[Orphan]:
+        for process in seen.processes:
+            stat = process.stat
+            facts: JsonObject = {"token": process.token, "pid": stat.pid, "ticks": stat.start_ticks}
+            yield _orphan(seen, "process", process.adw_id, f"{stat.pid} ({stat.command})", facts)
+        for row in seen.ports:
+            yield _orphan(seen, "port", row.adw_id, str(row.port))
+        for adw_id in seen.places:
+            yield _orphan(seen, "quota", adw_id, adw_id)
+        for lock in seen.locks:
+            yield _orphan(seen, "lock", lock.adw_id, _issue(lock.repository, lock.issue_number))
+        for adw_id in seen.checkpoints:
+            yield _orphan(seen, "checkpoint", adw_id, adw_id)
         for adw_id, tree in seen.worktrees:
-            facts: JsonObject = {"reason": tree.lock_reason, "head": tree.head}
-            yield from self._orphan(seen, "worktree", adw_id, str(tree.path), facts=facts, since=_modified(tree.path))
+            facts = {"reason": tree.lock_reason, "head": tree.head}
+            yield _orphan(seen, "worktree", adw_id, str(tree.path), facts, since=_modified(tree.path))
         for branch in seen.branches:
-            orphans = list(self._orphan(seen, "branch", branch.adw_id, branch.name, facts={"sha": branch.sha}))
-            yield from orphans
-            if orphans:
-                yield from self._pull_requests(branch, orphans[0])
+            orphan = _orphan(seen, "branch", branch.adw_id, branch.name, {"sha": branch.sha})
+            yield orphan
+            if orphan is not None:
+                yield from self._pull_requests(branch, orphan)
 
-    def _remote_branches(self) -> Mapping[str, str]:
-        repository = self._home.git_if_any
-        try:
-            return repository.remote_branches() if repository is not None else {}
-        except GitError as exc:
-            self.problems.append(f"the branches of the remote could not be asked for: {exc}")
-            return {}
-
-    def _remote(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
+    def _orphans_at_remote(
+        self, seen: InventorySnapshot, branches: Mapping[str, str], wip_refs: Mapping[str, str]
+    ) -> Iterator[Orphan | None]:
         local = {branch.name for branch in seen.branches}
-        refs = self._repository().refs() if there else {}
-        for name, sha in there.items():
+        refs = self._repository().refs() if branches else {}
+        for name, sha in branches.items():
             adw_id = workflow_of(name, seen.workflows)
             if not adw_id:
                 continue
@@ -164,89 +163,39 @@ class GarbageCollector:
                     "another home's: it is left alone; delete it by hand if it is nobody's"
                 )
                 continue
-            orphans = list(self._orphan(seen, "remote_branch", adw_id, name, facts={"sha": sha}))
-            yield from orphans
-            if orphans and name not in local:  # else its pull requests were asked for with the local one
-                yield from self._pull_requests(branch, orphans[0])
-
-    def _wip_refs(self) -> Mapping[str, str]:
-        refs = self._remote_refs()
-        try:
-            return refs.all(effects.wip_ref("*")) if refs is not None else {}
-        except GitError as exc:
-            self.problems.append(f"the refs of the remote could not be asked for: {exc}")
-            return {}
-
-    def _remote_refs(self) -> RemoteRefs | None:
-        """Return our refs on the remote; None where there is no repository, or no work is brought to the remote."""
-        home = self._home
-        publishes = home.settings.is_shared or home.settings.workspace_publish_work == "always"
-
-        return home.remote_refs if home.git_if_any is not None and publishes else None
-
-    def _unshipped(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
-        """Yield refs of work of workflows that are over; those of workflows that are not known here are left alone."""
-        for ref, sha in there.items():
+            orphan = _orphan(seen, "remote_branch", adw_id, name, {"sha": sha})
+            yield orphan
+            if orphan is not None and name not in local:  # else its pull requests were asked for with the local one
+                yield from self._pull_requests(branch, orphan)
+        for ref, sha in wip_refs.items():  # those of workflows that are not known here are left alone
             adw_id = ref.removeprefix(effects.wip_ref(""))
             if seen.known(adw_id) is not None:
-                yield from self._orphan(seen, "wip_ref", adw_id, ref, facts={"sha": sha})
-
-    def _orphan(
-        self,
-        seen: InventorySnapshot,
-        kind: str,
-        adw_id: str,
-        name: str,
-        *,
-        facts: JsonObject | None = None,
-        since: str = "",
-    ) -> Iterator[Orphan]:
-        known = seen.known(adw_id)
-        # What a workflow as a whole is rolled back for goes with it.
-        why = "" if known is not None and inventory.why_left_over(known) else inventory.why_orphan(kind, name, known)
-        if why:
-            moment = known.updated_at if known is not None else since
-            yield Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=moment, facts=facts)
+                yield _orphan(seen, "wip_ref", adw_id, ref, {"sha": sha})
 
     def _pull_requests(self, branch: Branch, orphan: Orphan) -> Iterator[Orphan]:
         forge = self._home.forge_if_any
         if forge is None:
             return
         try:
-            result = [one for one in forge.pull_requests_of(branch.name, state="open") if one.author == forge.login()]
+            pulls = [pull for pull in forge.pull_requests_of(branch.name, state="open") if pull.author == forge.login()]
         except AdwError as exc:
             self.problems.append(f"the pull requests of {branch.name} could not be asked for: {exc}")
             return
-        for one in result:
-            marker = forge_text.read_marker(one.body, key=self._home.forge_key, repository=forge.repository)
+        for pull in pulls:
+            marker = forge_text.read_marker(pull.body, key=self._home.forge_key, repository=forge.repository)
             if marker is not None and marker.adw_id == branch.adw_id:
-                yield Orphan(
-                    kind="pull_request",
-                    name=f"#{one.number}",
-                    adw_id=branch.adw_id,
-                    why=orphan.why,
-                    since=orphan.since,
-                    facts={"number": one.number},
-                )
+                yield replace(orphan, kind="pull_request", name=f"#{pull.number}", facts={"number": pull.number})
 
     def _temps(self, seen: InventorySnapshot) -> Iterator[Orphan]:
         now = self._home.clock.now().timestamp()
         for path in sorted(self._home.settings.state_dir.glob(f"*/{TEMP_PREFIX}.*")):
-            known = seen.known(path.parent.name)
+            adw_id = path.parent.name
+            known = seen.known(adw_id)
             if (known is not None and known.is_live) or not path.is_file() or path.is_symlink():
                 continue
             if now - path.stat().st_mtime >= TEMP_SECONDS:
-                yield Orphan(
-                    kind="temp",
-                    name=str(path),
-                    adw_id=path.parent.name,
-                    why="a write was cut off, and nobody works on its workflow",
-                    since=_modified(path),
-                )
-
-    def _old(self) -> Iterator[Orphan]:
-        for old in self._retention.find():
-            yield Orphan(kind=old.kind, name=old.name, adw_id=old.adw_id, why=old.why, since=old.before)
+                why = "a write was cut off, and nobody works on its workflow"
+                yield Orphan(kind="temp", name=str(path), adw_id=adw_id, why=why, since=_modified(path))
 
     # --- removing ----------------------------------------------------------------------------------------------
 
@@ -294,15 +243,12 @@ class GarbageCollector:
         return said
 
     def _delete_wip_ref(self, orphan: Orphan) -> str:
-        refs = self._remote_refs()
-        if refs is None:
-            raise RollbackBlocked("this home is in no git repository")
-        sha = str((orphan.facts or {}).get("sha"))
+        refs, sha = self._home.remote_refs, str((orphan.facts or {}).get("sha"))
         refs.fetch(orphan.name, expected=sha)
-        said = self._salvage(orphan.adw_id, sha)
+        detail = self._salvage(orphan.adw_id, sha)
         refs.delete(orphan.name, expected=sha)
 
-        return said
+        return detail
 
     def _remove_worktree(self, orphan: Orphan) -> str:
         git, path, facts = self._repository(), Path(orphan.name), orphan.facts or {}
@@ -366,15 +312,24 @@ class GarbageCollector:
 
         return ""
 
-    def _forget(self, orphan: Orphan) -> str:
-        return self._retention.forget(Old(kind=orphan.kind, name=orphan.name, adw_id=orphan.adw_id))
-
     def _repository(self) -> Repository:
         repository = self._home.git_if_any
         if repository is None:
             raise RollbackBlocked("this home is in no git repository")
 
         return repository
+
+
+def _orphan(
+    seen: InventorySnapshot, kind: str, adw_id: str, name: str, facts: JsonObject | None = None, *, since: str = ""
+) -> Orphan | None:
+    known = seen.known(adw_id)
+    # What a workflow as a whole is rolled back for goes with it.
+    why = "" if known is not None and inventory.why_left_over(known) else inventory.why_orphan(kind, name, known)
+    if not why:
+        return None
+
+    return Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=known.updated_at if known else since, facts=facts)
 
 
 def _is_kept_here(branch: Branch, refs: Mapping[str, str]) -> bool:
@@ -439,11 +394,12 @@ class Adoption:
         adw_id = self._owner_of(tree, what)
         if not tree.branch:
             raise UsageError(f"the worktree {tree.path} is on no branch: check one out there, then adopt it")
-        adopted = self._into(adw_id, tree) if self._home.store.exists(adw_id) else self._anew(adw_id, tree)
+        is_new = not self._home.store.exists(adw_id)
+        state = self._anew(adw_id, tree) if is_new else self._into(adw_id, tree)
         # Last: the ledger has it by now, and a lock that a crash kept away is made by adopting again.
         self._home.git.lock_worktree(tree.path, reason=git.lock_reason(adw_id))
 
-        return adopted
+        return Adopted(adw_id=adw_id, path=str(tree.path), branch=tree.branch, is_new=is_new, state=state)
 
     def _find(self, what: str) -> Worktree:
         trees = self._home.git.worktrees()
@@ -480,20 +436,21 @@ class Adoption:
     def _store_has(self, what: str) -> bool:
         return FOREIGN.fullmatch(what) is not None and self._home.store.exists(what)
 
-    def _into(self, adw_id: str, tree: Worktree) -> Adopted:
+    def _into(self, adw_id: str, tree: Worktree) -> str:
+        """Write the worktree into the ledger of its workflow, and return its state."""
         with self._home.ownership.own(adw_id) as owned:
             state = WorkflowState(owned.document.current_state)
             if state in TERMINAL_STATES or owned.document.rollback is not None:
                 raise UsageError(
                     f"workflow {adw_id} is {state.value}, and takes nothing back: adw gc --execute removes the worktree"
                 )
-            draft = self._draft(owned.document)
-            self._write(draft, tree)
+            draft = self._adopting(owned.document, tree)
             owned.save(draft.finished(), events=draft.events)
 
-        return self._adopted(adw_id, tree, state.value, is_new=False)
+        return state.value
 
-    def _anew(self, adw_id: str, tree: Worktree) -> Adopted:
+    def _anew(self, adw_id: str, tree: Worktree) -> str:
+        """Create a paused workflow for the worktree, and return its state."""
         from adws.adw_modules.document import WorkflowDocument  # noqa: PLC0415 - only this makes a new document
 
         moment = timestamps.to_text(self._home.clock.now())
@@ -506,16 +463,18 @@ class Adoption:
             updated_at=moment,
         )
         with self._home.ownership.create(document) as owned:
-            draft = self._draft(owned.document)
-            self._write(draft, tree)
+            draft = self._adopting(owned.document, tree)
             why = f"adopted: adw resume {adw_id} --workflow NAME says what to run"
             draft.document.pause_reason = why
             draft.move(WorkflowState.PAUSED, {"reason": why})
             owned.save(draft.finished(), events=draft.events)
 
-        return self._adopted(adw_id, tree, WorkflowState.PAUSED.value, is_new=True)
+        return WorkflowState.PAUSED.value
 
-    def _write(self, draft: Draft, tree: Worktree) -> None:
+    def _adopting(self, document: WorkflowDocument, tree: Worktree) -> Draft:
+        """Return a draft of *document* with the worktree in its ledger."""
+        now = self._home.clock.now
+        draft = Draft(document, WorkflowStateMachine.of(document, now=now), now=now)
         reason = git.lock_reason(draft.document.adw_id)
         undo: JsonObject = {"path": str(tree.path), "branch": tree.branch, "reason": reason, "is_filled": True}
         branch: JsonObject = {"branch": tree.branch, "sha": tree.head}
@@ -529,8 +488,4 @@ class Adoption:
             effects.settle(draft, effect.key, "adopted", effect.undo)
         draft.document.assign(worktree_path=str(tree.path), branch_name=tree.branch)
 
-    def _draft(self, document: WorkflowDocument) -> Draft:
-        return Draft(document, WorkflowStateMachine.of(document, now=self._home.clock.now), now=self._home.clock.now)
-
-    def _adopted(self, adw_id: str, tree: Worktree, state: str, *, is_new: bool) -> Adopted:
-        return Adopted(adw_id=adw_id, path=str(tree.path), branch=tree.branch, is_new=is_new, state=state)
+        return draft

@@ -18,14 +18,15 @@ from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError
 from adws.adw_modules.git import git
 from adws.adw_modules.git.git import workflow_of
-from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue
+from adws.adw_modules.identifiers import FOREIGN
 from adws.adw_modules.interfaces import IssueLock, PageQuery, Verdict
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.tree import TOKEN_VARIABLE
 from adws.adw_modules.resources.model import PortRow, Worktree
-from adws.adw_modules.state_machine import ACTIVE_STATES, PARKED_STATES, TERMINAL_STATES, WorkflowState
+from adws.adw_modules.state_machine import PARKED_STATES, TERMINAL_STATES, WorkflowState
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.resources.model import Orphan
     from adws.app import Home
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 # works on, and what cannot be read is never an orphan. Age decides nothing by itself: it only narrows the list.
 
 
-_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 _PARKED = frozenset(state.value for state in PARKED_STATES)
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 _COMPLETED, _ROLLED_BACK, _ABANDONED = (
@@ -76,6 +76,10 @@ ORDER = (
 )
 
 
+#: What a ledger entry calls a path or a branch.
+_NAMES = ("path", "branch", "branch_name")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownWorkflow:
     """What is known about a workflow."""
@@ -90,30 +94,22 @@ class KnownWorkflow:
     elsewhere: frozenset[str] = frozenset()  #: other machines that have a worktree or a branch of it
 
 
-def known_from(data: JsonObject, *, is_live: bool, host: str = "") -> KnownWorkflow:
-    """Return what the document *data* says about its workflow, to *host* where machines share their documents."""
-    entries = data.get("resources")
-    resources = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    mine = [entry for entry in resources if not host or entry.get("host") in {None, "", host}]
-    kept = [value for entry in mine if entry.get("outcome") == "kept" for value in _names_in(entry.get("undo"))]
-    others = [entry for entry in resources if entry not in mine and entry.get("kind") in {"worktree", "branch"}]
+def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> KnownWorkflow:
+    """Return what a document says about its workflow, to *host* where machines share their documents."""
+    mine = [entry for entry in document.resources if not host or entry.host in {None, "", host}]
+    others = [entry for entry in document.resources if entry not in mine and entry.kind in {"worktree", "branch"}]
+    kept = [entry.undo.get(key) for entry in mine if entry.outcome == "kept" for key in _NAMES]
 
     return KnownWorkflow(
-        adw_id=str(data.get("adw_id") or ""),
-        state=str(data.get("current_state") or ""),
-        updated_at=str(data.get("updated_at") or ""),
+        adw_id=document.adw_id,
+        state=document.current_state,
+        updated_at=document.updated_at,
         is_live=is_live,
-        is_rolling_back=data.get("rollback") is not None,
-        has_open_effects=any(entry.get("outcome") in OPEN_OUTCOMES for entry in resources),
-        kept=frozenset(kept),
-        elsewhere=frozenset(str(entry.get("host")) for entry in others if entry.get("outcome") in OPEN_OUTCOMES),
+        is_rolling_back=document.rollback is not None,
+        has_open_effects=any(entry.outcome in OPEN_OUTCOMES for entry in document.resources),
+        kept=frozenset(name for name in kept if isinstance(name, str)),
+        elsewhere=frozenset(str(entry.host) for entry in others if entry.outcome in OPEN_OUTCOMES),
     )
-
-
-def _names_in(undo: JsonValue) -> list[str]:
-    facts = undo if isinstance(undo, dict) else {}
-
-    return [value for key in ("path", "branch", "branch_name") if isinstance(value := facts.get(key), str)]
 
 
 def why_orphan(kind: str, name: str, known: KnownWorkflow | None) -> str:
@@ -152,21 +148,16 @@ def why_left_over(known: KnownWorkflow) -> str:
 
 def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: datetime) -> tuple[Orphan, ...]:
     """Return the orphans in the order they are removed; with *older_than* only those that are known to be that old."""
-    result = [orphan for orphan in orphans if older_than is None or _age(orphan, now) >= older_than]
 
-    return tuple(sorted(result, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
+    def age(orphan: Orphan) -> timedelta:
+        try:
+            return now - timestamps.parse(orphan.since)
+        except ValueError:
+            return timedelta.min
 
+    old_enough = [orphan for orphan in orphans if older_than is None or age(orphan) >= older_than]
 
-def _age(orphan: Orphan, now: datetime) -> timedelta:
-    try:
-        return now - timestamps.parse(orphan.since)
-    except ValueError:
-        return timedelta.min
-
-
-def is_active(state: str) -> bool:
-    """Say whether work goes on in *state*, or is about to."""
-    return state in _ACTIVE
+    return tuple(sorted(old_enough, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
 
 
 #: The variables that say which workflow and which home a process works for.
@@ -260,15 +251,13 @@ class Inventory:
     def copies(self) -> Mapping[str, int]:
         """Return the workflows whose documents are copied into the database, with the revision of each copy."""
         copies: dict[str, int] = {}
-        if self._home.settings.store != "files":
-            return copies
-        cursor: str | None = None
-        while True:
-            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor))
+        cursor: str | None = "" if self._home.settings.store == "files" else None
+        while cursor is not None:
+            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor or None))
             copies.update((row.adw_id, row.revision) for row in page.rows)
             cursor = page.next_cursor
-            if cursor is None:
-                return copies
+
+        return copies
 
     def _workflows(self) -> tuple[dict[str, KnownWorkflow], dict[str, str]]:
         store = self._home.store
@@ -277,8 +266,8 @@ class Inventory:
         for adw_id in sorted(store.ids()):
             is_live = self.is_live(adw_id)
             try:
-                data = store.load(adw_id).data
-                workflows[adw_id] = known_from(data, is_live=is_live, host=self.host)
+                document = store.load(adw_id).document
+                workflows[adw_id] = known_from(document, is_live=is_live, host=self.host)
             except DatabaseError:
                 raise
             except AdwError as exc:

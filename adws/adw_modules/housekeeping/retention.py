@@ -1,16 +1,20 @@
 """
-Deleting rows that are old, a few at a time: nobody waits long for a transaction of ours.
+Deleting old data: events, logs, deliveries, and finished workflows as a whole.
 
-The newest row of a table that numbers its rows stays, whatever its age: SQLite would give its number again. So do
-events from the last one on that notifications, reports or counters have read: their position is known by that one.
+The settings say what is old; days are counted from the last change, and 0 is for ever. A workflow is deleted under its
+lease: it is checked again then, its directory is set aside in one step, its rows go in one transaction, and its
+directory after them. After a crash in between, the next run finds the directory and finishes the job.
+
+Rows are deleted a few at a time: nobody waits long for a transaction of ours. The newest row of a table that numbers
+its rows stays, whatever its age: SQLite would give its number again. So do events from the last one on that
+notifications, reports or counters have read: their position is known by that one.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,23 +25,21 @@ from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateNotFound
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.identifiers import FOREIGN, JsonObject, JsonValue, check_adw_id, counted
+from adws.adw_modules.identifiers import FOREIGN, check_adw_id, counted
 from adws.adw_modules.reports.store import ReportSums
+from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.state_machine import TERMINAL_STATES
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
-
-# How long what is over is kept: events, logs, deliveries, and finished workflows as a whole.
-#
-# Pure. Days are counted from the last change; 0 is for ever. A workflow as a whole goes only when nothing of it is left
-# that somebody may want undone, looked after or given back.
-
 
 #: The states of workflows that are over, as rows and documents have them.
 OVER = frozenset(state.value for state in TERMINAL_STATES)
 #: What a merge has made part of the repository or of its history: nobody undoes it any more.
 MERGED_KINDS = frozenset({"branch", "remote_branch", "pull_request", "comment", "label"})
+#: Rows that are read, or deleted, in one transaction.
+AT_ONCE = 500
 
 
 def limit(days: int, now: datetime) -> str:
@@ -45,9 +47,13 @@ def limit(days: int, now: datetime) -> str:
     return timestamps.to_text(now - timedelta(days=days)) if days else ""
 
 
-def why_kept(data: JsonObject, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
-    """Return why the workflow of the document *data* is not forgotten, "" when it may be."""
-    known = inventory.known_from(data, is_live=False)
+def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
+    """
+    Return why the workflow of a document is not forgotten, "" when it may be.
+
+    Pure. A workflow goes only when nothing of it is left that somebody may want undone, looked after or given back.
+    """
+    known = inventory.known_from(document, is_live=False)
     if known.state not in OVER:
         return f"it is {known.state.replace('_', ' ') or 'in a state that nobody knows'}"
     if not before or not known.updated_at or known.updated_at >= before:
@@ -60,42 +66,13 @@ def why_kept(data: JsonObject, *, before: str, has_issue: bool = False, has_run:
         return "a run of it waits for a worker"
     if known.kept:
         return f"it keeps {', '.join(sorted(known.kept))}, which gc would take for left over"
-    standing = _standing(data)
-
-    return f"what it made still stands: {', '.join(standing)}" if standing else ""
-
-
-def _standing(data: JsonObject) -> list[str]:
-    """Return the keys of effects that are there, or may be."""
-    entries = data.get("resources")
-    result: list[Mapping[str, JsonValue]] = (
-        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    )
-    is_merged = data.get("pr_merged") is True
-
-    return [
-        str(entry.get("key"))
-        for entry in result
-        if entry.get("outcome") in OPEN_OUTCOMES and not (is_merged and entry.get("kind") in MERGED_KINDS)
+    standing = [
+        entry.key
+        for entry in document.resources
+        if entry.outcome in OPEN_OUTCOMES and not (document.pr_merged and entry.kind in MERGED_KINDS)
     ]
 
-
-# Deleting old data: events, logs, deliveries, and finished workflows as a whole.
-#
-# The settings say what is old, and `why_kept` what has to stay. A workflow is deleted under its lease: it is checked
-# again then, its directory is set aside in one step, its rows go in one transaction, and its directory after them.
-# After a crash in between, the next run finds the directory and finishes the job.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Old:
-    """Something that is older than the settings say."""
-
-    kind: str  #: workflow_old | events_old | logs_old | deliveries_old
-    name: str  #: what it is, for people; of a workflow its id
-    adw_id: str = ""
-    before: str = ""  #: it is older than this moment
-    why: str = ""
+    return f"what it made still stands: {', '.join(standing)}" if standing else ""
 
 
 class Retention:
@@ -107,54 +84,55 @@ class Retention:
         self._files = OldFiles(home.settings.state_dir)
         self._has_counted = False
 
-    # --- finding -----------------------------------------------------------------------------------------------
-
-    def find(self) -> tuple[Old, ...]:
-        """Return what is old; changes nothing."""
-        return (*self._old_workflows(), *self._old_events(), *self._old_logs(), *self._old_deliveries())
-
-    def _old_workflows(self) -> Iterator[Old]:
-        before, begun = self._before("workflows"), self._files.set_aside_ids()
-        for adw_id in begun:
-            yield Old(
-                kind="workflow_old", name=adw_id, adw_id=adw_id, why="it was being forgotten, and that was cut off"
-            )
-        for adw_id in self._rows.finished(before) if before else ():
-            if adw_id not in begun and not self._why_kept(adw_id, before):
-                yield Old(kind="workflow_old", name=adw_id, adw_id=adw_id, before=before, why=self._why("workflows"))
-
-    def _old_events(self) -> Iterator[Old]:
+    def find(self) -> tuple[Orphan, ...]:
+        """Return what is old, of one of `inventory.OLD_KINDS` each; changes nothing."""
+        old = [*self._old_workflows()]
         before = self._before("events")
-        result = self._rows.old_events(before) if before else None
-        if result is not None and result.events:
-            name = f"{counted(result.events, 'event')} of {counted(result.workflows, 'finished workflow')}"
-            yield Old(kind="events_old", name=name, before=before, why=self._why("events"))
-
-    def _old_logs(self) -> Iterator[Old]:
+        events, workflows = self._rows.old_events(before) if before else (0, 0)
+        if events:
+            name = f"{counted(events, 'event')} of {counted(workflows, 'finished workflow')}"
+            old.append(self._old("events", name))
         before = self._before("logs")
-        counts = [len(self._files.output_of(adw_id)) for adw_id in self._finished(before)]
-        if any(counts):
-            name = f"{counted(sum(counts), 'file')} of {counted(sum(map(bool, counts)), 'finished workflow')}"
-            yield Old(kind="logs_old", name=name, before=before, why=self._why("logs"))
-
-    def _old_deliveries(self) -> Iterator[Old]:
+        files = [len(self._files.output_of(adw_id)) for adw_id in self._rows.finished(before)]
+        if any(files):
+            name = f"{counted(sum(files), 'file')} of {counted(sum(map(bool, files)), 'finished workflow')}"
+            old.append(self._old("logs", name))
         before = self._before("deliveries")
-        result = self._rows.old_deliveries(before) if before else 0
-        if result:
-            name = counted(result, "delivery", "deliveries")
-            yield Old(kind="deliveries_old", name=name, before=before, why=self._why("deliveries"))
+        deliveries = self._rows.old_deliveries(before) if before else 0
+        if deliveries:
+            old.append(self._old("deliveries", counted(deliveries, "delivery", "deliveries")))
 
-    # --- forgetting --------------------------------------------------------------------------------------------
+        return tuple(old)
 
-    def forget(self, old: Old) -> str:
-        """Forget *old*, say what was done; raise AdwError when it cannot be now."""
-        self._count()
+    def _old_workflows(self) -> Iterator[Orphan]:
+        interrupted = self._files.set_aside_ids()
+        for adw_id in interrupted:
+            why = "it was being forgotten, and that was cut off"
+            yield Orphan(kind="workflow_old", name=adw_id, adw_id=adw_id, why=why)
+        before = self._before("workflows")
+        for adw_id in self._rows.finished(before):
+            if adw_id not in interrupted and not self._why_kept(adw_id, before):
+                yield self._old("workflows", adw_id, adw_id=adw_id)
+
+    def _old(self, setting: str, name: str, *, adw_id: str = "") -> Orphan:
+        kind = "workflow_old" if setting == "workflows" else f"{setting}_old"
+        why = f"older than {counted(self._days(setting), 'day')} (retention.{setting}_days)"
+
+        return Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=self._before(setting))
+
+    def forget(self, old: Orphan) -> str:
+        """Forget *old* and return what was done; raise AdwError when it cannot be now."""
+        if not self._has_counted:  # once: what is forgotten here was over long before
+            self._home.tally.catch_up()
+            self._has_counted = True
         if old.kind == "workflow_old":
-            return self._forget_workflow(old.adw_id)
+            self._forget_workflow(old.adw_id)
+            return "forgotten"
         if old.kind == "events_old":
             return f"{self._rows.forget_events(self._before('events'))} forgotten"
         if old.kind == "logs_old":
-            return f"{self._forget_logs()} deleted"
+            finished = self._rows.finished(self._before("logs"))
+            return f"{sum(self._files.forget_output(adw_id) for adw_id in finished)} deleted"
         before = self._before("deliveries")
         deleted = self._home.deliveries.forget_before(before)
         self._rows.forget_errands(before)
@@ -166,29 +144,23 @@ class Retention:
         workflows, lines = 0, []
         for old in self.find():
             try:
-                said = self.forget(old)
+                result = self.forget(old)
             except AdwError as exc:
                 lines.append(f"{old.name} stays: {exc}")
                 continue
             if old.kind == "workflow_old":
                 workflows += 1
             else:
-                lines.append(f"{old.name}: {said}")
+                lines.append(f"{old.name}: {result}")
 
         return workflows, tuple(lines)
 
-    def _count(self) -> None:
-        """Count what happened, once: what is forgotten here was over long before."""
-        if not self._has_counted:
-            self._home.tally.catch_up()
-            self._has_counted = True
-
-    def _forget_workflow(self, adw_id: str) -> str:
+    def _forget_workflow(self, adw_id: str) -> None:
         if adw_id in self._files.set_aside_ids():
-            return self._finish(adw_id)
-        before = self._before("workflows")
+            self._finish(adw_id)
+            return
         with self._home.ownership.own(adw_id) as owned:
-            why = self._why_kept(adw_id, before)
+            why = self._why_kept(adw_id, self._before("workflows"))
             if why:
                 raise OwnershipError(f"workflow {adw_id} is not forgotten: {why}")
             self._files.set_aside(adw_id)
@@ -202,10 +174,8 @@ class Retention:
                 raise OwnershipError(f"workflow {adw_id} is not forgotten: it was taken up again")
         self._files.remove_set_aside(adw_id)
 
-        return "forgotten"
-
-    def _finish(self, adw_id: str) -> str:
-        """End what was cut off: the rows, if they are there, then the directory that was set aside."""
+    def _finish(self, adw_id: str) -> None:
+        """Finish what was interrupted: the rows, if they are there, then the directory that was set aside."""
         if self._home.inventory.is_live(adw_id):
             raise OwnershipError(f"workflow {adw_id} is not forgotten: somebody works on it again")
         fence = self._rows.fence_of(adw_id)
@@ -214,19 +184,9 @@ class Retention:
             self._rows.forget_workflow(adw_id, fence=fence)
         self._files.remove_set_aside(adw_id)
 
-        return "forgotten"
-
-    def _forget_logs(self) -> int:
-        return sum(self._files.forget_output(adw_id) for adw_id in self._finished(self._before("logs")))
-
-    # --- what both need ----------------------------------------------------------------------------------------
-
-    def _finished(self, before: str) -> tuple[str, ...]:
-        return self._rows.finished(before) if before else ()
-
     def _why_kept(self, adw_id: str, before: str) -> str:
         try:
-            data = self._home.store.load(adw_id).data
+            document = self._home.store.load(adw_id).document
         except StateNotFound:
             return "its document is gone"
         except DatabaseError:
@@ -235,25 +195,16 @@ class Retention:
             return str(exc)
         has_issue, has_run = self._rows.holds(adw_id)
 
-        return why_kept(data, before=before, has_issue=has_issue, has_run=has_run)
+        return why_kept(document, before=before, has_issue=has_issue, has_run=has_run)
 
-    def _before(self, name: str) -> str:
-        return limit(self._days(name), self._home.clock.now())
+    def _before(self, setting: str) -> str:
+        return limit(self._days(setting), self._home.clock.now())
 
-    def _days(self, name: str) -> int:
-        """Return for how many days what the setting *name* means is kept; 0: for ever."""
-        days: int = getattr(self._home.settings, f"retention_{name}_days")
+    def _days(self, setting: str) -> int:
+        """Return for how many days what *setting* names is kept; 0: for ever."""
+        days: int = getattr(self._home.settings, f"retention_{setting}_days")
 
         return days
-
-    def _why(self, name: str) -> str:
-        return f"older than {counted(self._days(name), 'day')} (retention.{name}_days)"
-
-
-# Files of workflows that are over: logs and output of attempts, and whole directories.
-#
-# A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and after a crash it is
-# visible what was to be deleted. Symbolic links are never followed.
 
 
 #: Beginning of the name of a directory that is on its way out; no workflow can have such a name.
@@ -261,7 +212,12 @@ PREFIX = ".removed-"
 
 
 class OldFiles:
-    """The directories of workflows below *root*."""
+    """
+    The directories of workflows below *root*: logs, output of attempts, and whole directories.
+
+    A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and after a crash it
+    is visible what was to be deleted. Symbolic links are never followed.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -321,62 +277,14 @@ class OldFiles:
         return self._root / f"{PREFIX}{check_adw_id(adw_id)}"
 
 
-# What deleting old data needs of the database and of the disk.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OldEvents:
-    """How many events are old."""
-
-    events: int = 0
-    workflows: int = 0  #: that they are of
-
-
-#: Rows that are looked at, or deleted, in one transaction.
-AT_ONCE = 500
-
 _OVER = ", ".join(f"'{state}'" for state in sorted(OVER))
-
-#: The first event that stays.
-EVENTS_END = """
-SELECT min(seq) FROM (
-  SELECT max(seq) AS seq FROM events
-  UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
-  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
-) AS kept
-"""
-_OF_FINISHED = f"""
+#: Events that are old and of no workflow that is not over.
+_OLD_EVENT = f"""
 created_at < :before AND NOT EXISTS (
   SELECT 1 FROM workflow_states AS flow WHERE flow.adw_id = events.adw_id AND flow.state NOT IN ({_OVER}))
 """
-EVENTS_OLD = f"SELECT count(*), count(DISTINCT adw_id) FROM events WHERE seq < :ending AND {_OF_FINISHED}"
-EVENTS_RANGE = """
-SELECT max(seq), min(created_at) FROM (
-  SELECT seq, created_at FROM events WHERE seq > :after AND seq < :ending ORDER BY seq LIMIT :limit
-) AS page
-"""
-EVENTS_FORGET = f"DELETE FROM events WHERE seq > :after AND seq <= :last AND {_OF_FINISHED}"
-EVENTS_OF_FORGET = """
-DELETE FROM events WHERE seq IN (
-  SELECT seq FROM events WHERE adw_id = :adw_id AND seq < :ending ORDER BY seq LIMIT :limit)
-"""
-
-FINISHED = f"""
-SELECT adw_id FROM workflow_states
-WHERE state IN ({_OVER}) AND revision > 0 AND updated_at < :before AND adw_id > :after ORDER BY adw_id LIMIT :limit
-"""
-HAS_ISSUE = "SELECT 1 FROM adw_locks WHERE adw_id = :adw_id LIMIT 1"
-HAS_RUN = "SELECT 1 FROM runs WHERE adw_id = :adw_id AND finished_at IS NULL LIMIT 1"
-#: Nothing is deleted when somebody took it over, or it got work or its issue again.
-WORKFLOW_FORGET = f"""
-DELETE FROM workflow_states
-WHERE adw_id = :adw_id AND fence = :fence AND state IN ({_OVER})
-  AND NOT EXISTS (SELECT 1 FROM adw_locks AS held WHERE held.adw_id = workflow_states.adw_id)
-  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.adw_id = workflow_states.adw_id AND runs.finished_at IS NULL)
-"""
-FENCE_OF = "SELECT fence FROM workflow_states WHERE adw_id = :adw_id"
 #: What goes with a workflow, in the same transaction.
-_WITH_IT = (
+_WITH_WORKFLOW = (
     "DELETE FROM runs WHERE adw_id = :adw_id AND run_id < (SELECT max(run_id) FROM runs)",
     "DELETE FROM requests WHERE adw_id = :adw_id AND request_id < (SELECT max(request_id) FROM requests)",
     "DELETE FROM sessions WHERE adw_id = :adw_id",
@@ -387,9 +295,9 @@ _WITH_IT = (
     "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
-#: What its steps left, a few rows at a time: the rows that others hang from come last. Large results of single calls
+#: What its steps left, a few rows at a time: the rows that others refer to come last. Large results of single calls
 #: are of no execution, and their keys begin as all of the workflow's do.
-STEPS_OF_FORGET = (
+_STEPS_OF_WORKFLOW = (
     f"""
 DELETE FROM iteration_pages WHERE (execution_id, idx, page) IN (
   SELECT execution_id, idx, page FROM iteration_pages
@@ -401,14 +309,6 @@ DELETE FROM iterations WHERE (execution_id, idx) IN (
 """,
     f"DELETE FROM executions WHERE execution_id IN ({_EXECUTIONS_OF} LIMIT :limit)",
 )
-#: Runs that did what a delivery or the schedule asked for are of no workflow.
-ERRANDS_FORGET = """
-DELETE FROM runs WHERE run_id IN (
-  SELECT run_id FROM runs WHERE kind IN ('delivery', 'cron') AND finished_at < :before
-    AND run_id < (SELECT max(run_id) FROM runs)
-    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.run_id = runs.run_id)
-  ORDER BY run_id LIMIT :limit)
-"""
 
 
 class OldRows:
@@ -418,14 +318,15 @@ class OldRows:
         self._database = database
         self._sums = ReportSums(database)
 
-    # --- events ------------------------------------------------------------------------------------------------
-
-    def old_events(self, before: str) -> OldEvents:
+    def old_events(self, before: str) -> tuple[int, int]:
         """Return how many events of finished workflows are older than *before*, and of how many workflows."""
         with self._database.read() as session:
-            row = session.one(EVENTS_OLD, {"before": before, "ending": _ending(session)})
+            row = session.one(
+                f"SELECT count(*), count(DISTINCT adw_id) FROM events WHERE seq < :ending AND {_OLD_EVENT}",
+                {"before": before, "ending": _first_kept_event(session)},
+            )
 
-        return OldEvents(events=row[0], workflows=row[1]) if row else OldEvents()
+        return (int(row[0]), int(row[1])) if row else (0, 0)
 
     def forget_events(self, before: str) -> int:
         """Delete them, and return how many."""
@@ -433,74 +334,90 @@ class OldRows:
         deleted = after = 0
         while True:
             with self._database.read() as session:
-                ending = _ending(session)
-                page = session.one(EVENTS_RANGE, {"after": after, "ending": ending, "limit": AT_ONCE})
+                page = session.one(
+                    "SELECT max(seq), min(created_at) FROM ("
+                    " SELECT seq, created_at FROM events WHERE seq > :after AND seq < :ending"
+                    " ORDER BY seq LIMIT :limit) AS page",
+                    {"after": after, "ending": _first_kept_event(session), "limit": AT_ONCE},
+                )
             last, oldest = page or (None, None)
             if last is None or oldest >= before:
                 return deleted
-            params = {"after": after, "last": last, "before": before}
-            deleted += self._database.transact(lambda session, params=params: session.run(EVENTS_FORGET, params))  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+            delete = f"DELETE FROM events WHERE seq > :after AND seq <= :last AND {_OLD_EVENT}"
+            deleted += self._delete(delete, {"after": after, "last": last, "before": before})
             after = last
 
-    # --- workflows ---------------------------------------------------------------------------------------------
-
     def finished(self, before: str) -> tuple[str, ...]:
-        """Return the workflows that are over and have not changed since *before*."""
-        result: list[str] = []
+        """Return the workflows that are over and have not changed since *before*; none when that is ""."""
+        finished: list[str] = []
+        if not before:
+            return ()
         with self._database.read() as session:
             while True:
-                after = result[-1] if result else ""
-                page = session.all(FINISHED, {"before": before, "after": after, "limit": AT_ONCE})
-                result.extend(row[0] for row in page)
+                page = session.all(
+                    f"SELECT adw_id FROM workflow_states WHERE state IN ({_OVER}) AND revision > 0"
+                    " AND updated_at < :before AND adw_id > :after ORDER BY adw_id LIMIT :limit",
+                    {"before": before, "after": finished[-1] if finished else "", "limit": AT_ONCE},
+                )
+                finished.extend(row[0] for row in page)
                 if len(page) < AT_ONCE:
-                    return tuple(result)
+                    return tuple(finished)
 
     def holds(self, adw_id: str) -> tuple[bool, bool]:
         """Return whether a workflow has its issue, and whether a run of it is not over."""
         with self._database.read() as session:
-            issue, run = (session.one(sql, {"adw_id": adw_id}) for sql in (HAS_ISSUE, HAS_RUN))
+            params = {"adw_id": adw_id}
+            issue = session.one("SELECT 1 FROM adw_locks WHERE adw_id = :adw_id LIMIT 1", params)
+            run = session.one("SELECT 1 FROM runs WHERE adw_id = :adw_id AND finished_at IS NULL LIMIT 1", params)
 
         return issue is not None, run is not None
 
     def fence_of(self, adw_id: str) -> int | None:
         """Return the fence of a workflow's row, None when there is no row."""
         with self._database.read() as session:
-            row = session.one(FENCE_OF, {"adw_id": adw_id})
+            row = session.one("SELECT fence FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
 
         return None if row is None else int(row[0])
 
     def forget_workflow(self, adw_id: str, *, fence: int) -> bool:
-        """Delete all rows of a workflow that is over; False, with nothing deleted, when it is not ours or not over."""
-        if not self._database.transact(lambda session: self._forget_rows(session, adw_id, fence)):
+        """
+        Delete all rows of a workflow that is over.
+
+        Return False, with nothing deleted, when somebody took it over, or it got work or its issue again.
+        """
+
+        def forget(session: Session) -> bool:
+            self._sums.add_last(session, adw_id)
+            deleted = session.run(
+                f"DELETE FROM workflow_states WHERE adw_id = :adw_id AND fence = :fence AND state IN ({_OVER})"
+                " AND NOT EXISTS (SELECT 1 FROM adw_locks AS held WHERE held.adw_id = workflow_states.adw_id)"
+                " AND NOT EXISTS ("
+                "  SELECT 1 FROM runs WHERE runs.adw_id = workflow_states.adw_id AND runs.finished_at IS NULL)",
+                {"adw_id": adw_id, "fence": fence},
+            )
+            if deleted != 1:
+                return False
+            for statement in _WITH_WORKFLOW:
+                session.run(statement, {"adw_id": adw_id})
+            return True
+
+        def forget_events(session: Session) -> int:
+            return session.run(
+                "DELETE FROM events WHERE seq IN ("
+                " SELECT seq FROM events WHERE adw_id = :adw_id AND seq < :ending ORDER BY seq LIMIT :limit)",
+                {"adw_id": adw_id, "ending": _first_kept_event(session), "limit": AT_ONCE},
+            )
+
+        if not self._database.transact(forget):
             return False
         # What happened comes after: there may be much of it, and nobody asks for it any more.
-        while self._forget_some_events(adw_id):
+        while self._database.transact(forget_events):
             pass
-        params = {"adw_id": adw_id, "limit": AT_ONCE}
-        for statement in STEPS_OF_FORGET:
-            while self._database.transact(lambda session, sql=statement: session.run(sql, params)):  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
+        for statement in _STEPS_OF_WORKFLOW:
+            while self._delete(statement, {"adw_id": adw_id, "limit": AT_ONCE}):
                 pass
 
         return True
-
-    def _forget_rows(self, session: Session, adw_id: str, fence: int) -> bool:
-        self._sums.add_last(session, adw_id)
-        if session.run(WORKFLOW_FORGET, {"adw_id": adw_id, "fence": fence}) != 1:
-            return False
-        for statement in _WITH_IT:
-            session.run(statement, {"adw_id": adw_id})
-
-        return True
-
-    def _forget_some_events(self, adw_id: str) -> int:
-        def work(session: Session) -> int:
-            params = {"adw_id": adw_id, "ending": _ending(session), "limit": AT_ONCE}
-
-            return session.run(EVENTS_OF_FORGET, params)
-
-        return self._database.transact(work)
-
-    # --- errands -----------------------------------------------------------------------------------------------
 
     def old_deliveries(self, before: str) -> int:
         """Return how many deliveries came before *before* and have been dealt with."""
@@ -509,16 +426,30 @@ class OldRows:
 
         return int(row[0]) if row else 0
 
-    def forget_errands(self, before: str) -> int:
-        """Delete runs of no workflow that ended before *before*, and return how many."""
-        deleted, params = 0, {"before": before, "limit": AT_ONCE}
-        while some := self._database.transact(lambda session: session.run(ERRANDS_FORGET, params)):
-            deleted += some
+    def forget_errands(self, before: str) -> None:
+        """Delete the runs of deliveries and of the schedule, which are of no workflow, that ended before *before*."""
+        statement = """
+DELETE FROM runs WHERE run_id IN (
+  SELECT run_id FROM runs WHERE kind IN ('delivery', 'cron') AND finished_at < :before
+    AND run_id < (SELECT max(run_id) FROM runs)
+    AND NOT EXISTS (SELECT 1 FROM deliveries WHERE deliveries.run_id = runs.run_id)
+  ORDER BY run_id LIMIT :limit)
+"""
+        while self._delete(statement, {"before": before, "limit": AT_ONCE}):
+            pass
 
-        return deleted
+    def _delete(self, statement: str, params: dict[str, object]) -> int:
+        return self._database.transact(lambda session: session.run(statement, params))
 
 
-def _ending(session: Session) -> int:
-    row = session.one(EVENTS_END)
+def _first_kept_event(session: Session) -> int:
+    """Return the first event that stays: the newest one, or the last one that notifications or reports have read."""
+    row = session.one("""
+SELECT min(seq) FROM (
+  SELECT max(seq) AS seq FROM events
+  UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
+  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
+) AS kept
+""")
 
     return int(row[0]) if row and row[0] is not None else 0

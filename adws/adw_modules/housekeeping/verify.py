@@ -23,11 +23,11 @@ from adws.adw_modules.git import change_policy
 from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import InventorySnapshot
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine, is_terminal
+from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, WorkflowStateMachine, is_terminal
 from adws.adw_modules.store import serialization
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
 
@@ -51,9 +51,10 @@ INVARIANTS: Mapping[int, str] = {
     11: "What a phase committed stays on its branch, and no commit of adw empties a file.",
 }
 _ENDED = frozenset({"complete", "skipped", "failed"})
+_ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """Something that breaks an invariant."""
 
@@ -68,58 +69,52 @@ class Violation:
 
 def check_document(document: WorkflowDocument) -> tuple[Violation, ...]:
     """Return everything in a document that breaks a rule."""
-    checks: tuple[Callable[[WorkflowDocument], Iterator[Violation]], ...] = (
-        _moves,
-        _attempts,
-        _limits,
-        _rollback,
-        _required,
-    )
+    checks = (_moves, _attempts, _limits, _rollback, _required)
 
-    return tuple(item for check in checks for item in check(document))
+    return tuple(violation for check in checks for violation in check(document))
 
 
 def _moves(document: WorkflowDocument) -> Iterator[Violation]:
     try:
         WorkflowStateMachine.of(document)
     except AdwError as exc:
-        yield _broken(2, document, str(exc))
+        yield Violation(2, document.adw_id, str(exc))
 
 
 def _attempts(document: WorkflowDocument) -> Iterator[Violation]:
     for record in document.phases:
         numbers = [attempt.number for attempt in record.attempts]
         if numbers != list(range(1, len(numbers) + 1)):
-            yield _broken(3, document, f"the attempts of {record.name} are numbered {numbers}")
+            yield Violation(3, document.adw_id, f"the attempts of {record.name} are numbered {numbers}")
         if document.current_state in {"completed", "paused", "failed", "abandoned", "rolled_back"} and any(
             attempt.status == "running" for attempt in record.attempts
         ):
-            yield _broken(3, document, f"{record.name} has an attempt that runs, though it is {document.current_state}")
+            yield Violation(
+                3, document.adw_id, f"{record.name} has an attempt that runs, though it is {document.current_state}"
+            )
 
 
 def _limits(document: WorkflowDocument) -> Iterator[Violation]:
     for record in document.phases:
         if record.attempts_used > limit(record):
-            yield _broken(4, document, f"{record.name} used {record.attempts_used} of {limit(record)} attempts")
-        made = _counted(record)
+            yield Violation(
+                4, document.adw_id, f"{record.name} used {record.attempts_used} of {limit(record)} attempts"
+            )
+        made = sum(1 for one in record.attempts if one.round == record.round and one.status not in NOT_COUNTED)
         if made > record.attempts_used:
             what = (
                 f"{record.name} was tried {made} times in round {record.round}, and {record.attempts_used} are counted"
             )
-            yield _broken(4, document, what)
+            yield Violation(4, document.adw_id, what)
         if len(record.doctor) > MAX_CALLS_PER_PHASE:
             asked = f"{len(record.doctor)} of {MAX_CALLS_PER_PHASE}"
-            yield _broken(4, document, f"the doctor was asked about {record.name} {asked} times")
+            yield Violation(4, document.adw_id, f"the doctor was asked about {record.name} {asked} times")
     if document.reworks > document.max_reworks:
-        yield _broken(4, document, f"it was sent back {document.reworks} of {document.max_reworks} times")
+        yield Violation(4, document.adw_id, f"it was sent back {document.reworks} of {document.max_reworks} times")
     if document.replans > MAX_REPLANS:
-        yield _broken(4, document, f"it was planned again {document.replans} of {MAX_REPLANS} times")
+        yield Violation(4, document.adw_id, f"it was planned again {document.replans} of {MAX_REPLANS} times")
     if document.doctor_calls > MAX_CALLS:
-        yield _broken(4, document, f"the doctor was asked {document.doctor_calls} of {MAX_CALLS} times")
-
-
-def _counted(record: PhaseRecord) -> int:
-    return sum(1 for made in record.attempts if made.round == record.round and made.status not in NOT_COUNTED)
+        yield Violation(4, document.adw_id, f"the doctor was asked {document.doctor_calls} of {MAX_CALLS} times")
 
 
 def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
@@ -127,12 +122,12 @@ def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
         return
     left = ", ".join(effect.key for effect in open_effects(document))
     if left:
-        yield _broken(7, document, f"it is rolled back, and its ledger still has: {left}")
+        yield Violation(7, document.adw_id, f"it is rolled back, and its ledger still has: {left}")
     if document.pr_merged:
-        yield _broken(7, document, "it is rolled back, though its pull request is merged")
+        yield Violation(7, document.adw_id, "it is rolled back, though its pull request is merged")
     record = document.rollback
     if record is not None and record.blocked_by:
-        yield _broken(7, document, f"it is rolled back, and blocked by: {'; '.join(record.blocked_by)}")
+        yield Violation(7, document.adw_id, f"it is rolled back, and blocked by: {'; '.join(record.blocked_by)}")
 
 
 def _required(document: WorkflowDocument) -> Iterator[Violation]:
@@ -150,14 +145,14 @@ def _required(document: WorkflowDocument) -> Iterator[Violation]:
             if phase.is_required and (not asked or phase.name in asked)
         }
     except AdwError as exc:
-        yield _broken(9, document, str(exc))
+        yield Violation(9, document.adw_id, str(exc))
         return
     for record in document.phases:
         # A clean-up that fails after a merge is a warning.
         is_forgiven = document.pr_merged and record.state == WorkflowState.CLEANING.value
         is_bad = record.name in required and record.status != "complete" and not is_forgiven
         if is_bad or record.status not in _ENDED:
-            yield _broken(9, document, f"it is completed, and {record.name} is {record.status}")
+            yield Violation(9, document.adw_id, f"it is completed, and {record.name} is {record.status}")
 
 
 def check_issues(documents: Iterable[WorkflowDocument], key: Callable[[str], str]) -> tuple[Violation, ...]:
@@ -169,9 +164,9 @@ def check_issues(documents: Iterable[WorkflowDocument], key: Callable[[str], str
 
     return tuple(
         Violation(
-            invariant=5,
-            where=f"issue {number}" + (f" of {repository}" if repository else ""),
-            what=f"more than one live workflow has it: {', '.join(sorted(ids))}",
+            5,
+            f"issue {number}" + (f" of {repository}" if repository else ""),
+            f"more than one live workflow has it: {', '.join(sorted(ids))}",
         )
         for (repository, number), ids in live.items()
         if len(ids) > 1
@@ -183,10 +178,6 @@ def count_by_invariant(found: Iterable[Violation]) -> dict[int, int]:
     counted = Counter(violation.invariant for violation in found)
 
     return {number: counted[number] for number in INVARIANTS}
-
-
-def _broken(invariant: int, document: WorkflowDocument, what: str) -> Violation:
-    return Violation(invariant=invariant, where=document.adw_id, what=what)
 
 
 #: Kinds of notices that say that what was loaded is not what stands in the document's place.
@@ -241,18 +232,18 @@ class Verifier:
 
     def _documents(self, seen: InventorySnapshot) -> tuple[dict[str, WorkflowDocument], list[Violation]]:
         documents: dict[str, WorkflowDocument] = {}
-        result = [Violation(invariant=1, where=adw_id, what=why) for adw_id, why in seen.unreadable.items()]
+        result = [Violation(1, adw_id, why) for adw_id, why in seen.unreadable.items()]
         for adw_id in seen.workflows.keys() - seen.unreadable.keys():
             try:
                 loaded = self._home.store.load(adw_id)
             except DatabaseError:
                 raise
             except AdwError as exc:
-                result.append(Violation(invariant=1, where=adw_id, what=str(exc)))
+                result.append(Violation(1, adw_id, str(exc)))
                 continue
             documents[adw_id] = loaded.document
             bad = [notice for notice in loaded.notices if notice.kind in _BAD_NOTICES]
-            result += [Violation(invariant=1, where=notice.path, what=notice.reason) for notice in bad]
+            result += [Violation(1, notice.path, notice.reason) for notice in bad]
 
         return documents, result
 
@@ -261,7 +252,7 @@ class Verifier:
             document = documents.get(adw_id)
             if document is not None and document.revision < revision:
                 what = f"the document is at revision {document.revision}, and its copy was at {revision} already"
-                yield Violation(invariant=1, where=adw_id, what=what)
+                yield Violation(1, adw_id, what)
 
     # --- 5: owners and issues ----------------------------------------------------------------------------------
 
@@ -270,7 +261,7 @@ class Verifier:
             row = self._home.leases.read(adw_id)
             if row is not None and document.fence > row.fence:
                 what = f"its document was written under fence {document.fence}, above {row.fence} of its lease"
-                yield Violation(invariant=5, where=adw_id, what=what)
+                yield Violation(5, adw_id, what)
 
     def _locks(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         key = self._home.locks.key
@@ -282,23 +273,20 @@ class Verifier:
             if holder != adw_id:
                 whose = f"workflow {holder} has its lock" if holder else "nobody has its lock"
                 what = f"it works on issue {document.issue_number}, and {whose}"
-                yield Violation(invariant=5, where=adw_id, what=what)
+                yield Violation(5, adw_id, what)
 
     # --- 6 and 7: the world ------------------------------------------------------------------------------------
 
     def _outside(self, seen: InventorySnapshot, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         host = self._home.inventory.host
         names = {adw_id: _names_in(document, host) for adw_id, document in documents.items()}
-        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
-        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
-        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
-        for adw_id, kind, name in things:
+        for adw_id, kind, name in _things(seen):
             if adw_id in seen.unreadable or name in names.get(adw_id, set()):
                 continue
             is_meant = kind == "port" and "ports" in names.get(adw_id, set())
             if not is_meant:
                 where = f"the ledger of {adw_id}" if adw_id in documents else f"{adw_id}, which is no workflow here"
-                yield Violation(invariant=6, where=f"{kind} {name}", what=f"it is there, and not in {where}")
+                yield Violation(6, f"{kind} {name}", f"it is there, and not in {where}")
 
     def _shared(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         """Name what a phase changed in the git directory that all share, until it is put back or worked on."""
@@ -308,18 +296,15 @@ class Verifier:
             for name, was in change_policy.still(left.before, now).items():
                 how = change_policy.described({name: was}, now).removeprefix(f"{name} ")
                 what = f"it is not as it was before attempt {left.attempt} of {left.phase} of {adw_id} {how}"
-                yield Violation(invariant=6, where=f"{name} of the shared git directory", what=what)
+                yield Violation(6, f"{name} of the shared git directory", what)
 
     def _rolled_back(self, seen: InventorySnapshot) -> Iterator[Violation]:
-        things = [(adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees]
-        things += [(branch.adw_id, "branch", branch.name) for branch in seen.branches]
-        things += [(row.adw_id, "port", str(row.port)) for row in seen.ports]
-        for adw_id, kind, name in things:
+        for adw_id, kind, name in _things(seen):
             known = seen.known(adw_id)
             if known is None or known.state != WorkflowState.ROLLED_BACK.value:
                 continue
             if inventory.why_orphan(kind, name, known):
-                yield Violation(invariant=7, where=adw_id, what=f"it is rolled back, and its {kind} {name} is there")
+                yield Violation(7, adw_id, f"it is rolled back, and its {kind} {name} is there")
 
     # --- 8: processes ------------------------------------------------------------------------------------------
 
@@ -328,12 +313,12 @@ class Verifier:
             where = f"process {process.stat.pid} ({process.stat.command})"
             document = documents.get(process.adw_id)
             if document is None:
-                yield Violation(invariant=8, where=where, what=f"there is no workflow {process.adw_id} that started it")
+                yield Violation(8, where, f"there is no workflow {process.adw_id} that started it")
             elif process.token not in _tokens(document):
-                yield Violation(invariant=8, where=where, what=f"workflow {process.adw_id} has no record of it")
-            elif not inventory.is_active(document.current_state):
+                yield Violation(8, where, f"workflow {process.adw_id} has no record of it")
+            elif document.current_state not in _ACTIVE:
                 state = document.current_state
-                yield Violation(invariant=8, where=where, what=f"it runs, and workflow {process.adw_id} is {state}")
+                yield Violation(8, where, f"it runs, and workflow {process.adw_id} is {state}")
 
     # --- 10: secrets -------------------------------------------------------------------------------------------
 
@@ -343,7 +328,7 @@ class Verifier:
             files = {path for pattern in _WRITTEN for path in folder.glob(pattern)}
             for path in sorted(files):
                 if path.is_file() and not path.is_symlink() and self._has_secret(path):
-                    yield Violation(invariant=10, where=str(path), what="it holds what looks like a secret")
+                    yield Violation(10, str(path), "it holds what looks like a secret")
             yield from self._secret_events(adw_id)
 
     def _has_secret(self, path: Path) -> bool:
@@ -368,9 +353,7 @@ class Verifier:
             for event in page:
                 payload = serialization.to_bytes(event.to_json())
                 if self._home.redactor.scrub_bytes(payload) != payload:
-                    yield Violation(
-                        invariant=10, where=f"event {event.event_id}", what="it holds what looks like a secret"
-                    )
+                    yield Violation(10, f"event {event.event_id}", "it holds what looks like a secret")
 
     # --- 11: commits -------------------------------------------------------------------------------------------
 
@@ -390,21 +373,26 @@ class Verifier:
                 if recorded and not is_terminal(document.current_state):
                     last = recorded[-1][2]
                     what = f"its branch {name} is gone: git branch {name} {last[:12]} brings it back"
-                    yield Violation(invariant=11, where=adw_id, what=what)
+                    yield Violation(11, adw_id, what)
                 continue
             missing = git.missing_from(name, [sha for _, _, sha in recorded])
             for phase, attempt, sha in recorded:
                 if sha in missing:
                     what = f"commit {sha[:12]} of attempt {attempt} of {phase} is not on its branch {name} any more"
-                    yield Violation(
-                        invariant=11, where=adw_id, what=f"{what}: git log {sha[:12]} shows what is missing"
-                    )
+                    yield Violation(11, adw_id, f"{what}: git log {sha[:12]} shows what is missing")
             start = str(branch.undo.get("start") or branch.undo.get("base") or "")
             for sha, files in git.emptied_by(name, start=start, mark=f"ADW-ID: {adw_id}").items():
                 more = f" and {len(files) - _TOLD} more files" if len(files) > _TOLD else ""
                 what = f"commit {sha[:12]} on its branch {name} reduces {', '.join(files[:_TOLD])}{more} to 0 bytes"
                 bring = f"unless that is meant, git restore --source={sha[:12]}^ -- FILE brings a file back"
-                yield Violation(invariant=11, where=adw_id, what=f"{what}: {bring}")
+                yield Violation(11, adw_id, f"{what}: {bring}")
+
+
+def _things(seen: InventorySnapshot) -> Iterator[tuple[str, str, str]]:
+    """Yield what is there of workflows: for which one, its kind, its name."""
+    yield from ((adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees)
+    yield from ((branch.adw_id, "branch", branch.name) for branch in seen.branches)
+    yield from ((row.adw_id, "port", str(row.port)) for row in seen.ports)
 
 
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:

@@ -1,8 +1,13 @@
 """
-Bringing a backup back: checked as a whole first, then put in place, with tokens above everything seen.
+Backing a home up into one archive, and restoring it.
 
-Nothing in the home is touched before every file of the archive has the hash its manifest says. What is replaced is kept
-aside. A workflow never goes back to a lower revision or fence: its old document comes back as its newest revision.
+An archive is one .tar.gz whose last member is a manifest with the hash of every other. It appears under its name only
+when it is whole and on the disk. Reading writes nothing outside the directory it is given: a member is copied under a
+name that was checked, never unpacked by the archive's own paths, links or modes.
+
+A restore touches nothing in the home before every file of the archive has the hash its manifest says. What is replaced
+is kept aside. A workflow never goes back to a lower revision or fence: its old document comes back as its newest
+revision.
 """
 
 from __future__ import annotations
@@ -17,19 +22,18 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from adws.adw_modules import durable_file, timestamps
+from adws.adw_modules import document, durable_file, timestamps
 from adws.adw_modules.errors import (
     AdwError,
     BackupError,
     MigrationError,
     NewerVersion,
-    OwnershipError,
     StateError,
     WorkflowBusy,
 )
@@ -41,6 +45,7 @@ from adws.adw_modules.maintenance.rebuild import (
     NewContents,
     Salvage,
     StoredDocument,
+    hold_file_locks,
     plan_rebuild,
     rebuild,
     refuse_while_owners_live,
@@ -53,13 +58,6 @@ from adws.adw_modules.store.files import FILE_NAME, Kind
 if TYPE_CHECKING:
     from adws.adw_modules.maintenance.rebuild import Reconstruction
     from adws.app import Home
-
-# The file format of a backup: one .tar.gz whose last member is a manifest with the hash of every other.
-#
-# An archive appears under its name only when it is whole and on the disk. Reading writes nothing outside the directory
-# it is given: a member is copied under a name that was checked, never unpacked by the archive's own paths, links or
-# modes.
-
 
 MANIFEST = "manifest.json"
 DATABASE = "adw.db"
@@ -84,27 +82,27 @@ class ArchiveWriter:
 
     def add(self, name: str, payload: bytes) -> None:
         """Add *payload* as the file *name*."""
-        self._add(name, io.BytesIO(payload), len(payload), hashlib.sha256(payload).hexdigest())
+        self._add(name, io.BytesIO(payload), len(payload))
+        self.files[name] = {"sha256": hashlib.sha256(payload).hexdigest(), "size": len(payload)}
 
     def add_file(self, name: str, path: Path) -> None:
         """Add the file at *path*, which nobody changes meanwhile, as *name*."""
         with path.open("rb") as source:
-            digest = hashlib.file_digest(source, "sha256").hexdigest()
+            digest, size = hashlib.file_digest(source, "sha256").hexdigest(), path.stat().st_size
             source.seek(0)
-            self._add(name, source, path.stat().st_size, digest)
+            self._add(name, source, size)
+        self.files[name] = {"sha256": digest, "size": size}
 
     def finish(self, facts: JsonObject) -> None:
         """Add the manifest: *facts* and the hash of every file."""
         manifest: JsonObject = {"format": FORMAT, **facts, "files": self.files}
         payload = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False).encode()
-        self._add(MANIFEST, io.BytesIO(payload), len(payload), "")
-        del self.files[MANIFEST]
+        self._add(MANIFEST, io.BytesIO(payload), len(payload))
 
-    def _add(self, name: str, source: IO[bytes], size: int, digest: str) -> None:
+    def _add(self, name: str, source: IO[bytes], size: int) -> None:
         member = tarfile.TarInfo(name)
         member.size, member.mode, member.mtime = size, 0o600, self._modified_at
         self._archive.addfile(member, source)
-        self.files[name] = {"sha256": digest, "size": size}
 
 
 @contextmanager
@@ -151,7 +149,12 @@ def unpack(path: Path, into: Path) -> JsonObject:
         raise BackupError(f"cannot read the backup {path}: {exc}; it may be cut off or damaged") from exc
     if manifest is None:
         raise BackupError(f"{path} has no manifest: it is cut off, or not a backup of adw")
-    _compare(path, manifest, digests)
+    files = manifest["files"]
+    listed = files.items() if isinstance(files, dict) else ()
+    expected = {name: entry.get("sha256") for name, entry in listed if isinstance(entry, dict)}
+    wrong = sorted(name for name in expected.keys() | digests.keys() if expected.get(name) != digests.get(name))
+    if wrong:
+        raise BackupError(f"{path} is damaged: {', '.join(wrong[:5])} is missing or not what the manifest says")
 
     return manifest
 
@@ -194,23 +197,7 @@ def _manifest(path: Path, source: IO[bytes]) -> JsonObject:
     return manifest
 
 
-def _compare(path: Path, manifest: JsonObject, digests: dict[str, str]) -> None:
-    files = manifest["files"]
-    expected = {
-        name: entry.get("sha256")
-        for name, entry in (files if isinstance(files, dict) else {}).items()
-        if isinstance(entry, dict)
-    }
-    wrong = sorted(name for name in expected.keys() | digests.keys() if expected.get(name) != digests.get(name))
-    if wrong:
-        raise BackupError(f"{path} is damaged: {', '.join(wrong[:5])} is missing or not what the manifest says")
-
-
-# Writing a backup: every document as a whole revision, the database, and a manifest.
-#
-# The database is copied first, then the documents, then the events: so each document is as new as its copy or newer,
-# and an event is in its document's outbox or among the events. Events of revisions that came after the document was
-# read are left out. Nothing is stopped or locked meanwhile.
+# --- backup ----------------------------------------------------------------------------------------------------
 
 
 #: What a server's database holds besides documents and events is not in the archive.
@@ -232,16 +219,7 @@ class BackupReport:
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
-        return {
-            "path": str(self.path),
-            "workflows": self.workflows,
-            "files": self.files,
-            "events": self.events,
-            "bytes": self.bytes,
-            "has_database": self.has_database,
-            "left_out": list(self.left_out),
-            "note": self.note,
-        }
+        return {**asdict(self), "path": str(self.path), "left_out": list(self.left_out)}
 
 
 def archive_path(wanted: Path | None, *, here: Path, clock: Clock) -> Path:
@@ -259,22 +237,42 @@ def archive_path(wanted: Path | None, *, here: Path, clock: Clock) -> Path:
 
 
 def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
-    """Write what *home* has to the archive *path*."""
-    store, reconstruction, clock = home.store, home.reconstruction, home.clock
+    """
+    Write what *home* has to the archive *path*; nothing is stopped or locked meanwhile.
+
+    The database is copied first, then the documents, then the events: so each document is as new as its copy or newer,
+    and an event is in its document's outbox or among the events. Events of revisions that came after the document was
+    read are left out.
+    """
+    reconstruction, now = home.reconstruction, home.clock.now()
     salvage = reconstruction.salvage()
     if salvage.problems:
         raise BackupError(f"the database is damaged ({salvage.problems[0]}): run adw db rebuild first")
     left_out: list[str] = []
-    with write_archive(path, modified_at=int(clock.now().timestamp())) as archive:
+    revisions: dict[str, int | None] = {}
+    with write_archive(path, modified_at=int(now.timestamp())) as archive:
         has_database = not salvage.is_missing and _add_database(archive, path, reconstruction)
-        revisions = {
-            adw_id: _add_documents(archive, adw_id, _documents(home, adw_id), left_out)
-            for adw_id in sorted(store.ids())
-        }
+        for adw_id in sorted(home.store.ids()):
+            revisions[adw_id] = None
+            for name, payload in _documents(home, adw_id):
+                member = f"{DOCUMENTS}/{adw_id}/{name}"
+                try:
+                    archive.add(checked_name(path, member), payload)
+                except BackupError:
+                    left_out.append(member)
+                if name == FILE_NAME:
+                    revisions[adw_id] = _revision(payload)
         events = 0 if salvage.is_missing else _add_events(archive, path, reconstruction, revisions)
-        made: JsonObject = {"adw_version": adw_version, "created_at": timestamps.to_text(clock.now())}
-        kinds: JsonObject = {"document_version": CURRENT_VERSION, "store": home.settings.store}
-        archive.finish({**made, **kinds, "workflows": len(revisions), "events": events})
+        archive.finish(
+            {
+                "adw_version": adw_version,
+                "created_at": timestamps.to_text(home.clock.now()),
+                "document_version": CURRENT_VERSION,
+                "store": home.settings.store,
+                "workflows": len(revisions),
+                "events": events,
+            }
+        )
 
     return BackupReport(
         path=path,
@@ -289,6 +287,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
 
 
 def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a workflow; one whose document is in the database has that alone."""
     if home.settings.store == "database":
         yield FILE_NAME, serialization.add_checksum(home.store.load(adw_id).document.to_bytes())
         return
@@ -298,24 +297,15 @@ def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
             yield name, payload
 
 
-def _add_documents(
-    archive: ArchiveWriter, adw_id: str, documents: Iterable[tuple[str, bytes]], left_out: list[str]
-) -> int | None:
-    """Add the files of a workflow, and return the revision of its document, None when that is not known."""
-    revision = None
-    for name, payload in documents:
-        _add(archive, f"{DOCUMENTS}/{adw_id}/{name}", payload, left_out)
-        if name == FILE_NAME:
-            revision = _revision(payload)
-
-    return revision
-
-
-def _add(archive: ArchiveWriter, name: str, payload: bytes, left_out: list[str]) -> None:
+def _revision(payload: bytes) -> int | None:
+    """Return the revision of a document, None when it cannot be read: the backup keeps it as it is."""
     try:
-        archive.add(checked_name(Path(name), name), payload)
-    except BackupError:
-        left_out.append(name)
+        data = json.loads(payload)
+    except ValueError:
+        return None
+    revision = data.get("revision") if isinstance(data, dict) else None
+
+    return revision if isinstance(revision, int) else None
 
 
 def _add_database(archive: ArchiveWriter, path: Path, reconstruction: Reconstruction) -> bool:
@@ -329,17 +319,6 @@ def _add_database(archive: ArchiveWriter, path: Path, reconstruction: Reconstruc
         copy.unlink(missing_ok=True)
 
     return True
-
-
-def _revision(payload: bytes) -> int | None:
-    """Return the revision of a document, None when it cannot be read: the backup keeps it as it is."""
-    try:
-        data = json.loads(payload)
-    except ValueError:
-        return None
-    revision = data.get("revision") if isinstance(data, dict) else None
-
-    return revision if isinstance(revision, int) else None
 
 
 def _add_events(
@@ -361,6 +340,9 @@ def _add_events(
         lines.unlink(missing_ok=True)
 
     return count
+
+
+# --- restore ---------------------------------------------------------------------------------------------------
 
 
 logger = logging.getLogger("adw.restore")
@@ -397,7 +379,13 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
         raise BackupError(f"there is no backup {path}")
     with _staging(home) as staging:
         manifest = unpack(path, staging)
-        _refuse_newer(path, manifest)
+        version = str(manifest.get("document_version"))
+        try:
+            StateMigration.path(version, CURRENT_VERSION)
+        except MigrationError as exc:
+            raise BackupError(
+                f"{path} has documents of version {version}, this adw knows up to {CURRENT_VERSION}: upgrade adw"
+            ) from exc
         documents, unreadable = _read(staging)
         salvage = home.reconstruction.salvage()
         present = _present(home, salvage)
@@ -407,33 +395,16 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
                 f"{', '.join(replaced[:5])}{' and more' if len(replaced) > 5 else ''} exist already: "
                 "add --force to replace them by what the backup has"
             )
-        _refuse_owners(home, present, salvage)
+        refuse_while_owners_live(home, present, salvage.workflows, hint="stop them first")
         _takes_database(home, staging, salvage)  # raises for a bad one while nothing is touched: a lock is a file
-        with _held(home, present.keys() | documents.keys()):
+        with hold_file_locks(home, present.keys() | documents.keys()):
             # Once more: an owner may have come and gone before we held the locks.
             salvage = home.reconstruction.salvage()
-            _refuse_owners(home, (), salvage)
+            refuse_while_owners_live(home, (), salvage.workflows, hint="stop them first")
             report = _put_in_place(home, staging, documents, salvage, _present(home, salvage))
         untold = _tell(home, path, manifest, documents)
 
         return replace(report, replaced=replaced, unreadable=unreadable, untold=untold)
-
-
-def _refuse_owners(home: Home, ids: Iterable[str], salvage: Salvage) -> None:
-    refuse_while_owners_live(
-        ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes, hint="stop them first"
-    )
-
-
-@contextmanager
-def _held(home: Home, ids: Iterable[str]) -> Iterator[None]:
-    """Hold the file locks of all *ids*, so that nobody begins to work on what is being replaced."""
-    with ExitStack() as held:
-        for adw_id in sorted(ids):
-            if not home.local_lock.try_hold(adw_id):
-                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
-            held.callback(home.local_lock.let_go, adw_id)
-        yield
 
 
 @contextmanager
@@ -450,50 +421,31 @@ def _staging(home: Home) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _refuse_newer(path: Path, manifest: JsonObject) -> None:
-    version = str(manifest.get("document_version"))
-    try:
-        StateMigration.path(version, CURRENT_VERSION)
-    except MigrationError as exc:
-        raise BackupError(
-            f"{path} has documents of version {version}, this adw knows up to {CURRENT_VERSION}: upgrade adw"
-        ) from exc
-
-
 def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
     """Return the documents of the backup by workflow, brought to the current version, and those that cannot be read."""
     documents: dict[str, JsonObject] = {}
     unreadable: dict[str, str] = {}
     for folder in sorted((staging / DOCUMENTS).glob("*")):
-        try:
-            result = _examine(folder)
+        adw_id = folder.name
+        directory = durable_file.open_directory(str(folder), follow=False)
+        try:  # by the rules of the store that will read it when it is back
+            copy = files.examine(directory, str(folder), FILE_NAME, adw_id, max_bytes=serialization.MAX_BYTES)
         except NewerVersion as exc:
-            raise BackupError(f"workflow {folder.name} of the backup: {exc}") from exc
+            raise BackupError(f"workflow {adw_id} of the backup: {exc}") from exc
         except StateError as exc:
-            unreadable[folder.name] = str(exc)
+            unreadable[adw_id] = str(exc)
             continue
-        if result.data is None:
-            unreadable[folder.name] = _why_unusable(result)
+        finally:
+            durable_file.close_quietly(directory)
+        if copy.data is not None:
+            documents[adw_id] = copy.data
+        elif copy.kind is Kind.MISSING:
+            unreadable[adw_id] = "the backup has files of it, but no document"
         else:
-            documents[folder.name] = result.data
+            is_corrupt = copy.kind is Kind.CORRUPT
+            unreadable[adw_id] = f"its document is corrupt: {copy.reason}" if is_corrupt else copy.reason
 
     return documents, unreadable
-
-
-def _examine(folder: Path) -> files.StoredCopy:
-    """Return what the document in *folder* is, by the rules of the store that will read it when it is back."""
-    directory = durable_file.open_directory(str(folder), follow=False)
-    try:
-        return files.examine(directory, str(folder), FILE_NAME, folder.name, max_bytes=serialization.MAX_BYTES)
-    finally:
-        durable_file.close_quietly(directory)
-
-
-def _why_unusable(found: files.StoredCopy) -> str:
-    if found.kind is Kind.MISSING:
-        return "the backup has files of it, but no document"
-
-    return f"its document is corrupt: {found.reason}" if found.kind is Kind.CORRUPT else found.reason
 
 
 # --- putting it in place ---------------------------------------------------------------------------------------
@@ -524,7 +476,12 @@ def _put_in_place(
     home: Home, staging: Path, documents: dict[str, JsonObject], salvage: Salvage, present: Mapping[str, int]
 ) -> RestoreReport:
     has_database = _takes_database(home, staging, salvage)
-    raised = {adw_id: _raised(data, present.get(adw_id, 0)) for adw_id, data in documents.items()}
+    raised = dict(documents)
+    for adw_id, data in documents.items():
+        # Never below what was seen: events are known by the revision.
+        revision = data.get("revision")
+        if present.get(adw_id, 0) > (revision if isinstance(revision, int) else 0):
+            raised[adw_id] = {**data, "revision": present[adw_id]}
     if home.settings.store == "files":
         for adw_id, data in raised.items():
             _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
@@ -549,11 +506,6 @@ def _put_in_place(
     )
 
 
-def _raised(data: JsonObject, seen: int) -> JsonObject:
-    """Return *data* at no lower revision than was *seen*: events are known by it, so it never goes back."""
-    return data if seen <= _whole(data.get("revision")) else {**data, "revision": seen}
-
-
 def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: JsonObject) -> None:
     source, folders = staging / DOCUMENTS / adw_id, home.folders
     old = folders.read(adw_id, FILE_NAME)
@@ -569,13 +521,11 @@ def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: J
 
 
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
-    store = home.store
-    others = [store.load(adw_id).data for adw_id in store.ids() if adw_id not in documents]
-    stored = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in documents.values()]
-    beside = [StoredDocument(data=data, highest_fence=_whole(data.get("fence"))) for data in others]
+    restored = [document.parse(data) for data in documents.values()]
+    others = [home.load(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
+    stored = [StoredDocument(document=one, highest_fence=one.fence) for one in (*restored, *others)]
     repository = home.settings.repository or ""
-    salvage = home.reconstruction.salvage()
-    plan = plan_rebuild([*stored, *beside], salvage, repository=repository, maker=home.run_factory)
+    plan = plan_rebuild(stored, home.reconstruction.salvage(), repository=repository, maker=home.run_factory)
     rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
     runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))
@@ -610,7 +560,3 @@ def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, 
             untold.append(adw_id)
 
     return tuple(untold)
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Inconsistency:
     """Something that does not fit, and what helps."""
 
@@ -42,17 +42,11 @@ class Inconsistency:
 class _Known:
     """A row of the database and what is known of its owner."""
 
-    adw_id: str
     home: str
     revision: int
     owner: OwnerRecord | None
-    seconds_left: float
     verdict: Verdict
-
-    @property
-    def is_live(self) -> bool:
-        """Say whether somebody may be working on it."""
-        return self.owner is not None and self.seconds_left > 0.0 and self.verdict is not Verdict.DEAD
+    is_live: bool  #: somebody may be working on it
 
 
 def find_problems(
@@ -72,14 +66,14 @@ def find_problems(
     unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
     if unusable is not None:
         return unusable
-    known = {row.adw_id: row for row in _rows(database, processes)}
-    found_documents = documents()
+    known = dict(_rows(database, processes))
+    loaded = documents()
 
     return (
         *_view_problems(database),
-        *_document_problems(known, home, found_documents),
-        *_file_problems(known, found_documents),
-        *_lock_problems(database, known, found_documents, repository),
+        *_document_problems(known, home, loaded),
+        *_file_problems(known, loaded),
+        *_lock_problems(database, known, loaded, repository),
         *_owner_problems(known),
         *_run_problems(database, processes),
         *_runner_problems(database),
@@ -88,69 +82,49 @@ def find_problems(
 
 
 def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Inconsistency, ...] | None:
-    """Return why nothing more can be looked at, nothing where nothing was ever made, None when all can be."""
+    """Return why nothing more can be checked, nothing where nothing was ever made, None when all can be."""
+    version: str | None = None
     try:
-        result = database.schema_version()
-        storage = database.integrity_problems() if result is not None else []
+        version = database.schema_version()
+        damage = database.integrity_problems() if version is not None else []
     except DatabaseCorrupt as exc:
-        return (_storage_problem(exc.reason),)
-    if storage:
-        return tuple(_storage_problem(text) for text in storage)
-    if result is None and is_empty():
-        return ()
-    if result != migrate.HEAD:
-        return (_schema_problem(result),)
+        damage = [exc.reason]
+    if damage:
+        hint = "adw restore brings a backup back; with documents in files, adw db rebuild"
+        return tuple(Inconsistency("storage", text, hint) for text in damage)
+    if version is None:
+        hint = "adw db rebuild makes it from the documents"
+        return () if is_empty() else (Inconsistency("schema", "there is no schema yet", hint),)
+    if version != migrate.HEAD:
+        hint = "another version made this database: upgrade adw, or move it away and run adw db rebuild"
+        if version in migrate.KNOWN:
+            hint = "adw db upgrade brings it up"
+        return (Inconsistency("schema", f"the schema is {version}, this adw needs {migrate.HEAD}", hint),)
     moved_to = migrate.moved_to(database)
     if moved_to:
         hint = "set database.url to that one, and state.store to database"
-        return (Inconsistency(kind="moved", text=f"all of it has moved to {moved_to}", hint=hint),)
+        return (Inconsistency("moved", f"all of it has moved to {moved_to}", hint),)
 
     return None
 
 
-def _schema_problem(found: str | None) -> Inconsistency:
-    if found is None:
-        return Inconsistency(
-            kind="schema", text="there is no schema yet", hint="adw db rebuild makes it from the documents"
-        )
-    is_older = found in migrate.KNOWN
-    hint = (
-        "adw db upgrade brings it up"
-        if is_older
-        else "another version made this database: upgrade adw, or move it away and run adw db rebuild"
-    )
-
-    return Inconsistency(kind="schema", text=f"the schema is {found}, this adw needs {migrate.HEAD}", hint=hint)
-
-
-def _view_problems(database: Database) -> Iterator[Inconsistency]:
-    for name in schema.missing(database):
-        yield Inconsistency(kind="schema", text=f"the view {name} is missing", hint="adw db upgrade makes it again")
-
-
-def _storage_problem(text: str) -> Inconsistency:
-    return Inconsistency(
-        kind="storage", text=text, hint="adw restore brings a backup back; with documents in files, adw db rebuild"
-    )
-
-
-def _rows(database: Database, processes: SystemProcesses) -> Iterator[_Known]:
+def _rows(database: Database, processes: SystemProcesses) -> Iterator[tuple[str, _Known]]:
     with database.read() as session:
         sql = """
             SELECT adw_id, home, revision, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
             FROM workflow_states ORDER BY adw_id
         """
         rows = session.all(database.render(sql), database.lease_clock())
-    for adw_id, home, revision, owner_text, seconds_left in rows:
-        owner = OwnerRecord.from_text(owner_text)
-        yield _Known(
-            adw_id=adw_id,
-            home=home,
-            revision=revision,
-            owner=owner,
-            seconds_left=float(seconds_left),
-            verdict=processes.verdict(owner),
-        )
+    for adw_id, home, revision, text, seconds_left in rows:
+        owner = OwnerRecord.from_text(text)
+        verdict = processes.verdict(owner)
+        is_live = owner is not None and float(seconds_left) > 0.0 and verdict is not Verdict.DEAD
+        yield adw_id, _Known(home=home, revision=revision, owner=owner, verdict=verdict, is_live=is_live)
+
+
+def _view_problems(database: Database) -> Iterator[Inconsistency]:
+    for name in schema.missing(database):
+        yield Inconsistency("schema", f"the view {name} is missing", "adw db upgrade makes it again")
 
 
 def _document_problems(
@@ -158,31 +132,32 @@ def _document_problems(
 ) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.home != home:
-            yield Inconsistency(
-                kind="document",
-                adw_id=adw_id,
-                text=f"its document lives in the {row.home} store, and the setting store is {home}",
-                hint=f"set store to {row.home} to work on it",
-            )
+            text = f"its document lives in the {row.home} store, and the setting store is {home}"
+            yield Inconsistency("document", text, f"set store to {row.home} to work on it", adw_id)
         elif adw_id not in documents and not row.is_live:
-            yield _without_document(row)
+            text = "it was registered and its document was never written"
+            hint = "adw db rebuild forgets it and frees its issue"
+            if row.revision:
+                text = f"its document is gone; the database has a copy of revision {row.revision}"
+                hint = f"adw status {adw_id} shows the copy; the next owner brings it back"
+            yield Inconsistency("document", text, hint, adw_id)
     for adw_id, loaded in sorted(documents.items()):
-        row_or_none = known.get(adw_id)
         if isinstance(loaded, str):
-            yield Inconsistency(
-                kind="document",
-                adw_id=adw_id,
-                text=f"its document cannot be read: {loaded}",
-                hint="put that right, or bring a backup back with adw restore",
-            )
+            hint = "put that right, or bring a backup back with adw restore"
+            yield Inconsistency("document", f"its document cannot be read: {loaded}", hint, adw_id)
             continue
-        revision = loaded.document.revision
-        if row_or_none is None:
+        revision, copy = loaded.document.revision, known.get(adw_id)
+        if copy is None:
             is_old = any(notice.kind == "migrated" for notice in loaded.notices)
             hint = f"adw state migrate stores it in version {CURRENT_VERSION}" if is_old else "adw db rebuild"
-            yield Inconsistency(kind="copy", adw_id=adw_id, text="the database does not know it", hint=hint)
-        elif row_or_none.home == home and row_or_none.revision != revision and not row_or_none.is_live:
-            yield _other_revision(adw_id, row_or_none.revision, revision)
+            yield Inconsistency("copy", "the database does not know it", hint, adw_id)
+        elif copy.home == home and copy.revision != revision and not copy.is_live:
+            text = f"the document is at revision {revision}, the database has seen {copy.revision}: "
+            text, hint = f"{text}an older file was put back", f"compare them with adw events {adw_id} before you go on"
+            if copy.revision < revision:
+                text = f"the database has revision {copy.revision}, the document is at {revision}"
+                hint = "adw db rebuild"
+            yield Inconsistency("copy", text, hint, adw_id)
 
 
 def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, LoadedState | str]) -> Iterator[Inconsistency]:
@@ -191,15 +166,10 @@ def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, LoadedSt
         row = known.get(adw_id)
         if isinstance(loaded, str) or (row is not None and row.is_live):
             continue
+        hint = f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside"
         for notice in loaded.notices:
-            if notice.kind == "migrated":
-                continue  # an older version is no damage
-            yield Inconsistency(
-                kind="document",
-                adw_id=adw_id,
-                text=f"{notice.path}: {notice.reason}",
-                hint=f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside",
-            )
+            if notice.kind != "migrated":  # an older version is no damage
+                yield Inconsistency("document", f"{notice.path}: {notice.reason}", hint, adw_id)
 
 
 def _lock_problems(
@@ -219,66 +189,31 @@ def _lock_problems(
         if number is None or is_terminal(loaded.document.current_state):
             continue
         holder = holders.get((in_home(where, home), number))
-        if holder != adw_id:
-            yield _without_issue(adw_id, f"{number}{f' of {where}' if where else ''}", holder)
-
-
-def _without_issue(adw_id: str, issue: str, holder: str | None) -> Inconsistency:
-    if holder is None:
-        text, hint = f"it is unfinished, and nobody has the lock of its issue {issue}", "adw db rebuild takes it again"
-    else:
-        text = f"it is unfinished, and its issue {issue} is locked for workflow {holder}"
-        hint = f"decide which of the two goes on: see adw status {adw_id} and adw status {holder}"
-
-    return Inconsistency(kind="lock", adw_id=adw_id, text=text, hint=hint)
-
-
-def _without_document(row: _Known) -> Inconsistency:
-    if row.revision == 0:
-        return Inconsistency(
-            kind="document",
-            adw_id=row.adw_id,
-            text="it was registered and its document was never written",
-            hint="adw db rebuild forgets it and frees its issue",
-        )
-
-    return Inconsistency(
-        kind="document",
-        adw_id=row.adw_id,
-        text=f"its document is gone; the database has a copy of revision {row.revision}",
-        hint=f"adw status {row.adw_id} shows the copy; the next owner brings it back",
-    )
-
-
-def _other_revision(adw_id: str, copied: int, written: int) -> Inconsistency:
-    if copied < written:
-        text, hint = f"the database has revision {copied}, the document is at {written}", "adw db rebuild"
-    else:
-        text = f"the document is at revision {written}, the database has seen {copied}: an older file was put back"
-        hint = f"compare them with adw events {adw_id} before you go on"
-
-    return Inconsistency(kind="copy", adw_id=adw_id, text=text, hint=hint)
+        issue = f"{number}{f' of {where}' if where else ''}"
+        if holder is None:
+            text = f"it is unfinished, and nobody has the lock of its issue {issue}"
+            yield Inconsistency("lock", text, "adw db rebuild takes it again", adw_id)
+        elif holder != adw_id:
+            text = f"it is unfinished, and its issue {issue} is locked for workflow {holder}"
+            hint = f"decide which of the two goes on: see adw status {adw_id} and adw status {holder}"
+            yield Inconsistency("lock", text, hint, adw_id)
 
 
 def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.owner is not None and row.verdict is Verdict.DEAD:
-            yield Inconsistency(
-                kind="owner",
-                adw_id=adw_id,
-                text=f"its owner {row.owner.describe()} is dead and did not give it back",
-                hint="the next command that works on it takes it over",
-            )
+            text = f"its owner {row.owner.describe()} is dead and did not give it back"
+            yield Inconsistency("owner", text, "the next command that works on it takes it over", adw_id)
 
 
 def _runner_problems(database: Database) -> Iterator[Inconsistency]:
     """Yield workers that no list shows, because nobody can say who they are; silent workers are forgotten anyway."""
     with database.read() as session:
         rows = session.all(workers.CHECK_RUNNERS)
-    for runner_id, owner_text in rows:
-        if OwnerRecord.from_text(owner_text) is None:
-            text = f"runner {runner_id}: its record cannot be read"
-            yield Inconsistency(kind="runner", text=text, hint="delete its row: a worker that lives registers again")
+    for runner_id, owner in rows:
+        if OwnerRecord.from_text(owner) is None:
+            hint = "delete its row: a worker that lives registers again"
+            yield Inconsistency("runner", f"runner {runner_id}: its record cannot be read", hint)
 
 
 def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Inconsistency]:
@@ -301,33 +236,25 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[In
             text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
         else:
             continue
-        yield Inconsistency(kind="run", adw_id=run.adw_id, text=text, hint="adw recover gives it to another worker")
+        yield Inconsistency("run", text, "adw recover gives it to another worker", run.adw_id)
     for run_id, adw_id in orphans:
-        yield Inconsistency(
-            kind="run",
-            adw_id=adw_id,
-            text=f"run {run_id} is of a workflow that is gone",
-            hint="the next worker ends it: adw worker --once",
-        )
+        text, hint = f"run {run_id} is of a workflow that is gone", "the next worker ends it: adw worker --once"
+        yield Inconsistency("run", text, hint, adw_id)
 
 
 def _loose_ends(database: Database) -> Iterator[Inconsistency]:
     """Yield rows whose workflow or run is gone."""
     with database.read() as session:
-        locks = session.all(
-            """
+        locks = session.all("""
             SELECT repository, issue_number, adw_id FROM adw_locks AS held
             WHERE NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = held.adw_id)
             ORDER BY acquired_at
-            """
-        )
-        requests = session.all(
-            """
+        """)
+        requests = session.all("""
             SELECT request_id, adw_id FROM requests AS asked WHERE handled_at IS NULL
               AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
             ORDER BY request_id
-            """
-        )
+        """)
         # Whatever ends a run ends its sessions with it.
         sessions = session.all("""
             SELECT session_id, adw_id FROM sessions AS agent
@@ -337,40 +264,20 @@ def _loose_ends(database: Database) -> Iterator[Inconsistency]:
         """)
         checkpoints = session.all(checkpoint.CHECK_CHECKPOINTS)
         deliveries = session.all(deliveries_store.CHECK_DELIVERIES)
-    for repository, issue_number, adw_id in locks:
-        yield _left_lock(repository, issue_number, adw_id)
+    for repository, number, adw_id in locks:
+        where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
+        text = f"issue {number}{where} is locked for a workflow that is gone"
+        yield Inconsistency("lock", text, f"adw locks release {number}{option}", adw_id)
     for request_id, adw_id in requests:
-        yield Inconsistency(
-            kind="request",
-            adw_id=adw_id,
-            text=f"request {request_id} waits for a workflow that is gone",
-            hint="adw db rebuild",
-        )
+        text = f"request {request_id} waits for a workflow that is gone"
+        yield Inconsistency("request", text, "adw db rebuild", adw_id)
     for session_id, adw_id in sessions:
-        yield Inconsistency(
-            kind="session",
-            adw_id=adw_id,
-            text=f"session {session_id} of an agent has not ended, and its run is over",
-            hint=f"it hinders nothing; adw events {adw_id} shows how its attempt ended",
-        )
+        text = f"session {session_id} of an agent has not ended, and its run is over"
+        hint = f"it hinders nothing; adw events {adw_id} shows how its attempt ended"
+        yield Inconsistency("session", text, hint, adw_id)
     for adw_id, count in checkpoints:
         text = f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone"
-        yield Inconsistency(kind="checkpoint", adw_id=adw_id, text=text, hint="adw gc --execute deletes them")
+        yield Inconsistency("checkpoint", text, "adw gc --execute deletes them", adw_id)
     for guid, adw_id in deliveries:
-        yield Inconsistency(
-            kind="delivery",
-            adw_id=adw_id,
-            text=f"delivery {guid} was accepted, and no run is left that does what it asks for",
-            hint=f"adw replay {guid} does it",
-        )
-
-
-def _left_lock(repository: str, issue_number: int, adw_id: str) -> Inconsistency:
-    where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
-
-    return Inconsistency(
-        kind="lock",
-        adw_id=adw_id,
-        text=f"issue {issue_number}{where} is locked for a workflow that is gone",
-        hint=f"adw locks release {issue_number}{option}",
-    )
+        text = f"delivery {guid} was accepted, and no run is left that does what it asks for"
+        yield Inconsistency("delivery", text, f"adw replay {guid} does it", adw_id)

@@ -1,28 +1,26 @@
 """
-Reading a database for what is left of it, and filling one again from the documents.
+Making the database again from the documents: their copies, events, locks, and fences above everything seen.
 
-Reading takes what it can get: a part that cannot be read is named and left out. Filling is one transaction. A file that
-is corrupt is moved aside, never deleted: somebody may get more out of it.
+The documents are the truth and are not changed. What only the database had is kept as far as it can be read; a part
+that cannot be read is named. The contents are planned first and written in one transaction. A corrupt file is moved
+aside, never deleted: somebody may get more out of it.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from adws.adw_modules import checkpoint, circuit_breaker, durable_file, timestamps
-from adws.adw_modules.checkpoint import CheckpointRow, to_checkpoint
-from adws.adw_modules.circuit_breaker import BreakerRow, breaker_params, to_breaker
-from adws.adw_modules.db import connection, migrate
+from adws.adw_modules import durable_file, timestamps
+from adws.adw_modules.db import connection, migrate, schema
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.deliveries import store as deliveries_store
-from adws.adw_modules.deliveries.commands import Delivery
-from adws.adw_modules.deliveries.store import kept_params, to_kept
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseCorrupt,
@@ -33,8 +31,7 @@ from adws.adw_modules.errors import (
     UsageError,
 )
 from adws.adw_modules.events import Event
-from adws.adw_modules.external_tasks import TASK_COLUMNS
-from adws.adw_modules.identifiers import JsonObject, JsonValue, in_home
+from adws.adw_modules.identifiers import JsonObject, in_home
 from adws.adw_modules.interfaces import (
     Clock,
     IssueLock,
@@ -43,130 +40,72 @@ from adws.adw_modules.interfaces import (
     Request,
     StateStore,
     Verdict,
-    WorkflowSummary,
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, insert_lock
 from adws.adw_modules.queue.model import DELIVERY, NewRun, Run, RunFactory, check_due
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.reports import metrics
 from adws.adw_modules.reports import store as reports_store
-from adws.adw_modules.reports.store import SUM_COLUMNS, WORKFLOW_COLUMNS
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 from adws.adw_modules.state_schema import CURRENT_VERSION
-from adws.adw_modules.workflow.requirements import Requirements
+from adws.adw_modules.store.serialization import summary_of
 
 if TYPE_CHECKING:
-    from adws.adw_modules.ownership.local_lock import LocalLock
-    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
-# Tables that only the database has and no document describes, for a database that is rebuilt: as rows.
-#
-# Existing rows stay. Numbers that the database assigns are assigned anew, claims are over, and a session of an agent
-# has ended: its worker is gone, or begins another one.
+#: A row of a table that only the database has, by column.
+KeptRow: TypeAlias = Mapping[str, object]
+
+#: Tables that only the database has and no document describes.
+KEPT_TABLES = (
+    "task_checkpoints",
+    "breakers",
+    "deliveries",
+    "schedule",
+    "notifications",
+    "sessions",
+    "external_tasks",
+    "counters",
+    "home_facts",
+    "report_sums",
+    "report_workflows",
+)
 
 
-_NOBODY: Mapping[str, object] = {"claim_until": 0.0, "claim_boot": ""}
-_LOST_SESSION = "the database was made again"
-
-#: Table -> its columns but for the number that the database gives.
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "schedule": (
-        "name",
-        "spec",
-        "last_due",
-        "last_run",
-        "status",
-        "outcome",
-        "memo",
-        "owner",
-        "token",
-        "claim_until",
-        "claim_boot",
-    ),
-    "notifications": (
-        "notice_key",
-        "channel",
-        "kind",
-        "adw_id",
-        "title",
-        "body",
-        "status",
-        "attempts",
-        "not_before",
-        "error",
-        "created_at",
-        "sent_at",
-        "token",
-        "claim_until",
-        "claim_boot",
-    ),
-    "sessions": (
-        "session_id",
-        "adw_id",
-        "run_id",
-        "phase",
-        "attempt_number",
-        "agent",
-        "host",
-        "status",
-        "executor_session_id",
-        "reason",
-        "started_at",
-        "ended_at",
-    ),
-    "external_tasks": TASK_COLUMNS,
-    "counters": ("name", "labels", "value"),
-    "home_facts": ("name", "value", "changed_at"),
-    "report_sums": SUM_COLUMNS,
-    "report_workflows": WORKFLOW_COLUMNS,
-}
-#: In which order they are read: that in which they were made.
-_ORDER = {
-    "notifications": "notice_id",
-    "sessions": "started_at, session_id",
-    "external_tasks": "created_at, task_id",
-    "report_sums": "kind, day, workflow, phase, item",
-    "report_workflows": "adw_id",
-}
+def columns_of(table: str) -> tuple[str, ...]:
+    """Return the columns of *table* but for the number that the database gives."""
+    return tuple(column.name for column in schema.metadata.tables[table].columns if column.identity is None)
 
 
-def read(session: Session, table: str) -> tuple[KeptRow, ...]:
-    """Return the rows of *table*, in their order."""
-    names = COLUMNS[table]
-    rows = session.all(f"SELECT {', '.join(names)} FROM {table} ORDER BY {_ORDER.get(table, 'name')}")
+def read_table(session: Session, table: str) -> tuple[KeptRow, ...]:
+    """Return the rows of *table*, in the order of their key."""
+    names = columns_of(table)
+    key = ", ".join(column.name for column in schema.metadata.tables[table].primary_key.columns)
+    rows = session.all(f"SELECT {', '.join(names)} FROM {table} ORDER BY {key}")
 
     return tuple(dict(zip(names, row, strict=True)) for row in rows)
 
 
-def bring(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
-    """Put *rows* into *table*, those that are there left out."""
-    names = COLUMNS[table]
+def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
+    """
+    Put *rows* into *table*; those that are there stay.
+
+    Claims are over, runs have other numbers now, and a session of an agent has ended: its worker is gone, or begins
+    another one.
+    """
+    names = columns_of(table)
+    brought = [dict(row) for row in rows]
+    for row in brought:
+        if "claim_until" in row:
+            row |= {"claim_until": 0.0, "claim_boot": ""}
+        if "run_id" in row:
+            row["run_id"] = None
+        if table == "sessions" and row["ended_at"] is None:
+            row |= {"status": "failed", "ended_at": moment, "reason": "the database was made again"}
     values = ", ".join(f":{name}" for name in names)
-    session.run_each(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) ON CONFLICT DO NOTHING",
-        [_brought(table, row, moment) for row in rows],
-    )
-
-
-def _brought(table: str, row: KeptRow, moment: str) -> dict[str, object]:
-    if table in {"schedule", "notifications"}:
-        return {**row, **_NOBODY}
-    if table != "sessions":
-        return dict(row)
-    ended = {} if row["ended_at"] is not None else {"status": "failed", "ended_at": moment, "reason": _LOST_SESSION}
-
-    return {**row, "run_id": None, **ended}  # runs have other numbers now
-
-
-# What making a database again asks of it: reading what is left, setting it aside, filling it anew.
-#
-# Apart from `interfaces` because only backup, restore and rebuild need it, and every view would load it.
-
-
-#: A row of a table that only the database has, by column.
-KeptRow: TypeAlias = Mapping[str, object]
+    session.run_each(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) ON CONFLICT DO NOTHING", brought)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,9 +132,6 @@ class Salvage:
     requests: tuple[Request, ...] = ()  #: not handled yet
     runs: tuple[Run, ...] = ()  #: not finished yet, in their order
     events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
-    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; read like events
-    breakers: tuple[BreakerRow, ...] = ()  #: read like events
-    deliveries: tuple[Delivery, ...] = ()  #: in their order; read like events
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; read like events
 
 
@@ -209,23 +145,18 @@ class NewContents:
     events: tuple[Event, ...] = ()
     requests: tuple[Request, ...] = ()
     runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
-    checkpoints: tuple[CheckpointRow, ...] = ()  #: in their order; those that are there stay
-    breakers: tuple[BreakerRow, ...] = ()  #: those that are there stay
-    deliveries: tuple[Delivery, ...] = ()  #: in their order; those that are there stay
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; those that are there stay
     forget: tuple[str, ...] = ()  #: workflows that were registered and never written
 
 
-# What a database has to hold, worked out from the documents and from what is left of the old one.
-#
-# Pure. The documents are the truth: a row, a lock or a token that disagrees with them gives way.
+# --- the plan, pure: a row, a lock or a token that disagrees with the documents gives way ----------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredDocument:
     """A document on disk and the highest fence that its directory shows."""
 
-    data: JsonObject
+    document: WorkflowDocument
     highest_fence: int
 
 
@@ -240,12 +171,7 @@ class LockConflict:
 
     def to_json(self) -> JsonObject:
         """Return the conflict as plain data."""
-        return {
-            "repository": self.repository,
-            "issue_number": self.issue_number,
-            "keeper": self.keeper,
-            "others": list(self.others),
-        }
+        return {**asdict(self), "others": list(self.others)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +203,7 @@ def plan_rebuild(
     *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
-    on_disk = {_text(document.data, "adw_id") for document in documents} | set(unreadable)
+    on_disk = {stored.document.adw_id for stored in documents} | set(unreadable)
     kept_for = set(unreadable) | _lost_documents(known, on_disk)
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
@@ -289,9 +215,6 @@ def plan_rebuild(
             rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
             locks=locks,
             events=salvage.events,
-            checkpoints=salvage.checkpoints,
-            breakers=salvage.breakers,
-            deliveries=salvage.deliveries,
             kept=salvage.kept,
             requests=salvage.requests if is_new else (),
             # Those of before come first: they waited longer.
@@ -310,27 +233,27 @@ def _lost_documents(known: Mapping[str, DatabaseWorkflow], on_disk: set[str]) ->
 
 
 def _plan_row(
-    document: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
+    stored: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
 ) -> ProjectedWrite:
-    data, adw_id = document.data, _text(document.data, "adw_id")
+    document, adw_id = stored.document, stored.document.adw_id
     row = known.get(adw_id)
     has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
-    waiting = tuple(Event.from_json(entry) for entry in _objects(data.get("outbox")))
+    waiting = tuple(map(Event.from_json, document.outbox))
 
     return ProjectedWrite(
         adw_id=adw_id,
-        revision=_number(data, "revision"),
+        revision=document.revision,
         # Above everything seen, so that no writer of before is ever let in again.
-        fence=max(row.fence if row else 0, document.highest_fence) + 1,
-        body=json.dumps(data, indent=1, ensure_ascii=False).encode(),
-        summary=_summary(data),
-        events=waiting if has_events else (*_events_of_history(data, waiting), *waiting),
+        fence=max(row.fence if row else 0, stored.highest_fence) + 1,
+        body=document.to_bytes(),
+        summary=summary_of(document),
+        events=waiting if has_events else (*_events_of_history(document, waiting), *waiting),
     )
 
 
-def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Event, ...]:
+def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> tuple[Event, ...]:
     """Return the moves in the history as events, but for those that still wait in the outbox."""
-    adw_id = _text(data, "adw_id")
+    adw_id = document.adw_id
     recent = {event.created_at for event in waiting if event.event_type == "state_changed"}
     first = min(recent, default="~")  # after every digit: nothing waits
 
@@ -339,14 +262,14 @@ def _events_of_history(data: JsonObject, waiting: Sequence[Event]) -> tuple[Even
             event_type="state_changed",
             adw_id=adw_id,
             event_id=f"{adw_id}.0.{index}",  # no event of a revision has 0
-            created_at=_text(entry, "timestamp"),
-            status=_text(entry, "to"),
+            created_at=move.timestamp,
+            status=move.to_state,
             execution_id=adw_id,
-            data={"from": entry.get("from"), "to": entry.get("to")},
+            data={"from": move.from_state, "to": move.to_state},
             meta={"rebuilt_from": "state_history"},
         )
-        for index, entry in enumerate(_objects(data.get("state_history")))
-        if _text(entry, "timestamp") < first
+        for index, move in enumerate(document.state_history)
+        if move.timestamp < first
     )
 
 
@@ -354,38 +277,25 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], m
     """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
     going_on = [
-        document.data
-        for document in documents
-        if _text(document.data, "current_state") in _ACTIVE_NAMES and _text(document.data, "adw_id") not in has_run
+        stored.document
+        for stored in documents
+        if stored.document.current_state in _ACTIVE_NAMES and stored.document.adw_id not in has_run
     ]
-    going_on.sort(key=lambda data: (_text(data, "created_at"), _text(data, "adw_id")))
+    runs = []
+    for document in sorted(going_on, key=lambda one: (one.created_at, one.adw_id)):
+        kind = "start" if document.current_state == WorkflowState.PENDING.value else "resume"
+        try:
+            run = maker.of(document, kind, asked_by="rebuild")
+        except UsageError:  # demands that adw did not write: the worker that claims the run reports the document
+            run = NewRun(adw_id=document.adw_id, kind=kind, asked_by="rebuild")
+        runs.append(replace(run, not_before=_retry_time(document)))
 
-    return tuple(
-        NewRun(
-            adw_id=_text(data, "adw_id"),
-            kind="start" if data.get("current_state") == WorkflowState.PENDING.value else "resume",
-            not_before=_retry_time(data),
-            asked_by="rebuild",
-            demands=_demands(data),
-            labels=maker.labels_of(data),
-        )
-        for data in going_on
-    )
+    return tuple(runs)
 
 
-def _demands(data: JsonObject) -> Requirements:
-    workflow = data.get("workflow")
-    try:
-        return Requirements.from_json(workflow.get("demands", {})) if isinstance(workflow, dict) else Requirements()
-    except UsageError:
-        return Requirements()  # not written by adw: the worker that claims the run reports the damaged document
-
-
-def _retry_time(data: JsonObject) -> str:
+def _retry_time(document: WorkflowDocument) -> str:
     """Return when the phase that waits for its next attempt may have it, "" when none waits."""
-    waiting = [
-        _text(phase, "retry_at") for phase in _objects(data.get("phases")) if phase.get("status") == "retry_wait"
-    ]
+    waiting = [record.retry_at or "" for record in document.phases if record.status == "retry_wait"]
     try:
         return max(map(check_due, waiting), default="")
     except UsageError:
@@ -411,11 +321,10 @@ def _plan_locks(
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
     # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
     former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
-    claims: dict[tuple[str, int], list[JsonObject]] = defaultdict(list)
-    for document in documents:
-        number = document.data.get("issue_number")
-        if isinstance(number, int) and not is_terminal(document.data.get("current_state")):
-            claims[in_home(_text(document.data, "repository"), repository), number].append(document.data)
+    claims: dict[tuple[str, int], list[WorkflowDocument]] = defaultdict(list)
+    for document in (stored.document for stored in documents):
+        if document.issue_number is not None and not is_terminal(document.current_state):
+            claims[in_home(document.repository, repository), document.issue_number].append(document)
     locks = [
         replace(lock, repository=key[0])
         for key, lock in former.items()
@@ -425,51 +334,18 @@ def _plan_locks(
     for (where, number), rivals in sorted(claims.items()):
         holder = former.get((where, number))
         # The holder of the lock keeps it; where that is unknown, the older workflow does.
-        rivals.sort(key=lambda d: (holder is None or d["adw_id"] != holder.adw_id, _text(d, "created_at"), d["adw_id"]))
-        keeper, *others = (_text(rival, "adw_id") for rival in rivals)
-        is_same = holder is not None and holder.adw_id == keeper
-        moment = holder.acquired_at if holder is not None and is_same else _text(rivals[0], "created_at")
+        holder_id = holder.adw_id if holder is not None else ""
+        first, *rest = sorted(rivals, key=lambda one: (one.adw_id != holder_id, one.created_at, one.adw_id))
+        keeper, others = first.adw_id, tuple(one.adw_id for one in rest)
+        moment = holder.acquired_at if holder is not None and holder_id == keeper else first.created_at
         locks.append(IssueLock(repository=where, issue_number=number, adw_id=keeper, acquired_at=moment))
         if others:
-            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=tuple(others)))
+            conflicts.append(LockConflict(repository=where, issue_number=number, keeper=keeper, others=others))
 
     return tuple(locks), tuple(conflicts)
 
 
-def _summary(data: JsonObject) -> WorkflowSummary:
-    issue, workflow, number = data.get("issue"), data.get("workflow"), data.get("issue_number")
-
-    return WorkflowSummary(
-        adw_id=_text(data, "adw_id"),
-        repository=_text(data, "repository"),
-        issue_number=number if isinstance(number, int) else None,
-        title=_text(issue, "title") if isinstance(issue, dict) else "",
-        workflow=_text(workflow, "name") if isinstance(workflow, dict) else "",
-        state=_text(data, "current_state"),
-        revision=_number(data, "revision"),
-        created_at=_text(data, "created_at"),
-        updated_at=_text(data, "updated_at"),
-    )
-
-
-def _text(data: Mapping[str, JsonValue], name: str) -> str:
-    value = data.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _number(data: Mapping[str, JsonValue], name: str) -> int:
-    value = data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-# Making the database again from the documents: copy, events, locks, and tokens above everything seen.
-#
-# The documents are the truth and are not changed. What only the database had is kept as far as it can be read, and what
-# is lost is said. The contents are planned first and written in one transaction.
+# --- rebuilding ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -540,11 +416,14 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     """
     store, reconstruction = home.store, home.reconstruction
     salvage = reconstruction.salvage()
-    if not replace_rows:
-        _refuse_rows(salvage.workflows)
+    if not replace_rows and any(workflow.home == "database" for workflow in salvage.workflows):
+        raise UsageError(
+            "documents live in this database itself, so there is nothing to make it again from: "
+            "bring a backup back with adw restore"
+        )
     ids = sorted(store.ids())
     if not force:
-        refuse_while_owners_live(ids, salvage.workflows, local_lock=home.local_lock, processes=home.processes)
+        refuse_while_owners_live(home, ids, salvage.workflows)
     documents, unreadable = _read(ids, store, home.folders)
     # Documents that name no repository belong to that of the home.
     repository = home.settings.repository or ""
@@ -552,33 +431,23 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(plan.contents)
-    report = _report(plan, salvage, workflows=len(documents), events_stored=stored)
+    salvaged = len(salvage.events)
 
-    return replace(report, unreadable=unreadable, set_aside=aside)
-
-
-def _refuse_rows(known: Iterable[DatabaseWorkflow]) -> None:
-    if any(workflow.home == "database" for workflow in known):
-        raise UsageError(
-            "documents live in this database itself, so there is nothing to make it again from: "
-            "bring a backup back with adw restore"
-        )
-
-
-def _report(plan: RebuildPlan, salvage: Salvage, *, workflows: int, events_stored: int) -> RebuildReport:
     return RebuildReport(
-        workflows=workflows,
+        workflows=len(documents),
         locks=len(plan.contents.locks or ()),
         freed=plan.freed,
         conflicts=plan.conflicts,
-        events_kept=_events_kept(salvage),
-        events_made=events_stored - len(salvage.events),
+        events_kept=salvaged if salvage.problems else sum(workflow.events for workflow in salvage.workflows),
+        events_made=stored - salvaged,
         requests=len(salvage.requests),
         runs_made=plan.runs_made,
         only_in_database=plan.only_in_database,
         forgotten=plan.contents.forget,
+        unreadable=unreadable,
         problems=salvage.problems,
         was_missing=salvage.is_missing,
+        set_aside=aside,
     )
 
 
@@ -591,21 +460,16 @@ def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | Non
 
 
 def refuse_while_owners_live(
-    ids: Iterable[str],
-    known: Iterable[DatabaseWorkflow],
-    *,
-    local_lock: LocalLock,
-    processes: SystemProcesses,
-    hint: str = "stop them first, or add --force",
+    home: Home, ids: Iterable[str], known: Iterable[DatabaseWorkflow], *, hint: str = "stop them first, or add --force"
 ) -> None:
     """Raise OwnershipError naming the owner of a workflow: by its lease, or by the file lock it holds."""
     working = {
         workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
         for workflow in known
-        if workflow.seconds_left > 0.0 and processes.verdict(workflow.owner) is not Verdict.DEAD
+        if workflow.seconds_left > 0.0 and home.processes.verdict(workflow.owner) is not Verdict.DEAD
     }
     for adw_id in ids:
-        if adw_id not in working and local_lock.is_held(adw_id):
+        if adw_id not in working and home.local_lock.is_held(adw_id):
             working[adw_id] = "a process that holds its file lock"
     if not working:
         return
@@ -615,30 +479,38 @@ def refuse_while_owners_live(
     raise OwnershipError(f"workflows are being worked on: {names}{more}; {hint}")
 
 
+@contextmanager
+def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
+    """Hold the file locks of all *ids*, so that nobody begins to work on them; raise OwnershipError for one that is."""
+    with ExitStack() as held:
+        for adw_id in sorted(ids):
+            if not home.local_lock.try_hold(adw_id):
+                raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
+            held.callback(home.local_lock.let_go, adw_id)
+        yield
+
+
 def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple[list[StoredDocument], dict[str, str]]:
     documents: list[StoredDocument] = []
     unreadable: dict[str, str] = {}
     for adw_id in ids:
         try:
-            data = store.load(adw_id).data
+            document = store.load(adw_id).document
         except StateNotFound:
             continue  # removed since the list was made
         except AdwError as exc:
             unreadable[adw_id] = str(exc)
             continue
-        written_under = data.get("fence")
-        fence = written_under if isinstance(written_under, int) else 0
-        documents.append(StoredDocument(data=data, highest_fence=max(fence, folders.highest_fence(adw_id))))
+        highest_fence = max(document.fence, folders.highest_fence(adw_id))
+        documents.append(StoredDocument(document=document, highest_fence=highest_fence))
 
     return documents, unreadable
 
 
-def _events_kept(salvage: Salvage) -> int:
-    return len(salvage.events) if salvage.problems else sum(workflow.events for workflow in salvage.workflows)
-
-
 #: Events read in one go.
 _AT_ONCE = 500
+#: Table -> what it is called in a report, where that is not its name.
+_PART_NAMES = {"task_checkpoints": "checkpoints"}
 #: Endings of the files that make up one SQLite database.
 _COMPANIONS = ("", "-wal", "-shm")
 
@@ -672,13 +544,10 @@ class Reconstruction:
 
         return Salvage(
             workflows=self._part("workflows", self._workflows, problems),
-            locks=self._part("locks", self._locks, problems),
+            locks=self._part("locks", IssueLocks(self._open(), clock=self._clock).all, problems),
             requests=self._part("requests", self._requests, problems),
-            runs=self._part("runs", self._runs, problems),
+            runs=self._part("runs", RunStore(self._open(), clock=self._clock).unfinished, problems),
             events=events,
-            checkpoints=self._part("checkpoints", self._checkpoints, problems) if problems else (),
-            breakers=self._part("breakers", self._breakers, problems) if problems else (),
-            deliveries=self._part("deliveries", self._deliveries, problems) if problems else (),
             kept=self._kept(problems) if problems else {},
             problems=tuple(problems),
         )
@@ -721,13 +590,13 @@ class Reconstruction:
         return tuple(result)
 
     def _kept(self, problems: list[str]) -> dict[str, tuple[KeptRow, ...]]:
-        def read_(table: str) -> tuple[KeptRow, ...]:
+        def read(table: str) -> tuple[KeptRow, ...]:
             with self._open().read() as session:
-                return read(session, table)
+                return read_table(session, table)
 
         return {
-            table: self._part(table.replace("_", " "), lambda table=table: read_(table), problems)  # type: ignore[misc]  # mypy cannot tell the kind of a lambda with a default
-            for table in COLUMNS
+            table: self._part(_PART_NAMES.get(table, table.replace("_", " ")), partial(read, table), problems)
+            for table in KEPT_TABLES
         }
 
     def _workflows(self) -> Iterator[DatabaseWorkflow]:
@@ -758,21 +627,6 @@ class Reconstruction:
         )
 
         return map(connection.to_request, rows)
-
-    def _breakers(self) -> Iterator[BreakerRow]:
-        return map(to_breaker, self._all(circuit_breaker.BREAKERS_ALL))
-
-    def _deliveries(self) -> Iterator[Delivery]:
-        return map(to_kept, self._all(deliveries_store.DELIVERIES_ALL))
-
-    def _checkpoints(self) -> Iterator[CheckpointRow]:
-        return map(to_checkpoint, self._all(checkpoint.CHECKPOINTS_ALL))
-
-    def _locks(self) -> Iterator[IssueLock]:
-        return iter(IssueLocks(self._open(), clock=self._clock).all())
-
-    def _runs(self) -> Iterator[Run]:
-        return iter(RunStore(self._open(), clock=self._clock).unfinished())
 
     def _all(self, sql: str, params: Params | None = None) -> list[Row]:
         with self._open().read() as session:
@@ -887,9 +741,16 @@ class Reconstruction:
                 session.run(
                     "INSERT INTO requests (adw_id, kind, payload, asked_by, created_at)"
                     " VALUES (:adw_id, :kind, :payload, :asked_by, :created_at)",
-                    _request_params(request),
+                    {
+                        "adw_id": request.adw_id,
+                        "kind": request.kind,
+                        "payload": connection.json_text(request.payload, f"request {request.request_id}"),
+                        "asked_by": request.asked_by,
+                        "created_at": request.created_at,
+                    },
                 )
-            session.run_each(deliveries_store.DELIVERY_BRING, list(map(kept_params, contents.deliveries)))
+            for table, rows in contents.kept.items():
+                bring_back(session, table, rows, moment=timestamps.to_text(self._clock.now()))
             for run in contents.runs:
                 made = queue.enqueue_in(session, run)
                 if made.kind == DELIVERY:  # its number is another one now
@@ -897,10 +758,6 @@ class Reconstruction:
                         deliveries_store.DELIVERY_SET_RUN,
                         {"guid": made.payload.get("guid"), "run_id": made.run_id},
                     )
-            session.run_each(circuit_breaker.BREAKER_BRING, list(map(breaker_params, contents.breakers)))
-            session.run_each(checkpoint.CHECKPOINT_BRING, list(map(_checkpoint_params, contents.checkpoints)))
-            for table, kept in contents.kept.items():
-                bring(session, table, kept, moment=timestamps.to_text(self._clock.now()))
             session.run(reports_store.PROGRESS_FORGET)  # documents changed without an event
             metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
             ((after,),) = session.all("SELECT count(*) FROM events")
@@ -946,25 +803,4 @@ def _row_params(row: ProjectedWrite, home: str) -> Params:
         "home": home,
         "schema_version": CURRENT_VERSION,
         "body": row.body.decode(),
-    }
-
-
-def _checkpoint_params(row: CheckpointRow) -> Params:
-    return {
-        "id": row.checkpoint_id,
-        "task_id": row.task_id,
-        "adw_id": row.adw_id,
-        "step_name": row.step_name,
-        "created_at": row.created_at,
-        "checkpoint_data": connection.json_text(row.data, f"the checkpoint {row.checkpoint_id}"),
-    }
-
-
-def _request_params(request: Request) -> Params:
-    return {
-        "adw_id": request.adw_id,
-        "kind": request.kind,
-        "payload": connection.json_text(request.payload, f"the payload of request {request.request_id}"),
-        "asked_by": request.asked_by,
-        "created_at": request.created_at,
     }

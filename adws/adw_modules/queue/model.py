@@ -280,18 +280,6 @@ class RunFactory:
             ),
         )
 
-    def labels_of(self, data: JsonObject) -> frozenset[str]:
-        """Return the labels of a document that is plain JSON."""
-        workflow = data.get("workflow")
-        known = workflow if isinstance(workflow, dict) else {}
-        phases = known.get("phases")
-
-        return self._labels(
-            _text(data.get("repository")),
-            _text(known.get("name")),
-            [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else (),
-        )
-
     def _labels(self, repository: str, workflow: str, phases: Sequence[Mapping[str, object]]) -> frozenset[str]:
         # Forges do not tell Acme/Widget from acme/widget, and neither do limits.
         result = [("repository", (repository or self.repository).casefold()), ("workflow", workflow)]

@@ -38,7 +38,6 @@ from adws.adw_modules.queue.model import (
     FINAL_RUNS,
     LIVE_RUNS,
     ROLLBACK,
-    NewRun,
     Run,
     RunEnd,
     RunState,
@@ -61,11 +60,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
-
-
-# Retries of phases that wait for their time: which they are, and giving one up.
-#
-# Pure. A phase whose attempt waits for work that others do is no retry: that attempt is not over.
 
 
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
@@ -96,47 +90,48 @@ class WaitingRetry:
 
 def of_call(retry: ScheduledRetry) -> WaitingRetry:
     """Return a call of a step that waits."""
-    return WaitingRetry(
-        kind="call",
-        retry_id=retry.execution_id,
-        adw_id=retry.adw_id,
-        phase=retry.phase,
-        step=retry.step,
-        index=retry.index,
-        attempt_number=retry.attempt_number,
-        page=retry.page,
-        next_at=retry.next_at,
-        why=retry.why,
-        error=retry.error,
-    )
+    fields = asdict(retry)
+
+    return WaitingRetry(kind="call", retry_id=fields.pop("execution_id"), **fields)
 
 
 def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
-    """Return the retry that the workflow in *document* waits for, None when it waits for none."""
-    for phase in document.phases if document.current_state in _ACTIVE else ():
-        if phase.status != "retry_wait" or not phase.retry_at or waiting_attempt(phase) is not None:
-            continue
-        return WaitingRetry(
-            kind="phase",
-            retry_id=document.adw_id,
-            adw_id=document.adw_id,
-            phase=phase.name,
-            next_at=phase.retry_at,
-            why=phase.wait_reason or "it failed",
-            attempt_number=phase.attempts_used,
-            error=phase.last_failure_reason or "",
-        )
+    """Return the retry that a workflow waits for, None when it waits for none."""
+    index = _waiting_index(document)
+    record = document.phases[index] if index is not None else None
+    if record is None or not record.retry_at:
+        return None
 
-    return None
+    return WaitingRetry(
+        kind="phase",
+        retry_id=document.adw_id,
+        adw_id=document.adw_id,
+        phase=record.name,
+        next_at=record.retry_at,
+        why=record.wait_reason or "it failed",
+        attempt_number=record.attempts_used,
+        error=record.last_failure_reason or "",
+    )
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
     """Return the index of the phase that waits for a retry; raise UsageError when none does."""
+    index = _waiting_index(document)
+    if index is None:
+        raise UsageError(
+            f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them"
+        )
+
+    return index
+
+
+def _waiting_index(document: WorkflowDocument) -> int | None:
+    """Return the index of the phase that waits; one whose attempt waits for others is no retry: it is not over."""
     for index, record in enumerate(document.phases if document.current_state in _ACTIVE else ()):
         if record.status == "retry_wait" and waiting_attempt(record) is None:
             return index
 
-    raise UsageError(f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them")
+    return None
 
 
 def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
@@ -172,12 +167,7 @@ class Applied:
 class Control:
     """Changes workflows from outside their work."""
 
-    def __init__(
-        self,
-        home: Home,
-        *,
-        mark: Mark | None = None,
-    ) -> None:
+    def __init__(self, home: Home, *, mark: Mark | None = None) -> None:
         """*mark* names the requester."""
         self._home = home
         self._mark = mark
@@ -211,45 +201,35 @@ class Control:
 
     def pause(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
         """Park the workflow; an attempt under way is suspended and does not count."""
-        why = reason or f"paused by {by}"
-
-        return self._ask_or(adw_id, "pause", by, why, lambda session: self._park(session, why))
+        return self._ask_or_stop(adw_id, "pause", by, reason or f"paused by {by}")
 
     def stop(self, adw_id: str, *, by: str, reason: str = "", is_urgent: bool = False) -> Asked | Applied:
         """Stop the work and park the workflow; with *is_urgent* its processes get no time to end by themselves."""
-        why = reason or f"stopped by {by}"
-
-        return self._ask_or(adw_id, "stop", by, why, lambda session: self._park(session, why), is_urgent=is_urgent)
+        return self._ask_or_stop(adw_id, "stop", by, reason or f"stopped by {by}", is_urgent=is_urgent)
 
     def abandon(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
         """Give the workflow up and free its issue; what it made is kept until a rollback."""
-        why = reason or f"abandoned by {by}"
+        return self._ask_or_stop(adw_id, "abandon", by, reason or f"abandoned by {by}")
 
-        return self._ask_or(adw_id, "abandon", by, why, lambda session: self._abandon(session, why))
-
-    def _park(self, session: WorkSession, why: str) -> Applied:
-        state = WorkflowState(session.document.current_state)
-        if state is WorkflowState.PAUSED:
-            return Applied(state=state.value, message=f"workflow {session.document.adw_id} is paused already")
-        if state in TERMINAL_STATES or state is WorkflowState.FAILED:
-            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to pause")
-        told = stop_reason(why, session.doubt)
-        self._change(session, lambda draft: transitions.pause(draft, told))
+    def _stop(self, session: WorkSession, kind: str, why: str) -> Applied:
+        """Park or abandon a workflow that we own, and end its runs."""
+        adw_id, state = session.document.adw_id, WorkflowState(session.document.current_state)
+        is_abandoned = kind == "abandon"
+        if state is WorkflowState.PAUSED and not is_abandoned:
+            return Applied(state=state.value, message=f"workflow {adw_id} is paused already")
+        if state in TERMINAL_STATES or (state is WorkflowState.FAILED and not is_abandoned):
+            verb = "abandon" if is_abandoned else "pause"
+            raise UsageError(f"workflow {adw_id} is {state.value}: there is nothing to {verb}")
+        reason = stop_reason(why, session.doubt)
+        change = transitions.abandon if is_abandoned else transitions.pause
+        self._change(session, lambda draft: change(draft, reason))
         session.rest()
-        self._end_runs(session.document.adw_id, told)
+        self._end_runs(adw_id, reason)
+        message = f"workflow {adw_id} is {'abandoned; what it made is kept' if is_abandoned else 'paused'}"
+        if session.doubt:
+            message = f"{message}; {reason}"
 
-        return _applied(session, "is paused", told if session.doubt else "")
-
-    def _abandon(self, session: WorkSession, why: str) -> Applied:
-        state = WorkflowState(session.document.current_state)
-        if state in TERMINAL_STATES:
-            raise UsageError(f"workflow {session.document.adw_id} is {state.value}: there is nothing to abandon")
-        told = stop_reason(why, session.doubt)
-        self._change(session, lambda draft: transitions.abandon(draft, told))
-        session.rest()
-        self._end_runs(session.document.adw_id, told)
-
-        return _applied(session, "is abandoned; what it made is kept", told if session.doubt else "")
+        return Applied(state=session.document.current_state, message=message, is_confirmed=not session.doubt)
 
     def _end_runs(self, adw_id: str, why: str) -> None:
         for run in self._home.runs.of_workflow(adw_id):
@@ -259,35 +239,23 @@ class Control:
             if run.state not in FINAL_RUNS:
                 self._home.runs.ask_to_stop(run.run_id, reason=why)
 
-    def _ask_or(
-        self,
-        adw_id: str,
-        kind: str,
-        by: str,
-        why: str,
-        change: Callable[[WorkSession], Applied],
-        *,
-        is_urgent: bool = False,
-    ) -> Asked | Applied:
-        """Make *change* as the owner, or leave a request to the one there is."""
+    def _ask_or_stop(self, adw_id: str, kind: str, by: str, why: str, *, is_urgent: bool = False) -> Asked | Applied:
+        """Stop the workflow as its owner, or leave a request to the one there is."""
         try:
             # Ending a document of an older version is allowed also when another workflow has its issue by now.
             with self._session(adw_id, needs_issue=kind != "abandon") as session:
                 session.settle()
-                return change(session)
+                return self._stop(session, kind, why)
         except WorkflowBusy:
             payload = self._asked({"reason": why, "is_urgent": is_urgent})
             request = self._home.requests.ask(adw_id, kind, payload=payload, asked_by=by)
         if kind == "stop":
-            self._mark_stopping(adw_id, why)
+            # On the run, too: then recovery of a dead worker knows what was wanted of it.
+            for run in self._home.runs.of_workflow(adw_id, limit=1):
+                if run.state in LIVE_RUNS and run.kind != ROLLBACK:
+                    self._home.runs.ask_to_stop(run.run_id, reason=why)
 
-        return self._serve(request, change)
-
-    def _mark_stopping(self, adw_id: str, why: str) -> None:
-        """Record on the run that it shall stop: then recovery of a dead worker knows what was wanted of it."""
-        for run in self._home.runs.of_workflow(adw_id, limit=1):
-            if run.state in LIVE_RUNS and run.kind != ROLLBACK:
-                self._home.runs.ask_to_stop(run.run_id, reason=why)
+        return self._serve(request, lambda session: self._stop(session, kind, why))
 
     def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
         """Obey our own request if its owner left before seeing it; an owner polls once more after it left."""
@@ -356,7 +324,12 @@ class Control:
         which has no definition of its own; without it, the one that the document names. An issue that had no text when
         the workflow started is read again; raises what the forge raises, unless *hint* says what to do.
         """
-        issue = self._issue_read_again(adw_id, hint)
+        issue: FrozenIssue | None = None
+        try:
+            issue = self._home.preflight.read_again(self._home.load(adw_id))
+        except (ForgeError, ConfigError):
+            if not hint:
+                raise
         with self._session(adw_id) as session:
             self._refuse_while_rolled_back(adw_id)
             missing = self._missing_definition(session.document, spec)
@@ -371,9 +344,7 @@ class Control:
             self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             self._reset_breakers(session, plan.phase)
-            run = self._leave_to(
-                session, self._home.run_factory.of(session.document, "retry" if grant else "resume", asked_by=by)
-            )
+            run = self._leave_to(session, "retry" if grant else "resume", by)
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
@@ -469,9 +440,7 @@ class Control:
             session.forget_table()
             self._overtake(session)
             self._reset_breakers(session, phase)
-            run = self._leave_to(
-                session, home.run_factory.of(session.document, "resume", asked_by=by, priority=priority)
-            )
+            run = self._leave_to(session, "resume", by, priority=priority)
 
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
@@ -480,14 +449,6 @@ class Control:
         for phase in session.spec.phases:
             if phase.name == name and self._home.service_guard.reset_breakers(phase):
                 self._home.service_waits.wake()
-
-    def _issue_read_again(self, adw_id: str, hint: str) -> FrozenIssue | None:
-        try:
-            return self._home.preflight.read_again(self._home.load(adw_id))
-        except (ForgeError, ConfigError):
-            if not hint:
-                raise
-            return None
 
     def _refuse_while_rolled_back(self, adw_id: str) -> None:
         for run in self._home.runs.of_workflow(adw_id, limit=1):
@@ -503,14 +464,15 @@ class Control:
                 answer = NOTED
             self._home.requests.handled(request.request_id, answer)
 
-    def _leave_to(self, session: WorkSession, wanted: NewRun) -> Run:
+    def _leave_to(self, session: WorkSession, kind: str, by: str, *, priority: int = 0) -> Run:
         """
         Give the workflow back and return a run that is due now, in one transaction; one that waits is replaced.
 
         Called by the owner of the workflow: a run that somebody else still has belongs to a worker that is gone, or
         that will find the workflow owned.
         """
-        runs, why = self._home.runs, f"{wanted.kind} asked by {wanted.asked_by or 'somebody'}"
+        runs, why = self._home.runs, f"{kind} asked by {by or 'somebody'}"
+        wanted = self._home.run_factory.of(session.document, kind, asked_by=by, priority=priority)
 
         def enqueue(transaction: Session) -> Run:
             run = runs.enqueue_in(transaction, wanted)
@@ -558,11 +520,10 @@ class Control:
                 self._end_runs(adw_id, f"the retry of {phase} was cancelled by {by}")
                 run = None
             else:  # the phase is not required
-                run = self._leave_to(session, self._home.run_factory.of(session.document, "resume", asked_by=by))
+                run = self._leave_to(session, "resume", by)
+            message = f"{phase} is not tried again; the workflow is {state.value}"
 
-            return Applied(
-                state=state.value, message=f"{phase} is not tried again; the workflow is {state.value}", run=run
-            )
+            return Applied(state=state.value, message=message, run=run)
 
     # --- approval ----------------------------------------------------------------------------------------------
 
@@ -582,11 +543,7 @@ class Control:
             state = WorkflowState(session.document.current_state)
             is_over = state in TERMINAL_STATES or state is WorkflowState.FAILED
             self._overtake(session)
-            run = (
-                None
-                if is_over
-                else self._leave_to(session, self._home.run_factory.of(session.document, "resume", asked_by=by))
-            )
+            run = None if is_over else self._leave_to(session, "resume", by)
 
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 
@@ -594,13 +551,6 @@ class Control:
 def _take_issue(draft: Draft, issue: FrozenIssue) -> None:
     draft.document.issue = issue
     draft.add_event("issue_read", data={"title": issue.title, "url": issue.url})
-
-
-def _applied(session: WorkSession, what: str, doubt: str) -> Applied:
-    document = session.document
-    told = f"workflow {document.adw_id} {what}"
-
-    return Applied(state=document.current_state, message=f"{told}; {doubt}" if doubt else told, is_confirmed=not doubt)
 
 
 # Going on with the work of an issue: which workflow that is, and whether it may.
@@ -722,97 +672,71 @@ def allowed_actions(
         return Possible(may_roll_back=may_roll_back and not is_rolled_back_next)
     is_over = state in TERMINAL_STATES
     is_free = not is_live and not is_over
+    # An attempt that waits for others goes on by itself: told to go on it would wait again.
+    waits_for_others = any(waiting_attempt(record) is not None for record in document.phases)
 
     return Possible(
-        approval=_approval(document) if is_free else "",
+        approval=_phase_name(document, resume.waiting_phase) if is_free else "",
         may_pause=state in ACTIVE_STATES,
         may_stop=is_live and state in ACTIVE_STATES,
         may_abandon=not is_over,
         may_hint=not is_over,
         may_roll_back=may_roll_back,
         is_retry=state is WorkflowState.FAILED,
-        going_on=_going_on(document, max_cost_usd, now) if is_free and not _waits_for_others(document) else GoingOn(),
-        cancels=_cancels(document) if is_free else "",
+        going_on=_going_on(document, max_cost_usd, now) if is_free and not waits_for_others else GoingOn(),
+        cancels=_phase_name(document, waiting_phase) if is_free else "",
     )
 
 
-def _waits_for_others(document: WorkflowDocument) -> bool:
-    """Say whether an attempt goes on by itself when others have done their work: told to go on it would wait again."""
-    return any(waiting_attempt(record) is not None for record in document.phases)
-
-
-def _approval(document: WorkflowDocument) -> str:
+def _phase_name(document: WorkflowDocument, find: Callable[[WorkflowDocument], int]) -> str:
+    """Return the name of the phase that *find* returns the index of, "" when it raises UsageError."""
     try:
-        return document.phases[resume.waiting_phase(document)].name
-    except UsageError:
-        return ""
-
-
-def _cancels(document: WorkflowDocument) -> str:
-    try:
-        return document.phases[waiting_phase(document)].name
+        return document.phases[find(document)].name
     except UsageError:
         return ""
 
 
 def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Callable[[], datetime]) -> GoingOn:
+    """Ask the plan of going on what it says to this and that."""
     try:
         spec = resume.definition_of(document)
         machine = WorkflowStateMachine.of(document, now=now)
     except StateInvalid as exc:
         return GoingOn(refusal=str(exc))
-    asking = _Asking(document, spec, machine, max_cost_usd)
-    result = asking.plan()
-    if isinstance(result, ResumePlan):
-        return GoingOn(plan=result.describe(), phases=asking.phases())
-    for needs in (("grant",), ("budget",), ("grant", "budget")):
-        other = asking.plan(needs=needs)
-        if isinstance(other, ResumePlan):
-            phase = f"workflow {document.adw_id} goes on with {other.phase}"
-            return GoingOn(plan=phase, needs=needs, phases=asking.phases(), refusal=result)
 
-    return GoingOn(refusal=result)
-
-
-class _Asking:
-    """Asks the plan of going on what it says to this and that."""
-
-    def __init__(
-        self,
-        document: WorkflowDocument,
-        spec: WorkflowSpec,
-        machine: WorkflowStateMachine,
-        max_cost_usd: float | None,
-    ) -> None:
-        self._document, self._spec, self._machine = document, spec, machine
-        self._max_cost_usd = max_cost_usd
-
-    def plan(self, *, from_phase: str = "", needs: tuple[str, ...] = ()) -> ResumePlan | str:
+    def plan(*, from_phase: str = "", needs: tuple[str, ...] = ()) -> ResumePlan | str:
         """Return the plan, or why there is none."""
-        spent = self._document.cost.total_usd
         try:
             return resume.plan_resume(
-                self._document,
-                self._spec,
-                self._machine,
+                document,
+                spec,
+                machine,
                 from_phase=from_phase,
                 grant=1 if "grant" in needs else 0,
-                budget=spent + _ENOUGH_USD if "budget" in needs else None,
-                max_cost_usd=self._max_cost_usd,
+                budget=document.cost.total_usd + _ENOUGH_USD if "budget" in needs else None,
+                max_cost_usd=max_cost_usd,
             )
         except AdwError as exc:
             return str(exc)
 
-    def phases(self) -> tuple[str, ...]:
-        """Return the phases that it can be started from."""
-        names = [record.name for record in self._document.phases]
-
+    def startable_phases() -> tuple[str, ...]:
         return tuple(
-            name
-            for name in names
-            if isinstance(self.plan(from_phase=name), ResumePlan)
-            or isinstance(self.plan(from_phase=name, needs=("budget",)), ResumePlan)
+            record.name
+            for record in document.phases
+            if isinstance(plan(from_phase=record.name), ResumePlan)
+            or isinstance(plan(from_phase=record.name, needs=("budget",)), ResumePlan)
         )
+
+    result = plan()
+    if isinstance(result, ResumePlan):
+        return GoingOn(plan=result.describe(), phases=startable_phases())
+    for needs in (("grant",), ("budget",), ("grant", "budget")):
+        other = plan(needs=needs)
+        if isinstance(other, ResumePlan):
+            phase = f"workflow {document.adw_id} goes on with {other.phase}"
+            return GoingOn(plan=phase, needs=needs, phases=startable_phases(), refusal=result)
+
+    return GoingOn(refusal=result)
 
 
 # Scheduled retries in one list, phases and calls of steps, and cancelling one.
@@ -860,7 +784,7 @@ class PendingRetries:
         retries = []
         for one in ids:
             try:
-                retry = of_phase(self._home.store.load(one).document)
+                retry = of_phase(self._home.load(one))
             except AdwError:
                 if adw_id:
                     raise

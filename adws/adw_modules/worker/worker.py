@@ -34,21 +34,19 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.store import RunStore
     from adws.app import Home
 
-# When to look for workers that vanished: at the end of the first claim that nobody renewed, not a minute later.
-#
-# The database says how long each claim lasts. A worker that rests wakes up when the first one ends; one that was
-# renewed meanwhile is looked at again at its new end. What recovery leaves alone although its claim is over is looked
-# at a few times more, because the lease of a workflow can end a moment after the claim of its run, and then with every
-# recovery.
-
-
 #: Seconds between two checks of an expired claim, and how many checks are made.
 AGAIN_SECONDS = 0.25
 MAX_LOOKS = 5
 
 
 class ExpiryTimer:
-    """Knows when the next claim ends."""
+    """
+    Knows when the next claim ends, so that recovery starts then and not a minute later.
+
+    A claim that was renewed meanwhile is checked again at its new end. One that recovery leaves alone although it is
+    over is checked a few times more, because the lease of a workflow can end a moment after the claim of its run, and
+    then with every recovery.
+    """
 
     def __init__(self, runs: RunStore, clock: Clock) -> None:
         self._runs = runs
@@ -224,29 +222,23 @@ class Worker:
             return self._work.give_up(claim.run, exc)
 
     def _recover_if_due(self, listener: Listener) -> None:
-        if self._is_draining or not (self._is_time_to_recover() or self._has_lost()):
+        """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
+        home, settings, now = self._home, self._home.settings, self._home.clock.monotonic()
+        is_due = now - self._recovered_at >= self._options.recover_seconds
+        if self._is_draining or not (is_due or self._has_lost()):
             return
-        self._recovered_at = self._home.clock.monotonic()
+        self._recovered_at = home.clock.monotonic()
         try:
-            self._recover()
+            home.recovery.recover(every_document=not self._has_compared)
+            self._has_compared = True
+            self._unmatched.give_up()
+            # Workers that left count for as long as a run may wait for them.
+            home.workers.forget(silent_seconds=max(settings.runners_forget_seconds, settings.runs_no_match_seconds))
             listener.sweep()
         except DatabaseError as exc:
             self._note_trouble(exc)
         except (AdwError, OSError):
             logger.exception("Could not recover", extra={"action": "recovery_failed"})
-
-    def _recover(self) -> None:
-        """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
-        home = self._home
-        home.recovery.recover(every_document=not self._has_compared)
-        self._has_compared = True
-        self._unmatched.give_up()
-        # Workers that left count for as long as a run may wait for them.
-        settings = home.settings
-        home.workers.forget(silent_seconds=max(settings.runners_forget_seconds, settings.runs_no_match_seconds))
-
-    def _is_time_to_recover(self) -> bool:
-        return self._home.clock.monotonic() - self._recovered_at >= self._options.recover_seconds
 
     def _has_lost(self) -> bool:
         try:
@@ -324,7 +316,11 @@ class Worker:
     def _rest(self, running: set[Future[RunResult]], listener: Listener) -> None:
         """Wait until something may have happened: a run ended, one was announced, the next one is due."""
         may_claim = len(running) < self._places and not self._has_claimed_enough()
-        limit = self._longest_rest(len(running)) if may_claim else self._options.recover_seconds
+        limit = self._options.recover_seconds
+        if may_claim and len(running) < self._options.concurrency:
+            limit = self._seconds_to_rest()
+        elif may_claim:
+            limit = min(DELIVERY_SECONDS, limit)
         started = self._home.clock.monotonic()
         while not self._is_draining and self._home.clock.monotonic() - started < limit:
             if running and wait(running, timeout=self._options.poll_seconds, return_when=FIRST_COMPLETED).done:
@@ -333,12 +329,6 @@ class Worker:
                 self._home.clock.sleep(self._options.poll_seconds)
             elif may_claim and self._has_heard(listener, 0.0 if running else self._options.poll_seconds):
                 return
-
-    def _longest_rest(self, busy: int) -> float:
-        if busy < self._options.concurrency:
-            return self._seconds_to_rest()
-
-        return min(DELIVERY_SECONDS, self._options.recover_seconds)
 
     def _has_heard(self, listener: Listener, seconds: float) -> bool:
         try:
@@ -395,14 +385,13 @@ class Worker:
             self.drain("a workflow failed, and the worker was asked to stop then")
 
 
-# Giving up runs that demand what no worker has.
-#
-# The rule is `workers.plan_unmatched`. What it names is claimed like any other work, so that only one worker gives
-# it up, and ends like work that cannot be done: the run FAILED, its workflow parked, both with the reason.
-
-
 class UnschedulableRuns:
-    """Finds runs that no worker can execute, and fails them."""
+    """
+    Finds runs that no worker can execute, and fails them.
+
+    They are claimed like any other work, so that only one worker gives them up, and end like work that cannot be done:
+    the run failed, its workflow parked, both with the reason.
+    """
 
     def __init__(self, home: Home, me: OwnerRecord) -> None:
         self._home = home

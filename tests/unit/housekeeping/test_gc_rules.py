@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.document import Resource, WorkflowDocument
 from adws.adw_modules.housekeeping import inventory
 from adws.adw_modules.housekeeping.inventory import KnownWorkflow
 from adws.adw_modules.resources.model import Orphan
@@ -78,21 +79,21 @@ def test_a_workflow_as_a_whole_is_left_over_when_it_is_given_up_or_half_rolled_b
     assert inventory.why_left_over(known(**changes)) == why
 
 
-def test_what_a_document_says_is_read_without_its_model():
-    data = {
-        "adw_id": ADW_ID,
-        "current_state": "abandoned",
-        "updated_at": "now",
-        "rollback": {},
-        "resources": [
-            {"outcome": "kept", "undo": {"branch": "b", "path": "/x", "sha": "1"}},
-            {"outcome": "kept", "undo": None},
-            {"outcome": "made"},
-            "odd",
-        ],
-    }
+def document(state: str, *resources: Resource, **fields) -> WorkflowDocument:
+    moments = {"created_at": "then", "updated_at": "now"}
+    return WorkflowDocument(
+        adw_id=ADW_ID, issue_number=42, current_state=state, resources=resources, **moments, **fields
+    )
 
-    assert inventory.known_from(data, is_live=True) == KnownWorkflow(
+
+def entry(outcome: str, host: str | None = None, **undo) -> Resource:
+    return Resource(key="x", kind="worktree", host=host, outcome=outcome, undo=undo)
+
+
+def test_what_is_known_of_a_workflow_comes_from_its_document():
+    made = document("abandoned", entry("kept", branch="b", path="/x", sha="1"), entry("made"), rollback={})
+
+    assert inventory.known_from(made, is_live=True) == KnownWorkflow(
         adw_id=ADW_ID,
         state="abandoned",
         updated_at="now",
@@ -101,7 +102,6 @@ def test_what_a_document_says_is_read_without_its_model():
         has_open_effects=True,
         kept=frozenset({"b", "/x"}),
     )
-    assert inventory.known_from({"resources": None}, is_live=False) == KnownWorkflow(adw_id="")
 
 
 def test_orphans_come_in_the_order_they_can_be_removed():
@@ -125,26 +125,15 @@ def test_an_orphan_is_told_to_programs_without_what_removes_it():
     assert orphan().to_json() == {"kind": "branch", "name": "x", "adw_id": ADW_ID, "why": "because", "since": ""}
 
 
-def test_work_goes_on_in_phases_only():
-    assert inventory.is_active("pending")
-    assert inventory.is_active("building")
-    assert not inventory.is_active("paused")
-
-
 def test_on_machines_that_share_documents_each_looks_after_its_own():
-    def entry(host, outcome, path):
-        return {"key": "x", "kind": "worktree", "host": host, "outcome": outcome, "undo": {"path": path}}
+    made = document(
+        "completed", entry("kept", "far", path="/a"), entry("kept", "here", path="/b"), entry("made", "far", path="/c")
+    )
 
-    data = {
-        "adw_id": "1a2b3c4d",
-        "current_state": "completed",
-        "resources": [entry("far", "kept", "/a"), entry("here", "kept", "/b"), entry("far", "made", "/c")],
-    }
-
-    result = inventory.known_from(data, is_live=False, host="here")
+    result = inventory.known_from(made, is_live=False, host="here")
 
     assert (result.kept, result.elsewhere) == ({"/b"}, {"far"})
-    assert inventory.known_from(data, is_live=False).elsewhere == frozenset()
+    assert inventory.known_from(made, is_live=False).elsewhere == frozenset()
     said = "workflow 1a2b3c4d is completed and has something on far: only a worker there can look after it"
     assert inventory.why_not_here(result) == said
     assert inventory.why_not_here(replace(result, state="abandoned")).endswith("only adw gc there can look after it")

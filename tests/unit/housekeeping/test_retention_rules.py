@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from adws.adw_modules.document import Resource, WorkflowDocument
 from adws.adw_modules.housekeeping import retention
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -14,11 +15,12 @@ OLD = "2026-01-01T00:00:00.000000Z"
 
 
 def document(**fields):
-    return {"adw_id": "aaaaaaaa", "current_state": "completed", "updated_at": OLD, "resources": [], **fields}
+    known = {"adw_id": "aaaaaaaa", "issue_number": 42, "created_at": OLD, "updated_at": OLD}
+    return WorkflowDocument(**{**known, "current_state": "completed", **fields})
 
 
 def effect(kind: str, outcome: str = "made", **undo: str):
-    return {"key": f"{kind}:x", "kind": kind, "outcome": outcome, "undo": undo}
+    return Resource(key=f"{kind}:x", kind=kind, outcome=outcome, undo=undo)
 
 
 def test_0_days_are_for_ever():
@@ -36,9 +38,9 @@ def test_a_workflow_that_is_over_and_old_and_left_nothing_may_be_forgotten(state
     [
         ({"current_state": "failed"}, "it is failed"),
         ({"current_state": "building"}, "it is building"),
-        ({"current_state": None}, "in a state that nobody knows"),
+        ({"current_state": ""}, "in a state that nobody knows"),
         ({"updated_at": BEFORE}, "not old enough"),
-        ({"updated_at": None}, "not old enough"),
+        ({"updated_at": ""}, "not old enough"),
         ({"current_state": "abandoned", "rollback": {"steps": []}}, "its rollback is not finished"),
         ({"resources": [effect("pull_request")]}, "still stands: pull_request:x"),
         ({"resources": [effect("branch", "adopted")]}, "still stands: branch:x"),
@@ -67,7 +69,6 @@ def test_what_was_merged_is_nobodys_to_undo(kind):
 
 
 def test_what_was_undone_does_not_stand():
-    done = [effect("branch", "undone"), effect("worktree", "gone"), "junk"]
+    done = [effect("branch", "undone"), effect("worktree", "gone")]
 
     assert retention.why_kept(document(resources=done, rollback={}, current_state="rolled_back"), before=BEFORE) == ""
-    assert retention.why_kept(document(resources="junk"), before=BEFORE) == ""

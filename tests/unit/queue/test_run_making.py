@@ -65,22 +65,3 @@ def test_a_run_demands_what_its_frozen_definition_demands():
 def test_demands_that_make_no_sense_are_refused():
     with pytest.raises(UsageError, match="no demands of a run"):
         RunFactory().of(document(demands={"colour": "blue"}), "retry")
-
-
-def test_plain_json_has_the_same_labels_as_its_document():
-    maker, made = RunFactory(repository="acme/other", providers=PROVIDERS), document()
-
-    assert maker.labels_of(made.model_dump(mode="json")) == maker.of(made, "start").labels
-
-
-@pytest.mark.parametrize(
-    "data", [{}, {"workflow": 3, "repository": 4}, {"workflow": {"name": None, "phases": 3}}, {"workflow": None}]
-)
-def test_plain_json_that_says_nothing_has_no_labels(data):
-    assert RunFactory().labels_of(data) == frozenset()
-
-
-def test_a_phase_that_cannot_be_read_asks_nobody():
-    data = {"workflow": {"name": "a|b", "phases": [3, {"runner": None}, {"runner": "claude"}]}}
-
-    assert RunFactory(providers=PROVIDERS).labels_of(data) == {"provider:anthropic"}

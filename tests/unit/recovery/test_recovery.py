@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
-from adws.adw_modules.queue.model import NewRun, RunState
-from adws.adw_modules.recovery.plan import Claim, Evidence, RecoveryAction, plan_recovery
+from adws.adw_modules.queue.model import WITHOUT_WORKFLOW, NewRun, RunState
+from adws.adw_modules.recovery.plan import RecoveryAction
 from tests.unit.conduct_cases import ADW_ID, BROKEN, IN_DATABASE, OTHER, Home, always
 from tests.unit.engine_cases import document_of, phase, spec_of
 
@@ -110,21 +110,6 @@ def test_a_worker_that_died_between_claim_and_ownership_loses_its_run(home):
     assert home.run().state is RunState.PENDING
 
 
-def test_a_worker_that_comes_back_between_plan_and_deed_keeps_its_run(home, monkeypatch):
-    home.create()
-    run = home.claim()
-    home.clock.advance(31.0)
-    recovery = home.recovery()
-    plan = recovery.planned()
-    assert done(steps_of(plan)) == [(ADW_ID, "requeue")]
-
-    home.runs.renew(run, ttl_seconds=30.0)
-    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
-
-    assert recovery.recover().steps == ()
-    assert home.run().state is RunState.CLAIMED
-
-
 # --- runs ------------------------------------------------------------------------------------------------------
 
 
@@ -163,28 +148,29 @@ def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monke
     assert home.run().state is RunState.STOPPED
 
 
-def test_a_workflow_that_goes_on_between_plan_and_deed_keeps_its_run(home, monkeypatch):
-    home.create()
-    home.control.pause(ADW_ID, by="kim")
-    home.runs.enqueue(NewRun(adw_id=ADW_ID))
+@pytest.mark.parametrize("change", ["renewed", "resumed", "abandoned"])
+def test_what_moves_on_between_plan_and_deed_is_left_alone(home, monkeypatch, change):
+    home.create(has_run=change != "abandoned")
+    if change == "renewed":
+        run = home.claim()
+        home.clock.advance(31.0)
+    elif change == "resumed":
+        home.control.pause(ADW_ID, by="kim")
+        home.runs.enqueue(NewRun(adw_id=ADW_ID))
     recovery = home.recovery()
     plan = recovery.planned()
-    home.control.resume(ADW_ID, by="kim")
     monkeypatch.setattr(recovery, "planned", lambda **_: plan)
+    assert all(step.action is not RecoveryAction.LEAVE for step in steps_of(plan))
+    if change == "renewed":
+        home.runs.renew(run, ttl_seconds=30.0)
+    elif change == "resumed":
+        home.control.resume(ADW_ID, by="kim")
+    else:
+        home.control.abandon(ADW_ID, by="kim")
+    before = everything(home)
 
     assert recovery.recover().steps == ()
-    assert home.run().state is RunState.PENDING
-
-
-def test_a_workflow_that_ends_between_plan_and_deed_is_not_queued(home, monkeypatch):
-    home.create(has_run=False)
-    recovery = home.recovery()
-    plan = recovery.planned()
-    home.control.abandon(ADW_ID, by="kim")
-    monkeypatch.setattr(recovery, "planned", lambda **_: plan)
-
-    assert recovery.recover().steps == ()
-    assert home.runs.page() == ()
+    assert everything(home) == before
 
 
 def test_two_recoveries_at_once_do_nothing_twice(home, monkeypatch):
@@ -374,13 +360,6 @@ def test_a_worker_that_finds_no_document_leaves_it_to_recovery(home):
     assert home.parts.locks.all() == ()
 
 
-def test_a_lock_that_names_nothing_is_freed(home):
-    home.parts.locks.acquire(42, ADW_ID)
-
-    assert done(home.recovery().recover().steps) == [(ADW_ID, "forget")]
-    assert home.parts.locks.all() == ()
-
-
 def test_the_issue_of_a_finished_workflow_is_freed(home):
     home.create()
     home.work()
@@ -388,14 +367,6 @@ def test_the_issue_of_a_finished_workflow_is_freed(home):
 
     assert done(home.recovery().recover().steps) == [(ADW_ID, "free_issue")]
     assert home.parts.locks.all() == ()
-
-
-def test_a_parked_workflow_keeps_its_issue(home):
-    home.create()
-    home.control.pause(ADW_ID, by="kim")
-
-    assert home.recovery().recover(every_document=True).steps == ()
-    assert home.parts.locks.verify(42, ADW_ID)
 
 
 # --- dry run ---------------------------------------------------------------------------------------------------
@@ -418,31 +389,22 @@ def test_many_runs_are_looked_at_page_by_page(home):
     for number in range(250):
         home.runs.enqueue(NewRun(adw_id=f"{number:08x}"))
 
-    assert len(list(home.recovery().evidence())) == 250
+    assert len(home.recovery().planned()) == 250
 
 
-# --- the rules of the two leftovers ----------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", sorted(WITHOUT_WORKFLOW))
+def test_a_document_is_neither_looked_for_nor_missed(home, kind, caplog):
+    run = home.runs.enqueue(NewRun(adw_id="d0000001", kind=kind, payload={"guid": "g1"}))
+    recovery = home.recovery()
+    assert recovery.recover(every_document=True).steps == ()
+    me = home.parts.processes.me("worker")
+    home.runs.begin(home.runs.claim(me, ttl_seconds=30.0))
+    assert recovery.recover().steps == ()
 
+    home.parts.processes.kill(me)
+    steps = recovery.recover().steps
 
-def test_rules_for_what_was_never_written_and_for_runs_of_unreadable_documents():
-    live = Claim(owner="cli 7@here", seconds_left=20.0)
-    rows = [
-        Evidence(adw_id="a", is_unwritten=True, lease=live),
-        Evidence(adw_id="b", is_unwritten=True),
-        Evidence(adw_id="c", problem="torn", run_id=1, run_state=RunState.RUNNING),
-        Evidence(adw_id="d", problem="torn", run_id=1, run_state=RunState.RUNNING, lease=live),
-        Evidence(adw_id="e", problem="torn", run_id=1, run_state=RunState.PENDING),
-        Evidence(adw_id="f", state="completed", has_issue=True),
-        Evidence(adw_id="g", state="paused", has_issue=True),
-    ]
-
-    assert [(step.adw_id, step.action.value) for step in plan_recovery(rows)] == [
-        ("a", "leave"),
-        ("b", "forget"),
-        ("c", "report"),
-        ("c", "requeue"),
-        ("d", "report"),
-        ("e", "report"),
-        ("f", "free_issue"),
-        ("g", "leave"),
-    ]
+    assert [(step.adw_id, step.action.value) for step in steps] == [("d0000001", "requeue")]
+    assert home.runs.get(run.run_id).state is RunState.PENDING
+    assert "Needs a person" not in caplog.text
+    assert recovery.recover().steps == ()

@@ -38,6 +38,12 @@ def world(tmp_path) -> RollbackWorld:
     return RollbackWorld(tmp_path)
 
 
+def world_with(tmp_path, kind: str, changes: dict) -> RollbackWorld:
+    """A workflow whose ledger entry of one kind differs."""
+    made = [entry.model_copy(update=changes) if entry.kind == kind else entry for entry in ledger(tmp_path)]
+    return RollbackWorld(tmp_path, resources=made)
+
+
 def statuses(report):
     return {step.key: step.status for step in report.steps}
 
@@ -273,11 +279,7 @@ def test_a_worktree_deleted_by_hand_is_no_obstacle(world):
 
 
 def test_a_half_made_worktree_is_removed_though_nothing_can_be_salvaged(tmp_path):
-    made = [
-        entry.model_copy(update={"outcome": "intended"}) if entry.kind == "worktree" else entry
-        for entry in ledger(tmp_path)
-    ]
-    world = RollbackWorld(tmp_path, resources=made)
+    world = world_with(tmp_path, "worktree", {"outcome": "intended"})
     world.git.patch_of_changes = lambda _path: (_ for _ in ()).throw(GitError("not a git repository"))
 
     report = world.roll_back()
@@ -301,24 +303,19 @@ def test_everything_may_be_gone_already(world):
     world.git.trees.clear()
     world.git.heads.pop(BRANCH)
     world.git.remote.pop(BRANCH)
-    world.forge.pulls.clear()
+    world.forge.pulls[7] = replace(world.forge.pulls[7], state="closed")
     world.ports.rows.clear()
 
     report = world.roll_back()
 
     assert report.is_complete
+    assert world.forge.said[7] == []
     assert statuses(report)["pull_request"] == "gone"
     assert statuses(report)["ports"] == "gone"
 
 
 def test_a_pull_request_that_was_only_meant_is_found_by_its_mark(tmp_path):
-    made = [
-        entry.model_copy(update={"outcome": "intended", "undo": {"branch": BRANCH}})
-        if entry.kind == "pull_request"
-        else entry
-        for entry in ledger(tmp_path)
-    ]
-    world = RollbackWorld(tmp_path, resources=made)
+    world = world_with(tmp_path, "pull_request", {"outcome": "intended", "undo": {"branch": BRANCH}})
 
     world.roll_back()
 
@@ -337,13 +334,7 @@ def test_a_copied_mark_of_somebody_else_is_not_taken_for_ours(world):
 
 @pytest.mark.parametrize("fields", [{"body": "made by a person"}, {"author": "stranger"}], ids=["no-mark", "copied"])
 def test_a_pull_request_without_our_mark_and_name_is_not_the_one_that_was_meant(tmp_path, fields):
-    made = [
-        entry.model_copy(update={"outcome": "intended", "undo": {"branch": BRANCH}})
-        if entry.kind == "pull_request"
-        else entry
-        for entry in ledger(tmp_path)
-    ]
-    world = RollbackWorld(tmp_path, resources=made)
+    world = world_with(tmp_path, "pull_request", {"outcome": "intended", "undo": {"branch": BRANCH}})
     world.forge.pulls[7] = replace(world.forge.pulls[7], **fields)
 
     report = world.roll_back()
@@ -368,7 +359,7 @@ def test_a_merged_pull_request_stops_it_before_anything_is_touched(world):
     assert world.home.document().rollback is None
 
 
-def test_a_merge_that_the_document_knows_of_stops_it_too(tmp_path):
+def test_a_merge_that_the_document_knows_of_stops_it_without_a_forge(tmp_path):
     world = RollbackWorld(tmp_path, pr_merged=True)
     world.forge.is_reachable = False
 
@@ -408,28 +399,16 @@ def test_a_remote_branch_with_commits_of_others_is_left_with_its_pull_request(wo
     assert any("delete the remote branch" in line for line in report.kept)
 
 
-def test_a_push_that_was_cut_off_is_still_ours(tmp_path):
-    made = [
-        entry.model_copy(update={"undo": {**entry.undo, "sha": START, "intended": {"sha": HEAD}}})
-        if entry.kind == "remote_branch"
-        else entry
-        for entry in ledger(tmp_path)
-    ]
-    world = RollbackWorld(tmp_path, resources=made)
-
-    world.roll_back()
-
-    assert BRANCH not in world.git.remote
-
-
-def test_a_first_push_that_was_cut_off_is_known_by_the_local_commit(tmp_path):
-    made = [
-        entry.model_copy(update={"outcome": "intended", "undo": {"branch": BRANCH}})
-        if entry.kind == "remote_branch"
-        else entry
-        for entry in ledger(tmp_path)
-    ]
-    world = RollbackWorld(tmp_path, resources=made)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"undo": {"branch": BRANCH, "sha": START, "intended": {"sha": HEAD}}},
+        {"outcome": "intended", "undo": {"branch": BRANCH}},
+    ],
+    ids=["a-later-push", "the-first-push"],
+)
+def test_a_push_that_was_cut_off_is_still_ours(tmp_path, changes):
+    world = world_with(tmp_path, "remote_branch", changes)
 
     world.roll_back()
 
@@ -456,9 +435,11 @@ def test_commits_in_our_own_worktree_are_ours_though_nobody_wrote_them_down(worl
     assert world.git.saved == {f"refs/adw/salvage/{ADW_ID}": OTHER_SHA}
 
 
-def test_a_branch_that_moves_after_the_salvage_is_left(tmp_path):
-    world = RollbackWorld(tmp_path)
+@pytest.mark.parametrize("is_there_before", [True, False], ids=["moves", "appears"])
+def test_a_branch_that_moves_or_appears_after_the_salvage_is_left(world, is_there_before):
     remove = world.git.remove_worktree
+    if not is_there_before:
+        world.git.heads.pop(BRANCH)
 
     def then_somebody_commits(path, *, reason, is_recorded=False):
         done = remove(path, reason=reason)
@@ -471,23 +452,6 @@ def test_a_branch_that_moves_after_the_salvage_is_left(tmp_path):
 
     assert world.git.heads[BRANCH] == OTHER_SHA
     assert statuses(report)[f"branch:{BRANCH}"] == "left"
-
-
-def test_a_branch_that_appears_after_the_salvage_is_not_ours(tmp_path):
-    world = RollbackWorld(tmp_path)
-    world.git.heads.pop(BRANCH)
-    remove = world.git.remove_worktree
-
-    def then_somebody_makes_it(path, *, reason, is_recorded=False):
-        done = remove(path, reason=reason)
-        world.git.heads[BRANCH] = OTHER_SHA
-        return done
-
-    world.git.remove_worktree = then_somebody_makes_it
-
-    report = world.roll_back()
-
-    assert "somebody else made it" in detail(report, f"branch:{BRANCH}")
 
 
 def test_a_worktree_that_somebody_else_locked_is_left(world):
@@ -533,6 +497,7 @@ def test_a_branch_that_only_appeared_is_left_unless_it_carries_our_id(tmp_path):
         effect("branch:somebody", "branch", "observed", branch="somebody"),
         effect(f"branch:try-{ADW_ID}", "branch", "observed", branch=f"try-{ADW_ID}"),
         effect("ref:refs/tags/v1", "ref", "observed", ref="refs/tags/v1"),
+        effect("label:x", "label"),
     ]
     world = RollbackWorld(tmp_path, resources=made)
     world.git.heads |= {"somebody": HEAD, f"try-{ADW_ID}": HEAD}
@@ -540,7 +505,7 @@ def test_a_branch_that_only_appeared_is_left_unless_it_carries_our_id(tmp_path):
     report = world.roll_back()
 
     assert set(world.git.heads) == {"main", "somebody", BRANCH}
-    assert statuses(report)["ref:refs/tags/v1"] == "left"
+    assert statuses(report)["ref:refs/tags/v1"] == statuses(report)["label:x"] == "left"
     assert report.is_complete
 
 
@@ -566,14 +531,6 @@ def test_what_is_on_another_machine_blocks_and_says_where_to_go(tmp_path):
     assert "it is on there: run adw rollback 1a2b3c4d there" in detail(report, "worktree")
 
 
-def test_a_pull_request_that_is_closed_already_is_not_touched(world):
-    world.forge.pulls[7] = replace(world.forge.pulls[7], state="closed")
-
-    world.roll_back()
-
-    assert world.forge.said[7] == []
-
-
 def test_without_a_forge_a_pull_request_stays_on_the_list(world):
     report = world.roll_back(forge_if_any=None)
 
@@ -585,12 +542,6 @@ def test_a_home_without_git_can_roll_back_what_is_not_git(tmp_path):
     world = RollbackWorld(tmp_path, resources=[effect("port:9100", "port", port=9100)], worktree=None)
 
     assert world.roll_back(git_if_any=None).is_complete
-
-
-def test_a_label_that_the_ledger_does_not_name_is_left(tmp_path):
-    world = RollbackWorld(tmp_path, resources=[effect("label:x", "label")])
-
-    assert statuses(world.roll_back())["label:x"] == "left"
 
 
 # --- processes -------------------------------------------------------------------------------------------------
@@ -640,18 +591,12 @@ def test_a_rollback_needs_a_reason(world):
         WorkflowRollback(ADW_ID, None, home=RollbackHome(world)).rollback("  ")
 
 
-def test_marking_a_workflow_undoes_what_is_left_first(world):
-    report = mark_workflow_rolled_back(ADW_ID, home=RollbackHome(world))
-
-    assert report.is_complete
-    assert world.what_is_left()["trees"] == {}
-
-
 def test_a_workflow_is_marked_with_the_error_message_as_the_reason(world):
     report = mark_workflow_rolled_back(adw_id=ADW_ID, error_message="the build is broken", home=RollbackHome(world))
 
     document = world.home.document()
     assert (report.is_complete, document.current_state) == (True, "rolled_back")
+    assert world.what_is_left()["trees"] == {}
     assert document.state_history[-1].metadata["reason"] == "the build is broken"
 
 

@@ -10,7 +10,6 @@ import pytest
 from adws.adw_modules import effects
 from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.effects import Effect
-from adws.adw_modules.git import git
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.rollback import plan as rollback_plan
 from adws.adw_modules.rollback.plan import ORDER, RollbackOptions, Step, plan_rollback
@@ -34,7 +33,7 @@ def step(**changes) -> Step:
 
 
 def test_the_steps_come_in_the_order_of_kinds():
-    steps = plan_rollback(document(), wishes=WISHES, external=["/repo/adw_test_external_1a2b3c4d"])
+    steps = plan_rollback(document(), WISHES, external=["/repo/adw_test_external_1a2b3c4d"])
 
     assert kinds(steps) == [
         "process",
@@ -56,7 +55,7 @@ def test_the_steps_come_in_the_order_of_kinds():
 def test_the_newest_of_a_kind_comes_first():
     made = [effect(f"branch:{name}", "branch", branch=name) for name in ("old", "new")]
 
-    steps = plan_rollback(document(made), wishes=WISHES)
+    steps = plan_rollback(document(made), WISHES)
 
     assert [item.key for item in steps if item.kind == "branch"] == ["branch:new", "branch:old"]
 
@@ -64,57 +63,44 @@ def test_the_newest_of_a_kind_comes_first():
 def test_what_is_undone_already_is_not_planned():
     over = [entry.model_copy(update={"outcome": "undone"}) for entry in ledger(ROOT)]
 
-    steps = plan_rollback(document(over), wishes=WISHES)
+    steps = plan_rollback(document(over), WISHES)
 
     assert kinds(steps) == ["process", "salvage", "comment", "lock", "state"]
 
 
-def test_without_an_issue_nothing_is_said_or_freed():
-    steps = plan_rollback(document([], issue_number=None), wishes=WISHES)
+@pytest.mark.parametrize(
+    ("resources", "options", "steps"),
+    [
+        ([], {"issue_number": None}, ["mark the workflow rolled back"]),
+        ([], {"has_forge": False}, ["free issue #42", "mark the workflow rolled back"]),
+        (
+            [effect("comment:x", "comment", number=7)],
+            {"issue_number": None},
+            ["say on its pull request that it was rolled back", "mark the workflow rolled back"],
+        ),
+        (
+            [effect("ports", "port", "intended", adw_id=ADW_ID)],
+            {"issue_number": None},
+            ["free its ports", "mark the workflow rolled back"],
+        ),
+        (
+            [effect("ref:refs/tags/v1", "ref", "observed", ref="refs/tags/v1"), effect("moon", "moon")],
+            {"issue_number": None},
+            ["undo the moon moon", "undo the ref refs/tags/v1", "mark the workflow rolled back"],
+        ),
+    ],
+    ids=["no-issue", "no-forge", "comment-on-a-pull-request", "ports-only-meant", "kinds-that-nobody-knows"],
+)
+def test_each_kind_of_effect_has_its_step(resources, options, steps):
+    has_forge = options.pop("has_forge", True)
 
-    assert kinds(steps) == ["process", "salvage", "state"]
+    planned = plan_rollback(document(resources, **options), WISHES, has_forge=has_forge)
 
-
-def test_a_comment_on_a_pull_request_alone_has_a_step_too():
-    made = [effect("comment:x", "comment", number=7)]
-
-    steps = plan_rollback(document(made, issue_number=None), wishes=WISHES)
-
-    assert "say on its pull request that it was rolled back" in [item.what for item in steps]
-
-
-def test_without_a_forge_nothing_is_said():
-    steps = plan_rollback(document(), wishes=WISHES, has_forge=False)
-
-    assert "comment" not in kinds(steps)
-
-
-def test_ports_that_were_only_meant_are_freed_too():
-    made = [effect("ports", "port", "intended", adw_id=ADW_ID)]
-
-    first = next(s for s in plan_rollback(document(made), wishes=WISHES) if s.kind == "port")
-
-    assert (first.what, first.effects) == ("free its ports", ("ports",))
-
-
-def test_an_effect_of_a_kind_that_nobody_knows_has_a_step_of_its_own():
-    made = [effect("ref:refs/tags/v1", "ref", "observed", ref="refs/tags/v1"), effect("moon", "moon")]
-
-    result = [s for s in plan_rollback(document(made), wishes=WISHES) if s.kind == "other"]
-
-    assert [s.what for s in result] == ["undo the moon moon", "undo the ref refs/tags/v1"]
-
-
-def test_what_is_on_another_machine_is_marked():
-    made = [effect("worktree", "worktree", host="there", path="/x"), effect("pull_request", "pull_request", number=7)]
-
-    steps = {item.key: item.host for item in plan_rollback(document(made), wishes=WISHES)}
-
-    assert (steps["worktree"], steps["pull_request"]) == ("there", "")
+    assert [item.what for item in planned if item.kind not in {"process", "salvage"}] == steps
 
 
 def test_the_branch_is_kept_on_request_and_listed():
-    steps = plan_rollback(document(), wishes=RollbackOptions(reason="x", keep_branch=True))
+    steps = plan_rollback(document(), RollbackOptions(reason="x", keep_branch=True))
 
     assert [s.key for s in steps if s.status == "kept"] == [f"remote_branch:{BRANCH}", f"branch:{BRANCH}"]
     assert rollback_plan.kept(steps) == [
@@ -132,7 +118,7 @@ def test_what_another_workflow_made_is_kept_and_listed():
         if entry.kind in {"branch", "remote_branch", "pull_request"}:
             entry.undo["made_by"] = "0000aaaa"
 
-    steps = plan_rollback(shared, wishes=RollbackOptions(reason="x"))
+    steps = plan_rollback(shared, RollbackOptions(reason="x"))
 
     kept = {step.kind: step.detail for step in steps if step.status == "kept"}
     assert kept == dict.fromkeys(("pull_request", "remote_branch", "branch"), "workflow 0000aaaa made it")
@@ -150,7 +136,7 @@ def test_what_was_finished_stays_finished_and_what_was_cut_off_is_planned_again(
     cut_off = step(status="doing", facts={"learnt": 1})
     gone = Step(key="external:/repo/x", kind="directory", what="remove x", status="done")
 
-    steps = {item.key: item for item in plan_rollback(begun(salvage, cut_off, gone), wishes=WISHES)}
+    steps = {item.key: item for item in plan_rollback(begun(salvage, cut_off, gone), WISHES)}
 
     assert steps["salvage"] == salvage
     assert (steps["worktree"].status, steps["worktree"].facts["learnt"]) == ("planned", 1)
@@ -160,26 +146,22 @@ def test_what_was_finished_stays_finished_and_what_was_cut_off_is_planned_again(
 def test_an_unfinished_step_for_something_that_is_not_there_any_more_is_dropped():
     left = Step(key="external:/repo/x", kind="directory", what="remove x", status="blocked")
 
-    assert "external:/repo/x" not in [item.key for item in plan_rollback(begun(left), wishes=WISHES)]
-
-
-def test_a_step_comes_back_from_the_document_as_it_was():
-    made = step(status="blocked", detail="why", host="h", effects=("worktree",), facts={"path": "/x"})
-
-    assert Step.from_json(made.to_json()) == made
+    assert "external:/repo/x" not in [item.key for item in plan_rollback(begun(left), WISHES)]
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"key": "x", "kind": "moon", "what": "x", "status": "done"}, {"key": 1, "kind": "port"}]
+    "made",
+    [
+        step(status="blocked", detail="why", host="h", effects=("worktree",), facts={"path": "/x"}),
+        Step(key="x", kind="port", what="free", status="done"),
+    ],
 )
-def test_what_is_no_step_is_passed_over(data):
-    assert Step.from_json(data) is None
-
-
-def test_a_step_without_details_can_be_read():
-    data = {"key": "x", "kind": "port", "what": "free", "status": "done", "effects": None, "facts": None}
-
-    assert Step.from_json(data) == Step(key="x", kind="port", what="free", status="done")
+def test_a_step_comes_back_from_the_document_as_it_was(made):
+    assert Step.from_json(made.to_json()) == made
+    assert Step.from_json({**made.to_json(), "kind": "moon"}) is None
+    assert Step.from_json({**made.to_json(), "what": 1}) is None
+    bare = {**made.to_json(), "effects": None, "facts": None}
+    assert Step.from_json(bare) == replace(made, effects=(), facts={})
 
 
 def test_a_step_waits_for_what_could_be_lost_or_is_still_used():
@@ -191,38 +173,13 @@ def test_a_step_waits_for_what_could_be_lost_or_is_still_used():
     assert rollback_plan.waits_for(step(), waiting) == "end (it lives), salvage"
     assert rollback_plan.waits_for(step(), [replace(item, status="done") for item in waiting]) == ""
     assert rollback_plan.waits_for(step(kind="port"), waiting) == ""
-
-
-def test_what_waits_itself_is_named_without_its_reason():
-    steps = [
-        step(key="processes", kind="process", what="end", status="blocked", detail="it lives"),
-        step(key="worktree", kind="worktree", what="remove", status="blocked", detail="waits for: end (it lives)"),
-    ]
-
-    assert rollback_plan.waits_for(step(kind="branch"), steps) == "remove"
-
-
-def test_the_remote_branch_waits_for_the_pull_request():
-    pull = step(key="pull_request", kind="pull_request", what="close it", status="blocked", detail="no network")
-
-    assert rollback_plan.waits_for(step(kind="remote_branch"), [pull]) == "close it (no network)"
+    waits_itself = step(what="remove", status="blocked", detail="waits for: end (it lives)")
+    assert rollback_plan.waits_for(step(kind="branch"), [waiting[0], waits_itself]) == "remove"
 
 
 def test_every_kind_that_is_waited_for_comes_before_who_waits():
     for kind, needed in rollback_plan.NEEDS.items():
         assert all(ORDER.index(other) < ORDER.index(kind) for other in needed)
-
-
-def test_what_blocks_is_told_with_its_reason():
-    steps = [step(status="blocked", detail="no space left"), step(status="done")]
-
-    assert rollback_plan.blocked_by(steps) == ["remove the worktree: no space left"]
-
-
-def test_a_comment_is_kept_whatever_came_of_its_step():
-    assert rollback_plan.outcome_of(step(kind="comment", status="done")) == "kept"
-    assert rollback_plan.outcome_of(step(status="done")) == "undone"
-    assert rollback_plan.outcome_of(step(status="left")) == "kept"
 
 
 # --- facts and words -------------------------------------------------------------------------------------------
@@ -249,12 +206,6 @@ def test_the_commit_of_an_effect_is_found_by_any_of_its_names():
     assert effects.commit_of({"sha": 5}) == ""
 
 
-def test_names_carry_the_id():
-    assert git.salvage_ref(ADW_ID) == f"refs/adw/salvage/{ADW_ID}"
-    assert git.salvage_ref(ADW_ID, 2) == f"refs/adw/salvage/{ADW_ID}.2"
-    assert rollback_plan.external_names(ADW_ID) == (f"adw_test_external_{ADW_ID}", f"adw_build_external_{ADW_ID}")
-
-
 def test_the_plan_says_what_will_be_done_and_what_is_over():
     lines = rollback_plan.plan_lines([step(), step(status="done", detail="it was empty"), step(status="blocked")])
 
@@ -276,10 +227,6 @@ def test_the_summary_tells_reason_what_was_undone_and_what_is_left():
     assert rollback_plan.summary_text(ADW_ID, "why", []).endswith("**Reason:** why")
 
 
-def test_a_pull_request_is_closed_with_the_reason():
-    assert rollback_plan.closing_text(ADW_ID, "why") == f"Closed because workflow {ADW_ID} was rolled back: why"
-
-
 # --- several machines ------------------------------------------------------------------------------------------
 
 
@@ -295,7 +242,7 @@ def moved():
 
 
 def test_each_machine_ends_its_processes_and_keeps_its_work_itself():
-    steps = plan_rollback(moved(), wishes=WISHES, host="here")
+    steps = plan_rollback(moved(), WISHES, host="here")
 
     assert [(item.key, item.host) for item in steps if item.kind in {"process", "salvage"}] == [
         ("processes", "here"),
@@ -321,7 +268,7 @@ def test_an_attempt_that_was_cut_off_on_another_machine_is_ended_there():
         attempt(4, "succeeded", process={"token": "v", "identity": gone.to_text().replace("gone", "well")}),
     ]
 
-    steps = plan_rollback(made, wishes=WISHES, host="here")
+    steps = plan_rollback(made, WISHES, host="here")
 
     assert [item.host for item in steps if item.kind == "process"] == ["here", "gone"]
 
@@ -332,7 +279,7 @@ def test_a_process_in_the_ledger_is_ended_where_it_is():
     )
     started = effect("process:t", "process", host="far", token="t", identity=far.to_text())
 
-    steps = plan_rollback(document([*ledger(ROOT), started]), wishes=WISHES, host="here")
+    steps = plan_rollback(document([*ledger(ROOT), started]), WISHES, host="here")
 
     assert {item.key: item.effects for item in steps if item.kind == "process"} == {
         "processes": (),
@@ -341,7 +288,7 @@ def test_a_process_in_the_ledger_is_ended_where_it_is():
 
 
 def test_one_machine_does_not_wait_for_another():
-    steps = plan_rollback(moved(), wishes=WISHES, host="here")
+    steps = plan_rollback(moved(), WISHES, host="here")
     here, far = (item for item in steps if item.kind == "worktree" and item.host in {"here", "far"})
     done = [replace(item, status="done") if item.host == "here" else item for item in steps]
 
@@ -356,16 +303,16 @@ def test_one_machine_does_not_wait_for_another():
 def test_what_is_on_a_machine_that_is_given_up_is_over_and_listed():
     wishes = replace(WISHES, forget_hosts=("far",), by="ada")
 
-    steps = plan_rollback(moved(), wishes=wishes, host="here")
+    steps = plan_rollback(moved(), wishes, host="here")
 
     given_up = [item for item in steps if item.host == "far"]
     assert {item.status for item in given_up} == {"forgotten"}
-    assert all(item.is_over and rollback_plan.outcome_of(item) == "forgotten" for item in given_up)
+    assert all(item.is_over and item.outcome == "forgotten" for item in given_up)
     said = rollback_plan.kept(steps)
     assert "left on far: remove the worktree /far/trees/x: far was given up by ada: the plan was wrong" in said
     assert "left on far: end the processes it started: far was given up by ada: the plan was wrong" in said
     assert rollback_plan.hosts_waited_for(steps, host="here") == ()
-    nobody = plan_rollback(moved(), wishes=replace(wishes, by=""), host="here")
+    nobody = plan_rollback(moved(), replace(wishes, by=""), host="here")
     assert "given up by a person" in next(item.detail for item in nobody if item.host == "far")
 
 
@@ -374,8 +321,8 @@ def test_what_lies_beside_the_files_of_another_machine_stays_on_the_list():
     here = step(key="external:/repo/x", kind="directory", what="remove the directory /repo/x", host="here")
     begun = document(rollback=RollbackRecord(steps=[there.to_json(), here.to_json()]))
 
-    steps = plan_rollback(begun, wishes=WISHES, host="here")
+    steps = plan_rollback(begun, WISHES, host="here")
 
     assert [item.key for item in steps if item.kind == "directory"] == ["external:/far/x"]
-    given_up = plan_rollback(begun, wishes=replace(WISHES, forget_hosts=("far",)), host="here")
+    given_up = plan_rollback(begun, replace(WISHES, forget_hosts=("far",)), host="here")
     assert [item.status for item in given_up if item.kind == "directory"] == ["forgotten"]
