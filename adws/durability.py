@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CircuitBreakerRegistry,
         CircuitState,
     )
+    from adws.adw_modules.errors import CircuitOpen
     from adws.adw_modules.retry_handler import RetryManager, RetryPolicy
     from adws.adw_modules.workflow.model import BackoffStrategy
 
@@ -26,6 +27,7 @@ __all__ = [
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitBreakerRegistry",
+    "CircuitOpen",
     "CircuitState",
     "RetryManager",
     "RetryPolicy",
@@ -38,6 +40,7 @@ _HOMES = {
     "CircuitBreaker": "circuit_breaker",
     "CircuitBreakerConfig": "circuit_breaker",
     "CircuitBreakerRegistry": "circuit_breaker",
+    "CircuitOpen": "errors",
     "CircuitState": "circuit_breaker",
     "RetryManager": "retry_handler",
     "RetryPolicy": "retry_handler",

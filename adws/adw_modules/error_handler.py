@@ -90,7 +90,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     (errors.PortsExhausted, "port"),
     (errors.QuotaExceeded, "busy"),
     (errors.SetupFailed, "failed"),
-    (errors.ForgeBusy, "rate_limited"),
+    ((errors.ForgeBusy, errors.TooManyRequests), "rate_limited"),
     (errors.CircuitOpen, "overloaded"),
     ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),

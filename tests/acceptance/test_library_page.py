@@ -64,7 +64,7 @@ def test_every_name_is_the_one_of_the_house():
     result = [getattr(durability, name) for name in durability.__all__]
 
     assert [one.__name__ for one in result] == durability.__all__
-    assert len(result) == 8
+    assert len(result) == 9
     assert dir(durability) == durability.__all__
 
 

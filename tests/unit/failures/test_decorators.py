@@ -10,8 +10,15 @@ from datetime import timedelta
 import pytest
 
 from adws.adw_modules.error_handler import ErrorCategory, ErrorClassifier, WorkflowError
-from adws.adw_modules.errors import CircuitOpen, UsageError
-from adws.durability import CircuitBreaker, CircuitBreakerConfig, CircuitState, RetryManager, RetryPolicy
+from adws.adw_modules.errors import UsageError
+from adws.durability import (
+    CircuitBreaker,
+    CircuitBreakerConfig,
+    CircuitOpen,
+    CircuitState,
+    RetryManager,
+    RetryPolicy,
+)
 from adws.testing import START, FakeClock
 
 THREE = RetryPolicy(max_attempts=3, backoff_base_seconds=1.0, jitter=False)

@@ -171,6 +171,7 @@ OWN = [
     (errors.SinkRefused("the table quota_exceeded has no column rate_limit"), "config"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
     (errors.ForgeBusy(30.0), "rate_limited"),
+    (errors.TooManyRequests("mallory"), "rate_limited"),
     (errors.CircuitOpen("github", reason="disk full"), "overloaded"),
     (errors.ForgeUnavailable("no such file, disk full"), "server"),
     (errors.NotifyFailed("disk full"), "server"),
