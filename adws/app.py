@@ -28,7 +28,8 @@ from adws.adw_modules.errors import (
     StateNotFound,
     WorkflowBusy,
 )
-from adws.config.load import Settings, from_environment, is_in_repository, process_environment
+from adws.config.load import from_environment, is_in_repository, process_environment
+from adws.config.settings import Settings
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import AgentProfile
@@ -807,12 +808,12 @@ class Home:
     def worktrees(self) -> Worktrees:
         """Worktrees, filled with what work in them needs."""
         from adws.adw_modules.git.worktree import Worktrees
-        from adws.config.values import commands_in, files_in
+        from adws.config.kinds import commands_in
 
         return Worktrees(
             self.git,
             self.workplace,
-            include=files_in(self.settings.worktree_include),
+            include=self.settings.worktree_include,
             setup=commands_in(self.settings.worktree_setup),
         )
 
@@ -864,16 +865,9 @@ class Home:
     @part
     def agent_preflight(self) -> AgentPreflight:
         """Finds installed agents."""
-        from adws.adw_modules.agents.base import names as agent_names
         from adws.adw_modules.agents.preflight import AgentPreflight
 
-        return AgentPreflight(
-            clock=self.clock,
-            processes=self.processes,
-            redactor=self.redactor,
-            env={"PATH": self.env.get("PATH", "")},
-            programs={name: getattr(self.settings, f"{name}_path") for name in agent_names()},
-        )
+        return AgentPreflight(self)
 
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
         """Return an agent and what is known about it here; asks the agent itself."""
@@ -1072,13 +1066,7 @@ class Home:
             load = partial(load_function, settings.doctor_call, search=(settings.home,))
             return CallAdvisor(settings.doctor_call, load)
         if settings.doctor_agent:
-            return AgentAdvisor(
-                settings.doctor_agent,
-                self.agent_runners,
-                token=self.clock.token,
-                redact=self.redactor.redact_text,
-                model=settings.doctor_model or "",
-            )
+            return AgentAdvisor(self)
 
         return RulesAdvisor(spare=settings.doctor_models or ())
 
@@ -1391,7 +1379,7 @@ class Home:
     def channels(self) -> dict[str, Channel]:
         """The ways by which people are notified."""
         from adws.adw_modules.schedule.notify import COMMAND, COMMENT, HTTP, CommandChannel, CommentChannel, HttpChannel
-        from adws.config.values import commands_in
+        from adws.config.kinds import commands_in
 
         settings = self.settings
         channels: dict[str, Channel] = {}

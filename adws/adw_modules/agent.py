@@ -7,7 +7,7 @@ runs every profile. What an agent says about itself is evidence and does not dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Protocol
@@ -64,8 +64,29 @@ class TokenUsage:
 
     def minus(self, before: TokenUsage) -> TokenUsage:
         """Return what came on top of *before*; never less than nothing."""
+        return self._with(before, lambda own, other: max(own - other, 0))
+
+    def highest(self, other: TokenUsage) -> TokenUsage:
+        """Return the higher one of each two counts."""
+        return self._with(other, max)
+
+    def covers(self, other: TokenUsage) -> bool:
+        """Say whether none of these counts is below that of *other*."""
+        return all(getattr(self, part.name) >= getattr(other, part.name) for part in fields(self))
+
+    def _with(self, other: TokenUsage, how: Callable[[int, int], int]) -> TokenUsage:
         return TokenUsage(
-            **{part.name: max(getattr(self, part.name) - getattr(before, part.name), 0) for part in fields(self)}
+            **{part.name: how(getattr(self, part.name), getattr(other, part.name)) for part in fields(self)}
+        )
+
+    @classmethod
+    def sum_of(cls, parts: Collection[TokenUsage]) -> TokenUsage:
+        """Return the sum of *parts*."""
+        return cls(
+            input=sum(part.input for part in parts),
+            output=sum(part.output for part in parts),
+            cache_read=sum(part.cache_read for part in parts),
+            cache_write=sum(part.cache_write for part in parts),
         )
 
     def to_json(self) -> JsonObject:
@@ -73,11 +94,21 @@ class TokenUsage:
         return {part.name: value for part in fields(self) if (value := getattr(self, part.name))}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> TokenUsage:
+    def from_json(cls, data: object) -> TokenUsage:
         """Return the counts in *data*; what is no number from 0 up counts as 0."""
-        known = {part.name: data.get(part.name) for part in fields(cls)}
+        if not isinstance(data, Mapping):
+            return cls()
 
-        return cls(**{name: value for name, value in known.items() if type(value) is int and value > 0})
+        return cls(
+            input=_count(data.get("input")),
+            output=_count(data.get("output")),
+            cache_read=_count(data.get("cache_read")),
+            cache_write=_count(data.get("cache_write")),
+        )
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

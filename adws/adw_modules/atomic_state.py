@@ -44,7 +44,7 @@ class AtomicStateWriter:
         max_bytes: int = serialization.MAX_BYTES,
     ) -> None:
         """
-        Replace the file at *state_path* durably by *state_data*; missing directories are made (0700).
+        Replace the file at *state_path* durably by *state_data*, any JSON object; missing directories are made (0700).
 
         Raises StateUnserialisable for what JSON would change (tuples, dates, NaN, keys that are no strings), UnsafePath
         for a symbolic link or anything but a regular file, StateWriteFailed when the old file is intact, and
@@ -68,23 +68,26 @@ class AtomicStateWriter:
     @staticmethod
     def read(state_path: str | os.PathLike[str], *, max_bytes: int = serialization.MAX_BYTES) -> JsonObject:
         """
-        Return what the file at *state_path* says, brought to the current version in memory.
+        Return what the file at *state_path* says; a workflow's document is brought to the current version in memory.
 
-        Takes no lock and writes nothing. Raises StateNotFound, StateCorrupt (torn, not JSON, wrong checksum),
-        UnsafePath, StateReadFailed, a MigrationError, or StateInvalid naming every required field that is missing.
+        Any other object that `write` wrote is returned as it is. Takes no lock and writes nothing. Raises
+        StateNotFound, StateCorrupt (torn, not JSON, wrong checksum), UnsafePath, StateReadFailed, a MigrationError, or
+        StateInvalid naming every required field that a document lacks.
         """
         path = os.fspath(state_path)
         text = _read(path, max_bytes)
-        if serialization.verify_checksum(text) is Seal.BROKEN:
+        checksum = serialization.verify_checksum(text)
+        if checksum is Seal.BROKEN:
             raise StateCorrupt(path, "its checksum does not match, so some byte of it was changed")
         try:
             data = serialization.parse(text)
         except serialization.Unreadable as exc:
             raise StateCorrupt(path, str(exc)) from exc
+        # Asked of the file: a migration fills in fields, and a version, which the oldest documents do not have.
+        missing = [field for field in REQUIRED_FIELDS if field not in {*data, "state_version"}]
+        if missing and checksum is Seal.GOOD and "state_version" not in data:
+            return data  # written by `write`, and no document: those have a version
         migrated = StateMigration.migrate(data)
-        # Asked of the file: a migration fills in fields, and a version, which the oldest files do not have.
-        given = {*data, "state_version"}
-        missing = [field for field in REQUIRED_FIELDS if field not in given]
         if missing:
             raise StateInvalid(f"{path} lacks required fields: {', '.join(missing)}")
 

@@ -14,10 +14,13 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.errors import UnsafePath, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
@@ -221,9 +224,11 @@ class Source:
         return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
 
 
-def in_order(document: JsonObject, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
+def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
     """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
-    begun = _begun(document)
+    begun = {
+        (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
+    }
     sources = [
         Source(
             name=file.name,
@@ -238,18 +243,6 @@ def in_order(document: JsonObject, files: Sequence[AttemptFile]) -> tuple[Source
     return tuple(sorted(sources, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
 
 
-def _begun(document: JsonObject) -> dict[tuple[str, int], str]:
-    """Return when each attempt was begun, as the document has it."""
-    result: dict[tuple[str, int], str] = {}
-    for phase in _objects(document.get("phases")):
-        for attempt in _objects(phase.get("attempts")):
-            number = attempt.get("number")
-            if isinstance(number, int):
-                result[str(phase.get("name")), number] = str(attempt.get("started_at"))
-
-    return result
-
-
 def _place(source: Source) -> tuple[str, int, int, int, str]:
     """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
     *whose, stream = source.stream.split(".")
@@ -259,13 +252,9 @@ def _place(source: Source) -> tuple[str, int, int, int, str]:
     return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
 
 
-def outputs(folder: Path, document: JsonObject) -> tuple[Source, ...]:
+def outputs(folder: Path, document: WorkflowDocument) -> tuple[Source, ...]:
     """Return what the attempts of the workflow whose directory is *folder* wrote, in order."""
     return in_order(document, [file for file in list_files(folder) if file.kind.endswith(".log")])
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # --- reading on ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.attempt_files import AttemptFiles
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.errors import DatabaseError, Fenced, UnsafePath, UsageError
@@ -110,7 +111,18 @@ class CheckpointManager:
         if max_bytes < 1:
             raise UsageError(f"max_bytes is {max_bytes}: give a number from 1 up")
         self._opened = default_home.open_checkpoints(os.fspath(db)) if isinstance(db, str | os.PathLike) else None
-        self._store = self._opened.store if self._opened else _given(db)
+        if self._opened is not None:
+            self._store = self._opened.store
+        elif isinstance(db, DefaultHome):
+            self._store = default_home.get().checkpoints
+        elif isinstance(db, CheckpointStore):
+            self._store = db
+        else:
+            other: object = db
+            raise TypeError(
+                f"CheckpointManager got {'None' if other is None else type(other).__name__}: give it a "
+                "CheckpointStore, the path or URL of a database, or nothing for the home you are in"
+            )
         self._clock = clock or (self._opened.clock if self._opened else None)
         self.saved: set[str] = set()  #: tasks that got a checkpoint here, as far as that was not deleted again
         self._keep = keep
@@ -148,7 +160,7 @@ class CheckpointManager:
                 "in a file and its path in the checkpoint"
             )
         clock = self._clock or default_home.get().clock
-        made = _uuid(clock.token())
+        made = uuid_of(clock.token())
         self.saved.add(task_id)  # before it is stored: the answer to the commit may be lost
 
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
@@ -182,26 +194,6 @@ def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
     A phase that is done anew does not go on from where an earlier round stood: what that had made may be gone.
     """
     return f"{adw_id}/{phase}" if round_number <= 1 else f"{adw_id}/{phase}/{round_number}"
-
-
-def _uuid(token: str) -> str:
-    """Return 32 random hex digits as a UUID of version 4, which says so in two of them."""
-    variant = "89ab"[int(token[16], 16) % 4]
-
-    return f"{token[:8]}-{token[8:12]}-4{token[13:16]}-{variant}{token[17:20]}-{token[20:]}"
-
-
-def _given(db: object) -> CheckpointStore:
-    """Return the store that *db* is or stands for; raise TypeError when it is none."""
-    if isinstance(db, CheckpointStore):
-        return db
-    if isinstance(db, DefaultHome):
-        return default_home.get().checkpoints
-
-    raise TypeError(
-        f"CheckpointManager got {'None' if db is None else type(db).__name__}: give it a CheckpointStore, the path or "
-        "URL of a database, or nothing for the home you are in"
-    )
 
 
 def _check_name(name: object, what: str) -> str:
@@ -414,37 +406,27 @@ class PhaseCheckpoints:
     def latest(self) -> CheckpointRow | None:
         """Return the checkpoint to go on from, None when the phase begins at its beginning; stale ones are deleted."""
         context = self._context
+        document, phase, round_number = context.document, context.phase, context.round
         if context.attempt_number == 1:
             return None
-        if not is_first(context.document, context.phase, context.round):
-            result = self._manager.latest(self._task)
-            if result is None or holds(result, context):
-                return result
-            self._clear()
-        elif context.round > 1:
-            before = task_of(context.document.adw_id, context.phase, context.round - 1)
-            self._manager.delete_checkpoints(before, fence=self._fence)
+        if is_first(document, phase, round_number):
+            if round_number > 1:
+                before = task_of(document.adw_id, phase, round_number - 1)
+                self._manager.delete_checkpoints(before, fence=self._fence)
+            return None
+        row = self._manager.latest(self._task)
+        if row is None or holds(row, context):
+            return row
+        try:
+            self._manager.delete_checkpoints(self._task, fence=self._fence)
+        except DatabaseError as exc:  # nobody goes on from them
+            context.say(f"the checkpoints of phase {phase} could not be deleted: {exc}")
 
         return None
 
     def save(self, data: JsonObject, step_name: str | None = None) -> str:
         """Store *data*, durable on return; raise Fenced when the workflow was taken over."""
         return self._manager.save_checkpoint(self._task, data, step_name, fence=self._fence)
-
-    def _clear(self) -> None:
-        """Delete the checkpoints of the phase; when the database cannot, that is told: nobody goes on from them."""
-        try:
-            self._manager.delete_checkpoints(self._task, fence=self._fence)
-        except DatabaseError as exc:
-            self._context.say(f"the checkpoints of phase {self._context.phase} could not be deleted: {exc}")
-
-    def told(self) -> PhaseContext:
-        """Return the context, which gets the last checkpoint and a way to save the next."""
-        result = self.latest()
-        self._context.checkpoint = result.data if result else None
-        self._context.save_checkpoint = self.save
-
-        return self._context
 
 
 class PastCheckpoints:
@@ -549,12 +531,18 @@ class CheckpointFile:
         self._scrub = scrub
         self._stored: JsonObject | None = None  #: what the manager has
 
-    def lay_out(self) -> Path:
+    def prepare(self) -> Path:
         """Put the last checkpoint into the file, or take it away when there is none, and return where it is."""
+        context = self._context
         row = self._kept.latest() if self._kept is not None else None
-        self._stored = row.data if row else None
-        data = next((data for number, data in self._left_behind() if number >= _attempt_of(row)), self._stored)
-        files = self._files(self._context.attempt_number)
+        data = self._stored = row.data if row else None
+        stored_by = _STEP.fullmatch(row.step_name or "") if row is not None else None
+        for number in attempts_to_go_on_from(context.document, context.phase, context.round):
+            left = self._read(number)
+            if left is not None and number >= (int(stored_by[1]) if stored_by else 0):
+                data = left  # newer than what is stored, or as new
+                break
+        files = self._files(context.attempt_number)
         if data is None:
             files.discard(KIND)
             return files.path(KIND)
@@ -571,14 +559,6 @@ class CheckpointFile:
             self._kept.save(data, f"attempt-{number}")
         except (DatabaseError, ValueError) as exc:
             self._context.say(f"the checkpoint of attempt {number} is kept in its file only: {exc}")
-
-    def _left_behind(self) -> Iterator[tuple[int, JsonObject]]:
-        """Yield the attempts that left a whole checkpoint in their file, newest first, each with that checkpoint."""
-        context = self._context
-        for number in attempts_to_go_on_from(context.document, context.phase, context.round):
-            data = self._read(number)
-            if data is not None:
-                yield number, data
 
     def _read(self, number: int) -> JsonObject | None:
         """Return what is in the file of an attempt, None when nothing of use is; secrets are taken out of it."""
@@ -602,13 +582,6 @@ class CheckpointFile:
 
     def _files(self, number: int) -> AttemptFiles:
         return AttemptFiles(self._context.folder, self._context.phase, number)
-
-
-def _attempt_of(row: CheckpointRow | None) -> int:
-    """Return the attempt that stored *row*, 0 when there is none."""
-    match = _STEP.fullmatch(row.step_name or "") if row is not None else None
-
-    return int(match[1]) if match else 0
 
 
 def _refuse_constant(word: str) -> NoReturn:

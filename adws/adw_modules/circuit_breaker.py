@@ -1,9 +1,11 @@
 """
 Circuit breakers of external services, and their store.
 
-The rules are pure functions of a row and the time; `CircuitBreaker` applies them to a store and a clock. With a store
-in the database all processes of a home share a breaker; without one it lives as long as its registry. `can_execute`
-takes a permit that expires by itself, so that a trial whose process died does not block others for ever.
+A breaker counts failures, opens, admits a few trial calls, and closes. With a store in the database all processes of a
+home share it; without one it lives as long as its registry. Every permit belongs to a generation, which grows each time
+the breaker opens or closes: the result of a call that began in an older one changes nothing. A permit expires by
+itself, so that a trial whose process died does not block others for ever. Moments are those of the wall clock, because
+processes share the row; a clock that was set back never makes a wait longer than it was when it began.
 """
 
 from __future__ import annotations
@@ -11,17 +13,21 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Protocol
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
-from adws.adw_modules.errors import ConfigError, DatabaseError, UsageError
+from adws.adw_modules.errors import CircuitOpen, ConfigError, DatabaseError, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.retry_handler import is_async, is_pending, name_of
 
 __all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "CircuitState", "MemoryBreakers"]
 
@@ -64,13 +70,6 @@ class BreakerStore(Protocol):
         """Replace a breaker by what *rule*, which is pure, makes of it; no other change comes in between."""
 
 
-# The rules of a breaker, on its row: it counts failures, opens, admits a few trial calls, and closes.
-#
-# Pure: the moment and the tokens come in, a new row comes out. Every result belongs to a generation, which grows each
-# time a breaker opens or closes: what began in an older one changes nothing. Moments are those of the wall clock,
-# because processes share the row; a clock that was set back never makes a wait longer than it was when it began.
-
-
 #: Clocks of machines that share a breaker differ by less than this; a clock further back was set back.
 MARGIN = timedelta(seconds=5)
 #: Characters of a reason that are kept.
@@ -101,11 +100,7 @@ class CircuitBreakerConfig:
 
     def to_json(self) -> JsonObject:
         """Return it as a row keeps it."""
-        return {
-            "failure_threshold": self.failure_threshold,
-            "reset_timeout_seconds": self.reset_timeout_seconds,
-            "half_open_max_attempts": self.half_open_max_attempts,
-        }
+        return asdict(self)
 
 
 def _check(name: str, value: object, lowest: float, highest: float, *, is_whole: bool = False) -> None:
@@ -116,13 +111,11 @@ def _check(name: str, value: object, lowest: float, highest: float, *, is_whole:
         raise ConfigError(f"{name} of a breaker is {value!r}: give {kind} from {lowest:g} to {highest:g}")
 
 
-# --- looking ---------------------------------------------------------------------------------------------------
-
-
 def seen(row: BreakerRow, now: datetime) -> BreakerRow:
     """Return *row* as it stands at *now*: half open when its time has come, without the permits that have ended."""
     if row.state == CircuitState.OPEN.value:
-        opened, reopens = _moments(row)
+        opened = timestamps.parse(row.opened_at or row.changed_at)
+        reopens = timestamps.parse(row.reopens_at) if row.reopens_at else opened
         if now >= reopens:
             return replace(row, state=CircuitState.HALF_OPEN.value, permits=())
         if now < opened - MARGIN:
@@ -134,162 +127,32 @@ def seen(row: BreakerRow, now: datetime) -> BreakerRow:
         # What permits say about their end is worth nothing after the clock was set back.
         is_back = now < timestamps.parse(row.changed_at) - MARGIN
         alive = () if is_back else tuple(one for one in row.permits if timestamps.parse(one.expires_at) > now)
-        return row if alive == row.permits else replace(row, permits=alive)
+        return replace(row, permits=alive)
 
     return row
 
 
-def _moments(row: BreakerRow) -> tuple[datetime, datetime]:
-    """Return when an open breaker opened, and when trials are allowed."""
-    opened = timestamps.parse(row.opened_at or row.changed_at)
-
-    return opened, timestamps.parse(row.reopens_at) if row.reopens_at else opened
-
-
-def state_of(row: BreakerRow, now: datetime) -> CircuitState:
-    """Return the state at *now*."""
-    return CircuitState(seen(row, now).state)
-
-
-def refused_until(row: BreakerRow, config: CircuitBreakerConfig, now: datetime) -> datetime | None:
-    """Return when a retry may help, None when a call may go through now."""
-    result = seen(row, now)
-    if result.state == CircuitState.OPEN.value:
-        return _moments(result)[1]
-    if result.state == CircuitState.CLOSED.value or len(result.permits) < config.half_open_max_attempts:
-        return None
-    # A trial may be over long before its permit ends: look again after the usual time.
-    first = min(timestamps.parse(permit.expires_at) for permit in result.permits)
-
-    return min(first, now + timedelta(seconds=config.reset_timeout_seconds))
-
-
-# --- changing --------------------------------------------------------------------------------------------------
-
-
-def admit(
-    row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, token: str, seconds: float
-) -> tuple[BreakerRow, Permit | None]:
-    """
-    Return the row after a caller asked to go through, and its permit, None when it was refused.
-
-    While the breaker is half open the permit takes one of the few places, for *seconds* at most. While it is closed
-    nothing is counted: the permit only says in which generation the work began.
-    """
-    result = seen(row, now)
-    if refused_until(result, config, now) is not None:
-        return _noted(row, result, now), None
-    permit = Permit(
-        token=token, generation=result.generation, expires_at=timestamps.to_text(now + timedelta(seconds=seconds))
-    )
-    if result.state == CircuitState.HALF_OPEN.value:
-        result = replace(result, permits=(*result.permits, permit))
-
-    return _noted(row, result, now), permit
-
-
-def succeed(row: BreakerRow, now: datetime, permit: Permit | None = None) -> BreakerRow:
-    """Return the row after the service answered; late results, and results while it is open, change nothing."""
-    result = seen(row, now)
-    if _is_ignored(result, permit):
-        return _noted(row, result, now)
-    if result.state == CircuitState.HALF_OPEN.value:
-        return _noted(row, _closed(result), now)
-
-    return _noted(row, replace(result, failures=0), now)
-
-
-def fail(
-    row: BreakerRow, config: CircuitBreakerConfig, now: datetime, *, reason: str = "", permit: Permit | None = None
-) -> BreakerRow:
-    """Return the row after the service failed: open when it was half open, or when that was one too many in a row."""
-    result = seen(row, now)
-    if _is_ignored(result, permit):
-        return _noted(row, result, now)
-    failures = result.failures + 1
-    if result.state == CircuitState.CLOSED.value and failures < config.failure_threshold:
-        return _noted(row, replace(result, failures=failures), now)
-    until = now + timedelta(seconds=config.reset_timeout_seconds)
-
-    return _noted(row, _opened(replace(result, failures=failures), now, until, reason), now)
-
-
-def open_until(
-    row: BreakerRow,
-    config: CircuitBreakerConfig,
-    now: datetime,
-    *,
-    at: datetime,
-    reason: str = "",
-    permit: Permit | None = None,
-) -> BreakerRow:
-    """Return the row, open until *at* or longer; a moment that has passed is a failure like any other."""
-    if at <= now:
-        return fail(row, config, now, reason=reason, permit=permit)
-    result = seen(row, now)
-    if _is_late(result, permit):
-        return _noted(row, result, now)
-    if result.state != CircuitState.OPEN.value:
-        return _noted(row, _opened(replace(result, failures=result.failures + 1), now, at, reason), now)
-    if at <= _moments(result)[1]:
-        return _noted(row, result, now)
-
-    # The span counts from now: that is what the rule about clocks that were set back measures by.
-    return _noted(row, _open_for(result, now, at, reason), now)
-
-
-def give_back(row: BreakerRow, now: datetime, permit: Permit) -> BreakerRow:
-    """Return the row without *permit*, whose result does not count."""
-    result = seen(row, now)
-    left = tuple(one for one in result.permits if one.token != permit.token)
-
-    return _noted(row, replace(result, permits=left), now)
-
-
-def reset(row: BreakerRow, now: datetime) -> BreakerRow:
-    """Return the row closed, whatever it was."""
-    if row.state == CircuitState.CLOSED.value:
-        return _noted(row, replace(row, failures=0), now)
-
-    return _noted(row, _closed(row), now)
-
-
-def _is_ignored(found: BreakerRow, permit: Permit | None) -> bool:
-    return found.state == CircuitState.OPEN.value or _is_late(found, permit)
-
-
-def _is_late(found: BreakerRow, permit: Permit | None) -> bool:
-    return permit is not None and permit.generation != found.generation
-
-
 def _opened(row: BreakerRow, now: datetime, until: datetime, reason: str) -> BreakerRow:
-    newer = replace(row, state=CircuitState.OPEN.value, generation=row.generation + 1, permits=())
-
-    return _open_for(newer, now, until, reason)
-
-
-def _open_for(row: BreakerRow, now: datetime, until: datetime, reason: str) -> BreakerRow:
+    """Return *row* open until *until*; for one that is open already that is no new generation."""
+    if row.state != CircuitState.OPEN.value:
+        row = replace(
+            row,
+            state=CircuitState.OPEN.value,
+            generation=row.generation + 1,
+            failures=row.failures + 1,
+            permits=(),
+        )
     line = " ".join(reason.split())[:MAX_REASON]
 
     return replace(row, opened_at=timestamps.to_text(now), reopens_at=timestamps.to_text(until), reason=line)
 
 
 def _closed(row: BreakerRow) -> BreakerRow:
-    return replace(
-        row,
-        state=CircuitState.CLOSED.value,
-        generation=row.generation + 1,
-        failures=0,
-        opened_at=None,
-        reopens_at=None,
-        reason="",
-        permits=(),
-    )
+    """Return *row* closed, without anything of what was."""
+    if row.state == CircuitState.CLOSED.value:
+        return replace(row, failures=0)
 
-
-def _noted(before: BreakerRow, after: BreakerRow, now: datetime) -> BreakerRow:
-    """Return *after* with the moment of the change, *before* itself when nothing changed."""
-    return before if after == before else replace(after, changed_at=timestamps.to_text(now))
+    return BreakerRow(name=row.name, generation=row.generation + 1, settings=row.settings)
 
 
 #: Characters of a breaker's name.
@@ -323,8 +186,19 @@ class MemoryBreakers:
         return after
 
 
+#: The permits of the `with` blocks we are inside of, the innermost last; threads and asyncio tasks have their own.
+_entered: ContextVar[tuple[tuple[CircuitBreaker, Permit], ...]] = ContextVar("adw_breakers_entered", default=())
+_Result = TypeVar("_Result")
+_Params = ParamSpec("_Params")
+
+
 class CircuitBreaker:
-    """The breaker of one external service."""
+    """
+    The breaker of one external service.
+
+    Use it as a decorator (`@breaker`), as a context manager (`with breaker:`) or by `call`: these raise CircuitOpen
+    while the service is not to be called, and record the outcome. `acquire` and `record_...` do that by hand.
+    """
 
     def __init__(
         self,
@@ -333,8 +207,13 @@ class CircuitBreaker:
         *,
         store: BreakerStore | None = None,
         clock: Clock | None = None,
+        exclude: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Without *store* it is in memory; without *clock* that of the home that is open is asked."""
+        """
+        Without *store* it is in memory; without *clock* that of the home that is open is asked.
+
+        An exception of *exclude* in a `with` block counts as an answer of the service, and not as its failure.
+        """
         if not executor_id or not executor_id.strip():
             raise UsageError("a breaker needs a name: give that of the party it stands for, such as github")
         if len(executor_id) > MAX_NAME or not executor_id.isprintable():
@@ -343,6 +222,52 @@ class CircuitBreaker:
         self.config = config or CircuitBreakerConfig()
         self._store = store or MemoryBreakers()
         self._own_clock = clock
+        self._exclude = exclude
+
+    # --- around a call -----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        permit = self.acquire()
+        if permit is None:
+            raise CircuitOpen(self.executor_id, self.refused_until(), self.row.reason)
+        _entered.set((*_entered.get(), (self, permit)))
+
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        open_blocks = list(_entered.get())
+        last = max(number for number, (breaker, _) in enumerate(open_blocks) if breaker is self)
+        _, permit = open_blocks.pop(last)
+        _entered.set(tuple(open_blocks))
+        if error is None or isinstance(error, self._exclude):
+            self.record_success(permit)
+        elif isinstance(error, Exception):
+            self.record_failure(permit, reason=f"{type(error).__name__}: {error}")
+        else:  # an order to stop says nothing about the service
+            self.give_back(permit)
+
+    def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        """Return what *func* returns for these arguments; raise CircuitOpen instead of calling it while open."""
+        _refuse_async(func, is_async(func))
+        with self:
+            result = func(*args, **kwargs)
+        _refuse_async(func, is_pending(result))
+
+        return result
+
+    def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+        """Return *func* behind this breaker; raise UsageError for one that is async."""
+        _refuse_async(func, is_async(func))
+
+        @wraps(func)
+        def guarded(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+            return self.call(func, *args, **kwargs)
+
+        return guarded
+
+    # --- its state ---------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> CircuitState:
@@ -352,14 +277,13 @@ class CircuitBreaker:
     @property
     def row(self) -> BreakerRow:
         """All that is known about it now."""
-        now = self._now()
         stored = self._read()
-        result = seen(stored, now)
+        result = seen(stored, self._clock.now())
         if result.opened_at == stored.opened_at:
             return result
 
         # The clock was set back. Stored, so that the wait begins anew once and not with every read.
-        return self._change(lambda row: seen(row, now))[1]
+        return self._change(lambda row, _now: row)[1]
 
     def allows(self) -> bool:
         """Return whether `can_execute` would admit a call now; takes nothing."""
@@ -367,9 +291,19 @@ class CircuitBreaker:
 
     def refused_until(self) -> datetime | None:
         """Return when a retry may help, None when a call may go through now; takes nothing."""
-        return refused_until(self.row, self.config, self._now())
+        return self._refused_until(self.row, self._clock.now())
 
-    # --- going through -----------------------------------------------------------------------------------------
+    def _refused_until(self, row: BreakerRow, now: datetime) -> datetime | None:
+        if row.state == CircuitState.OPEN.value:
+            return timestamps.parse(row.reopens_at or row.changed_at)
+        if row.state == CircuitState.CLOSED.value or len(row.permits) < self.config.half_open_max_attempts:
+            return None
+        # A trial may be over long before its permit ends: look again after the usual time.
+        first = min(timestamps.parse(permit.expires_at) for permit in row.permits)
+
+        return min(first, now + timedelta(seconds=self.config.reset_timeout_seconds))
+
+    # --- by hand -----------------------------------------------------------------------------------------------
 
     def can_execute(self) -> bool:
         """Say whether the caller may go through; while half open that takes one of the few places, for a time."""
@@ -379,75 +313,103 @@ class CircuitBreaker:
         """
         Return a permit, None when the caller may not call the service.
 
-        It expires after *seconds*, or after the time the breaker stays open. Pass it to `record_success` or
-        `record_failure`, so that a result that comes too late is recognised, or to `give_back`.
+        While the breaker is half open the permit takes one of the few places; while it is closed it only says in which
+        generation the call began. It expires after *seconds*, or after the time the breaker stays open. Pass it to
+        `record_success` or `record_failure`, so that a result that comes too late is recognised, or to `give_back`.
         """
-        now, token = self._now(), self._clock.token()
-        lifetime = self.config.reset_timeout_seconds if seconds is None else seconds
-        got: Permit | None = None
+        lifetime = timedelta(seconds=self.config.reset_timeout_seconds if seconds is None else seconds)
+        token = self._clock.token()
+        permit: Permit | None = None
 
-        def rule(row: BreakerRow) -> BreakerRow:
-            nonlocal got
-            after, got = admit(row, self.config, now, token=token, seconds=lifetime)
-            return after
+        def rule(row: BreakerRow, now: datetime) -> BreakerRow:
+            nonlocal permit
+            permit = None
+            if self._refused_until(row, now) is not None:
+                return row
+            permit = Permit(token=token, generation=row.generation, expires_at=timestamps.to_text(now + lifetime))
+            return replace(row, permits=(*row.permits, permit)) if row.state == CircuitState.HALF_OPEN.value else row
 
         self._change(rule)
 
-        return got
+        return permit
 
     def give_back(self, permit: Permit) -> None:
         """Free the place of *permit* without an outcome."""
-        now = self._now()
-        self._change(lambda row: give_back(row, now, permit))
+        self._change(
+            lambda row, _now: replace(row, permits=tuple(one for one in row.permits if one.token != permit.token))
+        )
 
-    # --- outcomes: each returns the state that it brought the breaker to, None when that stayed as it was ----------
+    # Each outcome returns the state that it brought the breaker to, None when that stayed as it was.
 
     def record_success(self, permit: Permit | None = None) -> CircuitState | None:
         """Count an answer of the service; ignored while open, and when *permit* is of an older generation."""
-        now = self._now()
 
-        return self._turn(lambda row: succeed(row, now, permit), now)
+        def rule(row: BreakerRow, _now: datetime) -> BreakerRow:
+            return row if row.state == CircuitState.OPEN.value or _is_late(row, permit) else _closed(row)
+
+        return self._record(rule)
 
     def record_failure(self, permit: Permit | None = None, *, reason: str = "") -> CircuitState | None:
         """Count a failure of the service; ignored while open, and when *permit* is of an older generation."""
-        now = self._now()
 
-        return self._turn(lambda row: fail(row, self.config, now, reason=reason, permit=permit), now)
+        def rule(row: BreakerRow, now: datetime) -> BreakerRow:
+            if row.state == CircuitState.OPEN.value or _is_late(row, permit):
+                return row
+            if row.state == CircuitState.CLOSED.value and row.failures + 1 < self.config.failure_threshold:
+                return replace(row, failures=row.failures + 1)
+            return _opened(row, now, now + timedelta(seconds=self.config.reset_timeout_seconds), reason)
+
+        return self._record(rule)
 
     def open_until(self, at: datetime, reason: str, permit: Permit | None = None) -> CircuitState | None:
-        """Open at once, until *at*: a quota that is used up, credentials that are refused."""
+        """
+        Open at once, until *at* or longer: a quota that is used up, credentials that are refused.
+
+        A moment that has passed is a failure like any other.
+        """
         if at.tzinfo is None:
             raise UsageError("a breaker opens until a moment with a time zone")
-        now = self._now()
+        if at <= self._clock.now():
+            return self.record_failure(permit, reason=reason)
 
-        return self._turn(lambda row: open_until(row, self.config, now, at=at, reason=reason, permit=permit), now)
+        def rule(row: BreakerRow, now: datetime) -> BreakerRow:
+            is_longer = row.state != CircuitState.OPEN.value or at > timestamps.parse(row.reopens_at or row.changed_at)
+            return _opened(row, now, at, reason) if is_longer and not _is_late(row, permit) else row
+
+        return self._record(rule)
 
     def reset(self) -> None:
         """Close it, whatever it was."""
-        now = self._now()
-        self._change(lambda row: reset(row, now))
+        self._change(lambda row, _now: _closed(row))
 
     # --- the store ---------------------------------------------------------------------------------------------
 
-    def _turn(self, rule: Callable[[BreakerRow], BreakerRow], now: datetime) -> CircuitState | None:
+    def _record(self, rule: Callable[[BreakerRow, datetime], BreakerRow]) -> CircuitState | None:
         before, after = self._change(rule)
-        state = CircuitState(after.state)
 
-        return None if state is state_of(before, now) else state
+        return None if after.state == before.state else CircuitState(after.state)
 
-    def _change(self, rule: Callable[[BreakerRow], BreakerRow]) -> tuple[BreakerRow, BreakerRow]:
-        """Apply *rule* and return the row before and after it; the store is only written when something changes."""
-        looked_at = self._read()
-        if rule(looked_at) == looked_at:
-            return looked_at, looked_at
-        before = looked_at
+    def _change(self, rule: Callable[[BreakerRow, datetime], BreakerRow]) -> tuple[BreakerRow, BreakerRow]:
+        """
+        Apply *rule* to the row as it stands now, and return it before and after.
 
-        def noting(row: BreakerRow) -> BreakerRow:
+        The store is only written when something changes.
+        """
+        now = self._clock.now()
+        stored = self._read()
+        before = seen(stored, now)
+        if rule(before, now) == stored:
+            return before, stored
+
+        def change(row: BreakerRow) -> BreakerRow:
             nonlocal before
-            before, after = row, rule(row)
-            return row if after == row else replace(after, settings=self.config.to_json())
+            before = seen(row, now)
+            after = rule(before, now)
+            if after == row:
+                return row
+            return replace(after, settings=self.config.to_json(), changed_at=timestamps.to_text(now))
 
-        after = self._store.change(self.executor_id, noting)
+        after = self._store.change(self.executor_id, change)
 
         return before, after
 
@@ -458,8 +420,16 @@ class CircuitBreaker:
     def _clock(self) -> Clock:
         return self._own_clock or default_home.get().clock
 
-    def _now(self) -> datetime:
-        return self._clock.now()
+
+def _is_late(row: BreakerRow, permit: Permit | None) -> bool:
+    return permit is not None and permit.generation != row.generation
+
+
+def _refuse_async(func: object, is_refused: bool) -> None:
+    if is_refused:
+        raise UsageError(
+            f"{name_of(func)} is async, and a breaker calls it as a plain function: use `with breaker:` inside of it"
+        )
 
 
 class CircuitBreakerRegistry:
@@ -567,19 +537,11 @@ class DatabaseBreakers:
 
 def breaker_params(row: BreakerRow) -> dict[str, object]:
     """Return the columns of a breaker as parameters."""
-    permits = [asdict(permit) for permit in row.permits]
-
     return {
-        "name": row.name,
-        "state": row.state,
-        "failures": row.failures,
-        "generation": row.generation,
-        "opened_at": row.opened_at,
-        "reopens_at": row.reopens_at,
+        **asdict(row),
         "reason": connection.plain(row.reason),
-        "permits": json.dumps(permits),
+        "permits": json.dumps([asdict(permit) for permit in row.permits]),
         "settings": connection.json_text(row.settings, f"the settings of breaker {row.name}"),
-        "changed_at": row.changed_at,
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime
+from uuid import UUID
 
 from adws.adw_modules.errors import UsageError
 
@@ -17,6 +18,11 @@ from adws.adw_modules.errors import UsageError
 _FRACTION_BITS = 53
 #: CLOCK_BOOTTIME counts suspended time too; macOS has none.
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def uuid_of(token: str) -> str:
+    """Return the random UUID that *token*, 32 hex digits of a clock, makes."""
+    return str(UUID(hex=token, version=4))
 
 
 class SystemClock:

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules.agent import AgentProfile, AgentReading, TokenUsage, Usage
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.plain_document import objects
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 MOST_USD = 1_000_000.0
 #: Stands for the payee when that is unknown.
 NO_PROVIDER = "unnamed"
-_NO_TOKENS = TokenUsage()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,21 +60,7 @@ class CostEntry:
 
     def to_json(self) -> JsonObject:
         """Return it for programs."""
-        return {
-            "adw_id": self.adw_id,
-            "workflow": self.workflow,
-            "phase": self.phase,
-            "attempt": self.attempt,
-            "status": self.status,
-            "ended_at": self.ended_at,
-            "provider": self.provider,
-            "model": self.model,
-            "cost_usd": self.cost_usd,
-            "tokens": self.tokens.to_json(),
-            "is_estimated": self.is_estimated,
-            "is_subscription": self.is_subscription,
-            "is_unknown": self.is_unknown,
-        }
+        return {**asdict(self), "tokens": self.tokens.to_json()}
 
 
 def money(value: object) -> float | None:
@@ -90,14 +74,23 @@ def money(value: object) -> float | None:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
+def of_document(document: WorkflowDocument) -> Iterator[CostEntry]:
+    """Yield what each ended attempt of the workflow in *document* cost, as `entries_of` does."""
+    for phase in document.phases:
+        for attempt in phase.attempts:
+            entry = _entry(document.adw_id, document.workflow_name, phase.name, vars(attempt))
+            if entry is not None:
+                yield entry
+
+
 def entries_of(adw_id: str, workflow: str, phases: object) -> Iterator[CostEntry]:
     """
     Yield what each ended attempt in *phases* cost; those that nothing says to have cost anything are left out.
 
     A document of another tool may hold anything: what has not the right form is passed over.
     """
-    for phase in objects(phases):
-        for attempt in objects(phase.get("attempts")):
+    for phase in _objects(phases):
+        for attempt in _objects(phase.get("attempts")):
             result = _entry(adw_id, workflow, str(phase.get("name") or ""), attempt)
             if result is not None:
                 yield result
@@ -127,32 +120,19 @@ def _entry(adw_id: str, workflow: str, phase: str, attempt: Mapping[str, object]
         provider=str(usage.get("provider") or agent.get("provider") or ""),
         model=str(usage.get("model") or attempt.get("model") or ""),
         cost_usd=cost,
-        tokens=_tokens(usage.get("tokens")),
+        tokens=TokenUsage.from_json(usage.get("tokens")),
         is_estimated=usage.get("is_estimated") is True and cost is not None,
         is_subscription=is_subscription,
         is_unknown=cost is None and not is_subscription,
     )
 
 
-def _tokens(value: object) -> TokenUsage:
-    """Return `TokenUsage.from_json` of an object, at a fifth of the cost: there are tens of thousands of attempts."""
-    if not isinstance(value, dict) or not value:
-        return _NO_TOKENS
-
-    return TokenUsage(
-        input=_count(value.get("input")),
-        output=_count(value.get("output")),
-        cache_read=_count(value.get("cache_read")),
-        cache_write=_count(value.get("cache_write")),
-    )
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and value > 0 else 0
-
-
 def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[Mapping[str, object]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # --- adding up -------------------------------------------------------------------------------------------------
@@ -183,44 +163,6 @@ class CostLine:
         }
 
 
-@dataclass(slots=True)
-class _Sum:
-    """A line in the making; the amounts are added at the end, so that their order changes nothing."""
-
-    amounts: list[float] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    attempts: int = 0
-    unknown: int = 0
-    subscription: int = 0
-    is_estimated: bool = False
-
-    def add(self, entry: CostEntry) -> None:
-        used, sums = entry.tokens, self.tokens
-        if entry.cost_usd is not None:
-            self.amounts.append(entry.cost_usd)
-        sums[0] += used.input
-        sums[1] += used.output
-        sums[2] += used.cache_read
-        sums[3] += used.cache_write
-        self.attempts += 1
-        self.unknown += entry.is_unknown
-        self.subscription += entry.is_subscription
-        self.is_estimated = self.is_estimated or entry.is_estimated
-
-    def line(self, key: str) -> CostLine:
-        given, made, read, written = self.tokens
-
-        return CostLine(
-            key=key,
-            cost_usd=math.fsum(self.amounts),
-            tokens=TokenUsage(input=given, output=made, cache_read=read, cache_write=written),
-            attempts=self.attempts,
-            unknown=self.unknown,
-            subscription=self.subscription,
-            is_estimated=self.is_estimated,
-        )
-
-
 #: What lines can be made by -> the key of an entry's line. By attempt each entry is its own line.
 KEYS: Mapping[str, Callable[[CostEntry], str]] = {
     "phase": lambda entry: entry.phase,
@@ -232,12 +174,24 @@ KEYS: Mapping[str, Callable[[CostEntry], str]] = {
 
 def grouped(entries: Iterable[CostEntry], by: str) -> tuple[tuple[CostLine, ...], CostLine]:
     """Return a line for each key of *by*, in the order in which they first came, and the line of all together."""
-    key_of, sums, total = KEYS[by], dict[str, _Sum](), _Sum()
+    groups: dict[str, list[CostEntry]] = {}
     for entry in entries:
-        sums.setdefault(key_of(entry), _Sum()).add(entry)
-        total.add(entry)
+        groups.setdefault(KEYS[by](entry), []).append(entry)
+    everything = [entry for group in groups.values() for entry in group]
 
-    return tuple(made.line(key) for key, made in sums.items()), total.line("total")
+    return tuple(_line(key, group) for key, group in groups.items()), _line("total", everything)
+
+
+def _line(key: str, entries: Collection[CostEntry]) -> CostLine:
+    return CostLine(
+        key=key,
+        cost_usd=math.fsum(entry.cost_usd for entry in entries if entry.cost_usd is not None),
+        tokens=TokenUsage.sum_of([entry.tokens for entry in entries]),
+        attempts=len(entries),
+        unknown=sum(entry.is_unknown for entry in entries),
+        subscription=sum(entry.is_subscription for entry in entries),
+        is_estimated=any(entry.is_estimated for entry in entries),
+    )
 
 
 #: US dollars of so many tokens of a model; None: its price is not known (`agents.prices.cost_of`).
@@ -288,27 +242,19 @@ def totals_before(document: WorkflowDocument, session_id: str) -> SessionTotals:
 
 def _with(totals: SessionTotals, usage: JsonObject) -> SessionTotals:
     """Return *totals* after an attempt that used *usage*: sums of the conversation take their place, others add up."""
-    scope = usage.get("scope")
-    if scope in {CONVERSATION, UNCLEAR}:
-        told = SessionTotals(
-            cost_usd=money(usage.get("reported_usd")) or 0.0, tokens=_tokens(usage.get("reported_tokens"))
-        )
+    scope, reported = usage.get("scope"), TokenUsage.from_json(usage.get("reported_tokens"))
+    reported_usd = money(usage.get("reported_usd")) or 0.0
+    if scope == CONVERSATION:
+        return SessionTotals(cost_usd=reported_usd, tokens=reported)
+    if scope == UNCLEAR:
         # A sum that may have been of the call alone never takes off what was there before it.
-        return told if scope == CONVERSATION else _highest(totals, told)
+        return replace(totals, cost_usd=max(totals.cost_usd, reported_usd), tokens=totals.tokens.highest(reported))
 
     return SessionTotals(
         cost_usd=totals.cost_usd + (money(usage.get("cost_usd")) or 0.0),
-        tokens=_plus(totals.tokens, _tokens(usage.get("tokens"))),
+        tokens=TokenUsage.sum_of([totals.tokens, TokenUsage.from_json(usage.get("tokens"))]),
         counts_calls=totals.counts_calls or scope == CALL,
     )
-
-
-def _highest(one: SessionTotals, other: SessionTotals) -> SessionTotals:
-    highest = {
-        part.name: max(getattr(one.tokens, part.name), getattr(other.tokens, part.name)) for part in fields(one.tokens)
-    }
-
-    return replace(one, cost_usd=max(one.cost_usd, other.cost_usd), tokens=TokenUsage(**highest))
 
 
 def scope_of(reading: AgentReading, before: SessionTotals) -> str:
@@ -322,12 +268,10 @@ def scope_of(reading: AgentReading, before: SessionTotals) -> str:
         return EITHER
     if reading.own_tokens is None or not before.tokens.total:
         return UNCLEAR
-    parts = [part.name for part in fields(before.tokens)]
-    total, own, earlier = reading.tokens, reading.own_tokens, before.tokens
-    if all(getattr(total, name) >= getattr(own, name) + getattr(earlier, name) for name in parts):
+    if reading.tokens.covers(TokenUsage.sum_of([reading.own_tokens, before.tokens])):
         return CONVERSATION
 
-    return CALL if total.minus(own).total < earlier.total / 2 else UNCLEAR
+    return CALL if reading.tokens.minus(reading.own_tokens).total < before.tokens.total / 2 else UNCLEAR
 
 
 def usage_of(
@@ -350,13 +294,15 @@ def usage_of(
     scope = scope_of(reading, before) if able.tells_own_tokens and reading.has_result and said is not None else ""
     is_of_session = able.totals_are_of_session and reading.has_result and scope not in {CALL, UNCLEAR}
     taken_off = before if is_of_session else NOTHING
-    tokens = _tokens_since(reading.tokens, taken_off.tokens)
+    # A sum that is below what was there before is no sum of the conversation: the agent counted anew.
+    tokens = reading.tokens.minus(taken_off.tokens) if reading.tokens.covers(taken_off.tokens) else reading.tokens
     name = reading.model or model
-    usage = Usage(provider=profile.provider, model=name, tokens=tokens, is_subscription=_by_month(reading, billing))
+    is_subscription = billing == "subscription" or (billing == "auto" and reading.is_subscription is True)
+    usage = Usage(provider=profile.provider, model=name, tokens=tokens, is_subscription=is_subscription)
     if scope:
         usage = replace(usage, scope=scope, reported_usd=said, reported_tokens=reading.tokens)
     if said is not None:
-        return replace(usage, cost_usd=_cost_since(said, taken_off.cost_usd))
+        return replace(usage, cost_usd=said - taken_off.cost_usd if said >= taken_off.cost_usd else said)
     reckoned = money(cost_of(name, tokens)) if tokens.total else None
 
     return replace(usage, cost_usd=reckoned, is_estimated=reckoned is not None)
@@ -376,25 +322,6 @@ def doubt_of(usage: Usage | None) -> str:
 def counted(usage: Usage | None) -> float | None:
     """Return what of *usage* counts as money; None when nobody knows, or when it is paid by the month."""
     return None if usage is None or usage.is_subscription else money(usage.cost_usd)
-
-
-def _by_month(reading: AgentReading, billing: str) -> bool:
-    return billing == "subscription" or (billing == "auto" and reading.is_subscription is True)
-
-
-def _cost_since(total: float, before: float) -> float:
-    # A sum that is below what was there before is no sum of the conversation: the agent counted anew.
-    return total - before if total >= before else total
-
-
-def _tokens_since(total: TokenUsage, before: TokenUsage) -> TokenUsage:
-    has_grown = all(getattr(total, part.name) >= getattr(before, part.name) for part in fields(total))
-
-    return total.minus(before) if has_grown else total
-
-
-def _plus(one: TokenUsage, other: TokenUsage) -> TokenUsage:
-    return TokenUsage(**{part.name: getattr(one, part.name) + getattr(other, part.name) for part in fields(one)})
 
 
 # --- what may be used ------------------------------------------------------------------------------------------

@@ -300,6 +300,14 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
         raise invalid from exc
 
 
+def readable(text: str) -> WorkflowDocument | None:
+    """Return the document in the text of a row, None for one that cannot be read: `adw db check` names it."""
+    try:
+        return WorkflowDocument.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
 def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
     """
     Return *document* as JSON text, one key a line so that people can read and grep it; without *indent* all in one.

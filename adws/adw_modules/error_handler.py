@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import traceback as tracebacks
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
 from adws.adw_modules import error_tables, errors
 from adws.adw_modules.error_tables import (
@@ -27,7 +28,6 @@ from adws.adw_modules.error_tables import (
     TOOL_EXIT_CODES,
     TYPE_NAMES,
     ErrorCategory,
-    ErrorClass,
     ServerWait,
     class_of_text,
     last_part,
@@ -42,7 +42,6 @@ __all__ = [
     "CLASSES",
     "RETRYABLE",
     "ErrorCategory",
-    "ErrorClass",
     "ErrorClassifier",
     "ErrorFacts",
     "FailedRun",
@@ -92,6 +91,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     (errors.QuotaExceeded, "busy"),
     (errors.SetupFailed, "failed"),
     (errors.ForgeBusy, "rate_limited"),
+    (errors.CircuitOpen, "overloaded"),
     ((errors.ForgeUnavailable, errors.NotifyFailed), "server"),
     (errors.ForgeNotFound, "missing"),
     ((errors.ClaimLost, errors.ForeignToken), "ownership"),
@@ -119,17 +119,16 @@ BUILT_IN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...
 TIMED_CLASSES = frozenset({"rate_limited", "quota_window", "overloaded", "server"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorEvidence:
-    """What was found out about an exception."""
+class _Recognised(NamedTuple):
+    """What an exception turned out to be."""
 
     klass: str  #: name of a class in `error_tables`
-    wait: ServerWait = NOT_SAID  #: when the server wants to be asked again
-    details: JsonObject = field(default_factory=dict)  #: status, exit code and the like, for the record
+    error: BaseException  #: the one of the chain that says so
+    by_text: bool = False  #: nothing but its text says so
 
 
-def find(exception: BaseException) -> ErrorEvidence:
-    """Return what *exception* and its causes say."""
+def _recognise(exception: BaseException) -> _Recognised:
+    """Return the class that *exception* and its causes speak of."""
     chain = list(_chain(exception))
     for error in chain:
         result = _by_structure(error)
@@ -139,11 +138,11 @@ def find(exception: BaseException) -> ErrorEvidence:
     for error in chain:
         name = class_of_text(text_of(error))
         if name is not None:
-            return _finding(name, error, by_text=True)
+            return _Recognised(name, error, by_text=True)
 
     # A program that says that it failed, git included, is a failure that is known.
     has_failed = any(_run_of(error) is not None or isinstance(error, errors.GitError) for error in chain)
-    return _finding("failed" if has_failed else "unknown", exception)
+    return _Recognised("failed" if has_failed else "unknown", exception)
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:
@@ -156,30 +155,49 @@ def _chain(exception: BaseException) -> Iterator[BaseException]:
         error = error.__cause__ or _attribute(error, "reason")
 
 
-def _by_structure(error: BaseException) -> ErrorEvidence | None:
+def _by_structure(error: BaseException) -> _Recognised | None:
     if isinstance(error, BaseExceptionGroup):
-        members = [find(member) for member in error.exceptions]
+        members = [_recognise(member) for member in error.exceptions]
         most = worst([member.klass for member in members])
         return next(member for member in members if member.klass == most)
 
     name = _by_type(error, OWN_TYPES) or _by_run(error) or _by_answer(error) or _by_system(error)
-    return None if name is None else _finding(name, error)
+    return None if name is None else _Recognised(name, error)
+
+
+def _by_type(
+    error: BaseException, table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]
+) -> str | None:
+    return next((name for types, name in table if isinstance(error, types)), None)
 
 
 def _by_run(error: BaseException) -> str | None:
+    """Return the class of a failed run: by the name it has for its failure, by the answer it got, by how it ended."""
     run = _run_of(error)
     if run is None:
         return None
-    name = _class_of_subtype(run.subtype) or _class_of_status(run.http_status) or _class_of_end(run)
+    if run.subtype in CLASSES and run.subtype not in {"unknown", "failed"}:
+        name: str | None = run.subtype
+    else:
+        name = SUBTYPES.get(run.subtype.lower()) or _class_of_status(run.http_status)
+    if name is None and run.timed_out is not None:
+        name = "timeout"
+    elif name is None and run.signal is not None:
+        name = SIGNALS.get(run.signal, "killed")
+    elif name is None and run.exit_code is not None:
+        name = TOOL_EXIT_CODES.get(run.tool, {}).get(run.exit_code) or EXIT_CODES.get(run.exit_code)
 
     return None if name is None else refined(name, run.text)
 
 
-def _class_of_subtype(subtype: str) -> str | None:
-    if subtype in CLASSES and subtype not in {"unknown", "failed"}:
-        return subtype
+def _by_answer(error: BaseException) -> str | None:
+    """Return the class of the HTTP answer that *error* carries, if it carries one."""
+    name, headers = _class_of_status(_status_of(error)), _headers_of(error)
+    # GitHub answers 403 to a refusal and to a rate limit.
+    if name == "auth" and ("retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"):
+        return "rate_limited"
 
-    return SUBTYPES.get(subtype.lower())
+    return None if name is None else refined(name, text_of(error))
 
 
 def _class_of_status(status: int | None) -> str | None:
@@ -190,43 +208,13 @@ def _class_of_status(status: int | None) -> str | None:
     return HTTP_STATUSES.get(status, "server" if status >= 500 else "invalid")
 
 
-def _class_of_end(run: FailedRun) -> str | None:
-    if run.timed_out is not None:
-        return "timeout"
-    if run.signal is not None:
-        return SIGNALS.get(run.signal, "killed")
-    if run.exit_code is None:
-        return None
-
-    return TOOL_EXIT_CODES.get(run.tool, {}).get(run.exit_code) or EXIT_CODES.get(run.exit_code)
-
-
-def _by_answer(error: BaseException) -> str | None:
-    """Return the class of the HTTP answer that *error* carries, if it carries one."""
-    name = _class_of_status(_status_of(error))
-    if name is None:
-        return None
-    if name == "auth" and _is_limited(_headers_of(error)):
-        return "rate_limited"
-
-    return refined(name, text_of(error))
-
-
 def _by_system(error: BaseException) -> str | None:
     number = _attribute(error, "errno")
     if isinstance(error, OSError) and isinstance(number, int) and number in ERRNOS:
         return ERRNOS[number]
-    known = _by_type(error, BUILT_IN_TYPES)
-    if known is not None:
-        return known
+    names = (TYPE_NAMES.get(kind.__name__) for kind in type(error).__mro__)
 
-    return next((TYPE_NAMES[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in TYPE_NAMES), None)
-
-
-def _by_type(
-    error: BaseException, table: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]
-) -> str | None:
-    return next((name for types, name in table if isinstance(error, types)), None)
+    return _by_type(error, BUILT_IN_TYPES) or next(filter(None, names), None)
 
 
 # --- what an exception carries ---------------------------------------------------------------------------------
@@ -300,11 +288,6 @@ def _headers_of(error: BaseException) -> Mapping[str, str]:
         return {}
 
 
-def _is_limited(headers: Mapping[str, str]) -> bool:
-    """Say whether a refusal is a rate limit: GitHub answers 403 to both."""
-    return "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-
-
 # --- the record ------------------------------------------------------------------------------------------------
 
 
@@ -314,44 +297,62 @@ _SLOW_TYPES = ("TimeoutError", "TimeoutExpired", "Overdue")
 _TIMEOUT_EXIT = 124
 
 
-def _is_outage(name: str, error: BaseException) -> bool:
+def _metadata(found: _Recognised) -> dict[str, object]:
+    """Return what the record of a failure has beside its message."""
+    kind, error, run = CLASSES[found.klass], found.error, _run_of(found.error)
+    metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
+    if kind.needs_cleanup:
+        metadata["requires_cleanup"] = True
+    if kind.needs_person:
+        metadata["requires_manual_intervention"] = True
+    if kind.name == "context":
+        metadata["fresh_session"] = True
+    if kind.max_retries is not None:
+        metadata["max_retries"] = kind.max_retries
+    if kind.is_recoverable and kind.retry_delay is not None:
+        metadata["retry_delay"] = kind.retry_delay
+    wait = _wait_of(kind.name, error)
+    if wait.seconds is not None:
+        metadata |= {"retry_delay": wait.seconds, "retry_delay_from": "server"}
+    if wait.at is not None:
+        metadata["retry_at"] = to_text(wait.at)
+    details: dict[str, object] = {
+        **({key: getattr(run, key) for key in ("exit_code", "signal", "timed_out", "subtype")} if run else {}),
+        "http_status": _status_of(error) if run is None else run.http_status,
+        "errno": _number(_attribute(error, "errno")),
+    }
+    metadata |= {key: value for key, value in details.items() if value not in {None, ""}}
+    if _is_outage(kind.name, error, run):
+        metadata["outage"] = "by_text" if found.by_text else "by_structure"
+
+    return metadata
+
+
+def _is_outage(name: str, error: BaseException, run: FailedRun | None) -> bool:
     """Say whether a failure of the class *name* is one of the network or of a service; a limit of ours is not."""
-    if name not in OUTAGES:
-        return False
-    run = _run_of(error)
     if name != "timeout":
-        return True
+        return name in OUTAGES
     if run is not None:
         return run.timed_out is None and run.exit_code != _TIMEOUT_EXIT
 
     return type(error).__name__ not in _SLOW_TYPES or _number(_attribute(error, "errno")) is not None
 
 
-def _finding(name: str, error: BaseException, *, by_text: bool = False) -> ErrorEvidence:
-    run = _run_of(error)
-    known = {} if run is None else {key: getattr(run, key) for key in ("exit_code", "signal", "timed_out", "subtype")}
-    known["http_status"] = _status_of(error) if run is None else run.http_status
-    known["errno"] = _number(_attribute(error, "errno"))
-    details: JsonObject = {key: value for key, value in known.items() if value not in {None, ""}}
-    if _is_outage(name, error):
-        details["outage"] = "by_text" if by_text else "by_structure"
-
-    return ErrorEvidence(klass=name, wait=_wait_of(name, error), details=details)
-
-
 def _wait_of(name: str, error: BaseException) -> ServerWait:
+    """Return when the server wants to be asked again."""
     if isinstance(error, errors.ForgeBusy):
         return error_tables.in_seconds(error.seconds)
-    run = _run_of(error)
-    if run is not None and name in TIMED_CLASSES and error_tables.at_epoch(run.resets_at) is not NOT_SAID:
-        return error_tables.at_epoch(run.resets_at)
-    if run is not None and run.retry_after_seconds is not None:
-        return error_tables.in_seconds(run.retry_after_seconds)
-    told = error_tables.by_headers(_headers_of(error))
-    if told is not NOT_SAID or name not in TIMED_CLASSES:
-        return told
+    if isinstance(error, errors.CircuitOpen):
+        return ServerWait(at=error.until)
+    run, is_timed = _run_of(error), name in TIMED_CLASSES
+    waits = (
+        error_tables.at_epoch(run.resets_at) if run is not None and is_timed else NOT_SAID,
+        error_tables.in_seconds(run.retry_after_seconds) if run is not None else NOT_SAID,
+        error_tables.by_headers(_headers_of(error)),
+        error_tables.by_text(text_of(error)) if is_timed else NOT_SAID,
+    )
 
-    return error_tables.by_text(text_of(error))
+    return next((wait for wait in waits if wait is not NOT_SAID), NOT_SAID)
 
 
 #: Characters of a message and of a traceback that go into a record; beyond, the middle is left out.
@@ -376,6 +377,16 @@ class WorkflowError(AdwError):
         self.phase = phase
         self.recoverable = recoverable  #: whether trying again can help
         self.metadata: dict[str, object] = dict(metadata or {})
+
+    @property
+    def error_class(self) -> str:
+        """The name of its finer class, such as rate_limited; that of the category when it has none."""
+        return _text(self.metadata, "class") or self.category.value
+
+    @property
+    def advice(self) -> str:
+        """What a person can do about it, in one or two sentences."""
+        return _text(self.metadata, "advice") or CATEGORY_ADVICE[self.category]
 
     @property
     def traceback(self) -> str:
@@ -420,18 +431,7 @@ class ErrorFacts:
 
     def to_json(self) -> JsonObject:
         """Return the facts as JSON; `from_json` reads them back."""
-        return {
-            "category": self.category.value,
-            "klass": self.klass,
-            "message": self.message,
-            "advice": self.advice,
-            "recoverable": self.recoverable,
-            "retry_delay": self.retry_delay,
-            "phase": self.phase,
-            "error_type": self.error_type,
-            "traceback": self.traceback,
-            "metadata": dict(self.metadata),
-        }
+        return {**asdict(self), "category": self.category.value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> ErrorFacts:
@@ -468,9 +468,9 @@ class ErrorClassifier:
 
         said = _said_before(exception)
         if said is None:
-            result = find(exception)
+            result = _recognise(exception)
             kind = CLASSES[result.klass]
-            category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(kind, result)
+            category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(result)
         else:
             category, recoverable, metadata = said.category, said.recoverable, said.metadata
         message = say(exception) or f"{type(exception).__name__} without a message"
@@ -500,9 +500,9 @@ def facts_of(error: WorkflowError) -> ErrorFacts:
 
     return ErrorFacts(
         category=error.category,
-        klass=_text(plain, "class") or error.category.value,
+        klass=error.error_class,
         message=_shortened(error.message, MAX_MESSAGE),
-        advice=_text(plain, "advice") or CATEGORY_ADVICE[error.category],
+        advice=error.advice,
         recoverable=error.recoverable,
         retry_delay=_delay(plain.get("retry_delay")),
         phase=error.phase,
@@ -517,27 +517,7 @@ def describe(exception: BaseException, phase: str) -> ErrorFacts:
     return facts_of(ErrorClassifier.classify(exception, phase))
 
 
-def _metadata(kind: ErrorClass, found: ErrorEvidence) -> dict[str, object]:
-    metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
-    if kind.needs_cleanup:
-        metadata["requires_cleanup"] = True
-    if kind.needs_person:
-        metadata["requires_manual_intervention"] = True
-    if kind.name == "context":
-        metadata["fresh_session"] = True
-    if kind.max_retries is not None:
-        metadata["max_retries"] = kind.max_retries
-    if kind.is_recoverable and kind.retry_delay is not None:
-        metadata["retry_delay"] = kind.retry_delay
-    if found.wait.seconds is not None:
-        metadata |= {"retry_delay": found.wait.seconds, "retry_delay_from": "server"}
-    if found.wait.at is not None:
-        metadata["retry_at"] = to_text(found.wait.at)
-
-    return metadata | found.details
-
-
-def _text(data: Mapping[str, JsonValue], key: str) -> str:
+def _text(data: Mapping[str, object], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else ""
 

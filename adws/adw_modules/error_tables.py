@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from types import MappingProxyType
+from typing import TypeVar
 
 
 class ErrorCategory(Enum):
@@ -224,194 +225,143 @@ def worst(names: list[str]) -> str:
 # Tables only. A code that does not decide is not in its table; then the patterns for texts below are tried.
 
 
+_Code = TypeVar("_Code", int, str)
+
+
+def _classes(**codes: tuple[_Code, ...]) -> Mapping[_Code, str]:
+    """Return code -> class for the codes of each class."""
+    return MappingProxyType({code: name for name, known in codes.items() for code in known})
+
+
 #: Status of an HTTP answer -> class; the rest of 4xx is `invalid`, of 5xx `server`.
-HTTP_STATUSES: Mapping[int, str] = MappingProxyType(
-    {
-        401: "auth",
-        402: "billing",
-        403: "auth",
-        407: "auth",
-        408: "timeout",
-        409: "conflict",
-        412: "conflict",
-        413: "context",
-        423: "busy",
-        425: "busy",
-        429: "rate_limited",
-        451: "refused",
-        501: "invalid",
-        503: "overloaded",
-        504: "timeout",
-        505: "invalid",
-        507: "disk",
-        529: "overloaded",
-    }
+HTTP_STATUSES: Mapping[int, str] = _classes(
+    auth=(401, 403, 407),
+    billing=(402,),
+    timeout=(408, 504),
+    conflict=(409, 412),
+    context=(413,),
+    busy=(423, 425),
+    rate_limited=(429,),
+    refused=(451,),
+    invalid=(501, 505),
+    overloaded=(503, 529),
+    disk=(507,),
 )
 
 #: The name an agent, an API or a gate gave to the failure -> class. The name of a class stands for itself.
-SUBTYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "aborted_streaming": "killed",
-        "aborted_tools": "killed",
-        "authentication_error": "auth",
-        "authentication_failed": "auth",
-        "billing_error": "billing",
-        "budget_exhausted": "budget",
-        "connection_failed": "network",
-        "context_length_exceeded": "context",
-        "contextoverflowerror": "context",
-        "credits_required": "billing",
-        "error_max_budget_usd": "budget",
-        "error_max_structured_output_retries": "bad_output",
-        "error_max_turns": "turns",
-        "fatalauthenticationerror": "auth",
-        "fatalcancellationerror": "interrupted",
-        "fatalinputerror": "invalid",
-        "fatalturnlimitederror": "turns",
-        "gate_failed": "gate",
-        "gousagelimiterror": "quota_window",
-        "image_error": "invalid",
-        "insufficient_quota": "billing",
-        "invalid_request": "invalid",
-        "invalid_request_error": "invalid",
-        "malformed_tool_use_exhausted": "bad_output",
-        "max_output_tokens": "context",
-        "max_turns": "turns",
-        "messageoutputlengtherror": "context",
-        "model_error": "server",
-        "model_not_found": "invalid",
-        "no_space_left": "disk",
-        "not_found_error": "invalid",
-        "oauth_org_not_allowed": "auth",
-        "overloaded_error": "overloaded",
-        "permission_denials": "denied",
-        "permission_error": "auth",
-        "prompt_too_long": "context",
-        "providerautherror": "auth",
-        "quota_exhausted": "quota_window",
-        "rate_limit": "rate_limited",
-        "rate_limit_error": "rate_limited",
-        "request_too_large": "context",
-        "resource_exhausted": "rate_limited",
-        "retryablequotaerror": "rate_limited",
-        "server_error": "server",
-        "structured_output_retry_exhausted": "bad_output",
-        "terminalquotaerror": "quota_window",
-        "timeout_error": "timeout",
-        "unknown_session": "failed",
-        "usage_limit_reached": "quota_window",
-    }
+SUBTYPES: Mapping[str, str] = _classes(
+    auth=(
+        "authentication_error",
+        "authentication_failed",
+        "fatalauthenticationerror",
+        "oauth_org_not_allowed",
+        "permission_error",
+        "providerautherror",
+    ),
+    bad_output=(
+        "error_max_structured_output_retries",
+        "malformed_tool_use_exhausted",
+        "structured_output_retry_exhausted",
+    ),
+    billing=("billing_error", "credits_required", "insufficient_quota"),
+    budget=("budget_exhausted", "error_max_budget_usd"),
+    context=(
+        "context_length_exceeded",
+        "contextoverflowerror",
+        "max_output_tokens",
+        "messageoutputlengtherror",
+        "prompt_too_long",
+        "request_too_large",
+    ),
+    denied=("permission_denials",),
+    disk=("no_space_left",),
+    failed=("unknown_session",),
+    gate=("gate_failed",),
+    interrupted=("fatalcancellationerror",),
+    invalid=(
+        "fatalinputerror",
+        "image_error",
+        "invalid_request",
+        "invalid_request_error",
+        "model_not_found",
+        "not_found_error",
+    ),
+    killed=("aborted_streaming", "aborted_tools"),
+    network=("connection_failed",),
+    overloaded=("overloaded_error",),
+    quota_window=("gousagelimiterror", "quota_exhausted", "terminalquotaerror", "usage_limit_reached"),
+    rate_limited=("rate_limit", "rate_limit_error", "resource_exhausted", "retryablequotaerror"),
+    server=("model_error", "server_error"),
+    timeout=("timeout_error",),
+    turns=("error_max_turns", "fatalturnlimitederror", "max_turns"),
 )
 
 #: Exit codes that mean the same for every program. 124 is that of timeout(1), 126 and 127 those of the shell, and
 #: 128 + n that of a shell whose child was ended by signal n; git itself uses 128 and 129, so those say nothing.
-EXIT_CODES: Mapping[int, str] = MappingProxyType(
-    {
-        124: "timeout",
-        126: "permission",
-        127: "missing",
-        130: "interrupted",
-        134: "crashed",
-        135: "crashed",
-        136: "crashed",
-        137: "killed",
-        139: "crashed",
-        143: "killed",
-    }
+EXIT_CODES: Mapping[int, str] = _classes(
+    timeout=(124,),
+    permission=(126,),
+    missing=(127,),
+    interrupted=(130,),
+    crashed=(134, 135, 136, 139),
+    killed=(137, 143),
 )
 
 #: Exit codes of one program alone. Gemini CLI also ends with an HTTP status, of which the system keeps the low 8 bits.
 TOOL_EXIT_CODES: Mapping[str, Mapping[int, str]] = MappingProxyType(
     {
-        "gemini": MappingProxyType(
-            {
-                41: "auth",
-                42: "invalid",
-                44: "config",
-                52: "invalid",
-                53: "turns",
-                55: "invalid",
-                145: "auth",
-                147: "auth",
-                148: "invalid",
-                173: "rate_limited",
-                244: "server",
-                247: "overloaded",
-            }
+        "gemini": _classes(
+            auth=(41, 145, 147),
+            config=(44,),
+            invalid=(42, 52, 55, 148),
+            turns=(53,),
+            rate_limited=(173,),
+            server=(244,),
+            overloaded=(247,),
         )
     }
 )
 
 #: Signals by number, as they are on Linux.
-SIGNALS: Mapping[int, str] = MappingProxyType(
-    {2: "interrupted", 4: "crashed", 6: "crashed", 7: "crashed", 8: "crashed", 11: "crashed"}
-)
+SIGNALS: Mapping[int, str] = _classes(interrupted=(2,), crashed=(4, 6, 7, 8, 11))
 
 #: Number of a system error -> class.
-ERRNOS: Mapping[int, str] = MappingProxyType(
-    {
-        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "disk"),
-        **dict.fromkeys((errno.EADDRINUSE, errno.EADDRNOTAVAIL), "port"),
-        **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), "memory"),
-        **dict.fromkeys((errno.EMFILE, errno.ENFILE), "descriptors"),
-        **dict.fromkeys(
-            (
-                errno.ECONNREFUSED,
-                errno.ECONNRESET,
-                errno.ECONNABORTED,
-                errno.EPIPE,
-                errno.ENETUNREACH,
-                errno.ENETDOWN,
-                errno.ENETRESET,
-                errno.EHOSTUNREACH,
-                errno.EHOSTDOWN,
-                errno.ENOTCONN,
-                errno.ESHUTDOWN,
-            ),
-            "network",
-        ),
-        errno.ETIMEDOUT: "timeout",
-        **dict.fromkeys((errno.EAGAIN, errno.EBUSY, errno.ETXTBSY, errno.EINTR, errno.EDEADLK), "busy"),
-        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "permission"),
-        **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV), "missing"),
-        **dict.fromkeys((errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOEXEC, errno.EXDEV), "config"),
-        **dict.fromkeys((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP), "config"),
-        errno.EIO: "storage",
-        errno.ESTALE: "storage",
-    }
+ERRNOS: Mapping[int, str] = _classes(
+    disk=(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    port=(errno.EADDRINUSE, errno.EADDRNOTAVAIL),
+    memory=(errno.ENOMEM, errno.ENOBUFS),
+    descriptors=(errno.EMFILE, errno.ENFILE),
+    network=(
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ENOTCONN, errno.ESHUTDOWN),
+        *(errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.EHOSTUNREACH, errno.EHOSTDOWN),
+    ),
+    timeout=(errno.ETIMEDOUT,),
+    busy=(errno.EAGAIN, errno.EBUSY, errno.ETXTBSY, errno.EINTR, errno.EDEADLK),
+    permission=(errno.EACCES, errno.EPERM, errno.EROFS),
+    missing=(errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV),
+    config=(
+        *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOEXEC, errno.EXDEV),
+        *(errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+    ),
+    storage=(errno.EIO, errno.ESTALE),
 )
 
 #: Name of an exception's type, for those of libraries that adw need not load -> class.
-TYPE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "APIConnectionError": "network",
-        "APITimeoutError": "timeout",
-        "AuthenticationError": "auth",
-        "BadCredentialsException": "auth",
-        "ChunkedEncodingError": "network",
-        "ConnectError": "network",
-        "ContextWindowExceededError": "context",
-        "IncompleteRead": "network",
-        "InternalServerError": "server",
-        "InterfaceError": "database",
-        "JSONDecodeError": "bad_output",
-        "MaxRetryError": "network",
-        "NewConnectionError": "network",
-        "OverloadedError": "overloaded",
-        "ProtocolError": "network",
-        "ProxyError": "network",
-        "RateLimitError": "rate_limited",
-        "RateLimitExceededException": "rate_limited",
-        "SSLCertVerificationError": "tls",
-        "ServiceUnavailableError": "overloaded",
-        "TOMLDecodeError": "config",
-        "TimeoutException": "timeout",
-        "TimeoutExpired": "timeout",
-        "TransportError": "network",
-        "URLError": "network",
-        "gaierror": "network",
-        "herror": "network",
-    }
+TYPE_NAMES: Mapping[str, str] = _classes(
+    auth=("AuthenticationError", "BadCredentialsException"),
+    bad_output=("JSONDecodeError",),
+    config=("TOMLDecodeError",),
+    context=("ContextWindowExceededError",),
+    database=("InterfaceError",),
+    network=(
+        *("APIConnectionError", "ConnectError", "MaxRetryError", "NewConnectionError", "ProtocolError", "ProxyError"),
+        *("ChunkedEncodingError", "IncompleteRead", "TransportError", "URLError", "gaierror", "herror"),
+    ),
+    overloaded=("OverloadedError", "ServiceUnavailableError"),
+    rate_limited=("RateLimitError", "RateLimitExceededException"),
+    server=("InternalServerError",),
+    timeout=("APITimeoutError", "TimeoutException", "TimeoutExpired"),
+    tls=("SSLCertVerificationError",),
 )
 
 
@@ -846,82 +796,61 @@ NOT_SAID = ServerWait()
 
 def in_seconds(value: object) -> ServerWait:
     """Return the wait of *value* seconds; what is no number from 0 up was not said."""
-    seconds = _seconds(value)
+    seconds = _number(value)
     return NOT_SAID if seconds is None else ServerWait(seconds=seconds)
 
 
 def at_epoch(value: object) -> ServerWait:
     """Return the wait until *value*, seconds since 1970; what is no such moment was not said."""
-    return _at(_epoch(value))
+    seconds = _number(value)
+    try:
+        return NOT_SAID if seconds is None else ServerWait(at=datetime.fromtimestamp(seconds, UTC))
+    except (OverflowError, ValueError, OSError):
+        return NOT_SAID
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(value)  # type: ignore[arg-type]  # asked by trying
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+    return number if math.isfinite(number) and number >= 0 else None
 
 
 def by_headers(headers: Mapping[str, str]) -> ServerWait:
     """Return what *headers*, with names in lower case, say: Retry-After, else X-RateLimit-Reset."""
     after = headers.get("retry-after")
-    if after is not None:
-        told = in_seconds(after)
-        return _at(_http_date(after)) if told is NOT_SAID else told
-    # The reset is also sent while there are requests left; then it is not what we were refused for.
-    if headers.get("x-ratelimit-remaining", "0") == "0":
-        return _at(_epoch(headers.get("x-ratelimit-reset", "")))
-
-    return NOT_SAID
+    if after is None:
+        # The reset is also sent while there are requests left; then it is not what we were refused for.
+        is_used_up = headers.get("x-ratelimit-remaining", "0") == "0"
+        return at_epoch(headers.get("x-ratelimit-reset")) if is_used_up else NOT_SAID
+    told = in_seconds(after)
+    if told is not NOT_SAID:
+        return told
+    try:
+        moment = parsedate_to_datetime(after)
+        return ServerWait(at=moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+    except (TypeError, ValueError, OverflowError):
+        return NOT_SAID
 
 
 def by_text(text: str) -> ServerWait:
     """Return what *text* says. A time of day without a zone is not taken: whose zone it is in is not known."""
-    match = _IN_SOME_TIME.search(text)
-    if match is not None:
+    if match := _IN_SOME_TIME.search(text):
         unit = match[2].lower()
         return in_seconds(float(match[1]) * (0.001 if unit == "ms" else 60.0 if unit[0] == "m" else 1.0))
-    match = _RESET_AFTER.search(text)
-    if match is not None:
+    if match := _RESET_AFTER.search(text):
         hours, minutes, seconds = (int(part or 0) for part in match.groups())
         return in_seconds(hours * 3600 + minutes * 60 + seconds)
-    match = _RETRY_AFTER.search(text)
-    if match is not None:
+    if match := _RETRY_AFTER.search(text):
         return in_seconds(match[1])
-    match = _RESET_EPOCH.search(text)
-    if match is not None:
-        return _at(_epoch(match[1]))
-    match = _RESET_UTC.search(text)
+    if match := _RESET_EPOCH.search(text):
+        return at_epoch(match[1])
+    if match := _RESET_UTC.search(text):
+        try:
+            return ServerWait(at=datetime.fromisoformat(match[1]).replace(tzinfo=UTC))
+        except ValueError:
+            return NOT_SAID
 
-    return NOT_SAID if match is None else _at(_utc(match[1]))
-
-
-def _at(moment: datetime | None) -> ServerWait:
-    return NOT_SAID if moment is None else ServerWait(at=moment)
-
-
-def _seconds(value: object) -> float | None:
-    try:
-        seconds = float(value)  # type: ignore[arg-type]  # asked by trying
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def _http_date(text: str) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _epoch(value: object) -> datetime | None:
-    seconds = _seconds(value)
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def _utc(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
-        return None
+    return NOT_SAID

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from adws.adw_modules.external_tasks import ExternalTask
     from adws.adw_modules.identifiers import JsonObject
 
@@ -526,6 +528,16 @@ class ForgeBusy(ForgeError):
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(f"the forge wants to be asked again in {seconds:.0f} s{f': {message}' if message else ''}")
         self.seconds = seconds
+
+
+class CircuitOpen(AdwError):
+    """A circuit breaker is open: the service failed too often and is not called for a while."""
+
+    def __init__(self, name: str, until: datetime | None = None, reason: str = "") -> None:
+        """*until* is when a call may be tried again, None when that is any moment now."""
+        when = f" until {until.isoformat(timespec='seconds')}" if until else ""
+        super().__init__(f"the circuit breaker {name} is open, no calls{when}{f': {reason}' if reason else ''}")
+        self.name, self.until = name, until
 
 
 class NotifyFailed(AdwError):

@@ -20,7 +20,7 @@ from adws.adw_modules.identifiers import JsonObject
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.queue.model import NewRun, Run
+    from adws.adw_modules.queue.model import Run
 
 
 class Clock(Protocol):
@@ -55,6 +55,9 @@ class LoadNotice:
     kind: str  #: migrated | recovered | foreign | corrupt
     path: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,28 +217,6 @@ class IssueLock:
     acquired_at: str
 
 
-class Registry(Protocol):
-    """Creating a workflow: lock, row, lease and first run in one transaction."""
-
-    def register(
-        self,
-        document: WorkflowDocument,
-        owner: OwnerRecord,
-        *,
-        ttl_seconds: float,
-        events: Sequence[Event] = (),
-        run: NewRun | None = None,
-    ) -> Lease:
-        """
-        Lock the issue, make the row with fence 1 and enqueue *run*.
-
-        Raises IssueLocked or StateExists, and then nothing is left.
-        """
-
-    def unregister(self, lease: Lease) -> None:
-        """Take that back for a workflow whose document could not be written."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """Something an owner is asked to do."""
@@ -248,12 +229,6 @@ class Request:
     created_at: str = ""
     handled_at: str | None = None
     outcome: str | None = None
-
-
-# What workers on one machine or on many ask of what they share: workers, agent sessions, counters.
-#
-# A dispatcher carries the id of a run to a worker and nothing else: the row in `runs` is the truth, and claiming it is
-# the one compare-and-set.
 
 
 # --- runners ---------------------------------------------------------------------------------------------------
@@ -310,10 +285,10 @@ class AgentSession:
     ended_at: str | None = None
 
 
-# --- counting --------------------------------------------------------------------------------------------------
-
-
 # --- dispatch --------------------------------------------------------------------------------------------------
+#
+# A dispatcher carries the id of a run to a worker and nothing else: the row in `runs` is the truth, and claiming it is
+# the one compare-and-set.
 
 
 class Listener(Protocol):
@@ -349,9 +324,9 @@ class Dispatcher(Protocol):
         """Return the listener of a worker that has *places* for runs."""
 
 
-# Who owns a workflow, and whether that owner is still alive.
+# --- who owns a workflow, and whether that owner is still alive ----------------------------------------------------
 #
-# Pure: the record says what was true when the lease was taken, the observation what is true now. A process is only ever
+# The record says what was true when the lease was taken, the observation what is true now. A process is only ever
 # called dead on proof; everything unreadable is `unknown`, and then the lease's end decides.
 
 

@@ -107,23 +107,19 @@ def names(group: str) -> tuple[str, ...]:
 
 def installed() -> tuple[InstalledPlugin, ...]:
     """Return every plugin there is, by kind and name."""
-    return tuple(
-        _found(group, point)
-        for group in KIND_OF_GROUP
-        for point in sorted(entry_points(group), key=lambda point: (point.name, point.value))
-    )
+    points = [(group, point) for group in KIND_OF_GROUP for point in entry_points(group)]
+    plugins = [
+        InstalledPlugin(
+            group=group,
+            name=point.name,
+            value=point.value,
+            package=getattr(point.dist, "name", ""),
+            version=getattr(point.dist, "version", ""),
+        )
+        for group, point in points
+    ]
 
-
-def _found(group: str, point: EntryPoint) -> InstalledPlugin:
-    made_by = getattr(point, "dist", None)
-
-    return InstalledPlugin(
-        group=group,
-        name=point.name,
-        value=point.value,
-        package=getattr(made_by, "name", ""),
-        version=getattr(made_by, "version", ""),
-    )
+    return tuple(sorted(plugins, key=lambda found: (GROUPS.index(found.group), found.name, found.value)))
 
 
 class KnownNames(Collection[str]):
@@ -148,19 +144,22 @@ class KnownNames(Collection[str]):
 
 
 class Plugins:
-    """The plugins of a home, each made once."""
+    """The plugins of a home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._made: dict[tuple[str, str], object] = {}
+        self._runners: dict[str, Runner] = {}
 
     def has(self, group: str, name: str) -> bool:
         """Say whether a package brings it."""
         return name in names(group)
 
     def runner(self, name: str) -> Runner:
-        """Return the runner of that name; raise ConfigError when it cannot be used."""
-        return cast("Runner", self._once(RUNNERS, name))
+        """Return the runner of that name, always the same one; raise ConfigError when it cannot be used."""
+        if name not in self._runners:
+            self._runners[name] = cast("Runner", self._make(RUNNERS, name))
+
+        return self._runners[name]
 
     def new_sink(self, name: str) -> RowSink:
         """Return a new sink of that name, for one thread; raise ConfigError when it cannot be used."""
@@ -186,16 +185,15 @@ class Plugins:
 
         return ""
 
-    def _once(self, group: str, name: str) -> object:
-        key = (group, name)
-        if key not in self._made:
-            self._made[key] = self._make(group, name)
-
-        return self._made[key]
-
     def _make(self, group: str, name: str) -> object:
         kind = KIND_OF_GROUP[group]
-        point = _only_one(group, name)
+        points = {point.value: point for point in entry_points(group) if point.name == name}
+        if not points:
+            raise ConfigError(f"there is no {kind} {name}: install the package that brings it")
+        if len(points) > 1:
+            both = " and ".join(sorted(points))
+            raise ConfigError(f"{both} both bring the {kind} {name}: remove one of the packages")
+        [point] = points.values()
         try:
             factory = point.load()
             made = factory(self._context(name)) if callable(factory) else None
@@ -223,15 +221,3 @@ class Plugins:
             options=cast("Mapping[str, JsonValue]", options),
             env=home.env,
         )
-
-
-def _only_one(group: str, name: str) -> EntryPoint:
-    kind = KIND_OF_GROUP[group]
-    result = {point.value: point for point in entry_points(group) if point.name == name}
-    if not result:
-        raise ConfigError(f"there is no {kind} {name}: install the package that brings it")
-    if len(result) > 1:
-        both = " and ".join(sorted(result))
-        raise ConfigError(f"{both} both bring the {kind} {name}: remove one of the packages")
-
-    return next(iter(result.values()))

@@ -9,19 +9,20 @@ takes the place of the error that really happened. Both loops are synchronous an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.error_handler import ErrorClassifier, ErrorFacts, WorkflowError, facts_of
 from adws.adw_modules.error_tables import RETRYABLE, ErrorCategory
 from adws.adw_modules.errors import ConfigError, RetriesExhausted, UsageError
-from adws.adw_modules.identifiers import JsonObject, counted
+from adws.adw_modules.identifiers import counted
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.workflow.model import MAX_SECONDS, BackoffStrategy, RetrySpec
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AskPerson",
+    "Attempt",
     "Backoff",
     "BackoffStrategy",
     "GiveUp",
@@ -39,6 +41,7 @@ __all__ = [
     "RetryManager",
     "RetryPolicies",
     "RetryPolicy",
+    "RetryResult",
     "RetryStrategy",
     "decide",
     "policies_of",
@@ -95,22 +98,20 @@ class Backoff:
         """
         if attempt < 0:
             raise UsageError(f"there is no attempt {attempt}: they count from 0")
-        delay = min(self._grown(attempt), self.max_seconds)
+        if self.strategy is BackoffStrategy.FIXED:
+            grown = self.base_seconds
+        elif self.strategy is BackoffStrategy.LINEAR:
+            grown = self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
+        else:
+            # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
+            grown = self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
+        delay = min(grown, self.max_seconds)
         if not self.jitter or random is None:
             return delay
 
         # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
         shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.max_seconds)
         return min(shortest + (longest - shortest) * random, longest)
-
-    def _grown(self, attempt: int) -> float:
-        if self.strategy is BackoffStrategy.FIXED:
-            return self.base_seconds
-        if self.strategy is BackoffStrategy.LINEAR:
-            return self.base_seconds * (min(attempt, _MAX_FACTOR) + 1)
-
-        # Cap the exponent, not just the product: 2.0 ** 1024 raises OverflowError.
-        return self.base_seconds * float(self.factor) ** min(attempt, _MAX_EXPONENT)
 
 
 @dataclass(frozen=True)
@@ -188,10 +189,6 @@ class RetryPolicies:
 
         return self.resource if category is ErrorCategory.RESOURCE else self.transient
 
-    def longest_wait(self, klass: str) -> float:
-        """Return the longest wait, in seconds, that a server may ask for."""
-        return self.max_quota_wait_seconds if klass == "quota_window" else self.max_wait_seconds
-
 
 def same_for_all(policy: RetryPolicy) -> RetryPolicies:
     """Return the waits of *policy* for every category: the caller has said how often and how long."""
@@ -235,22 +232,22 @@ def exactly(base_delay: float) -> RetryPolicies:
     )
 
 
-def _with_base(usual: Backoff, base: float) -> Backoff:
-    return replace(usual, base_seconds=base, max_seconds=max(usual.max_seconds, base))
-
-
 def policies_of(spec: RetrySpec) -> RetryPolicies:
-    """Return the policies of a phase: what *spec* says, and what the category asks for where it says nothing."""
+    """Return the policies of a phase: what *spec*, which was checked, says; else what the category asks for."""
     usual = RetryPolicies()
+    outage = usual.outage
+    if spec.base_seconds is not None:
+        # Its growth stays: a day of short waits would be a document of thousands of attempts.
+        longest = max(outage.max_seconds, spec.base_seconds)
+        outage = replace(outage, base_seconds=spec.base_seconds, max_seconds=longest)
 
     return replace(
         usual,
         transient=_changed(usual.transient, spec),
         rate_limit=_changed(usual.rate_limit, spec),
         resource=_changed(usual.resource, spec),
-        # Its cap and its growth stay: a day of short waits would be a document of thousands of attempts.
-        outage=usual.outage if spec.base_seconds is None else _with_base(usual.outage, spec.base_seconds),
-        retried=usual.retried if spec.categories is None else frozenset(map(_category, spec.categories)),
+        outage=outage,
+        retried=usual.retried if spec.categories is None else frozenset(map(ErrorCategory, spec.categories)),
         keeps_class_delay=spec.base_seconds is None,
     )
 
@@ -262,25 +259,9 @@ def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
         base = usual.base_seconds if cap is None else min(usual.base_seconds, cap)
     if cap is None:
         cap = max(usual.max_seconds, base)
-    strategy = usual.strategy if spec.strategy is None else _strategy(spec.strategy)
+    strategy = usual.strategy if spec.strategy is None else BackoffStrategy(spec.strategy)
 
     return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
-
-
-def _strategy(name: str) -> BackoffStrategy:
-    try:
-        return BackoffStrategy(name)
-    except ValueError as exc:
-        known = ", ".join(member.value for member in BackoffStrategy)
-        raise ConfigError(f"there is no backoff strategy {name!r}: use {known}") from exc
-
-
-def _category(name: str) -> ErrorCategory:
-    try:
-        return ErrorCategory(name)
-    except ValueError as exc:
-        known = ", ".join(member.value for member in ErrorCategory if member in RETRYABLE)
-        raise ConfigError(f"there is no error category {name!r} that is retried: use {known}") from exc
 
 
 # Decide whether and when a failed attempt is retried.
@@ -358,39 +339,51 @@ def decide(
     where the caller knows it: some classes are worth fewer retries than others. *parking* are the waits in a row for
     quotas and services, where those are counted apart: then such a failure uses up none of *max_attempts*.
     """
-    _check_zones(now, deadline)
-    policies = _policies(policy)
+    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
+        raise UsageError("now and deadline need a time zone")
+    policies = same_for_all(policy) if isinstance(policy, RetryPolicy) else policy or RetryPolicies()
     told = _told_seconds(error_facts, now)
     if parking is not None and (error_facts.is_outage or error_facts.klass == "quota_window"):
         return _park(error_facts, policies, parking, now=now, told=told, random=random or 0.0)
     refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
     if refusal := refusal or _wait_refusal(error_facts, policies, told):
         return refusal
-    delay = _delay(error_facts, policies, attempts_used, told, random)
+
+    backoff = policies.for_error(error_facts.category, error_facts.klass)
+    jitter = (random or 0.0) if backoff.jitter else 0.0
+    if told is not None:
+        margin = QUOTA_MARGIN_SECONDS if error_facts.klass == "quota_window" else 0.0
+        delay = told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
+    else:
+        delay = backoff.delay(max(attempts_used - 1, 0), random)
+        if policies.keeps_class_delay and error_facts.retry_delay is not None:
+            delay = min(max(delay, error_facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
     at = now + timedelta(seconds=delay)
     if deadline is not None and at >= deadline:
-        return _too_late(delay, deadline)
+        return GiveUp(
+            reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
+            terminal_reason="DEADLINE",
+        )
 
     return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
 
 
-def _check_zones(now: datetime, deadline: datetime | None) -> None:
-    if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
-        raise UsageError("now and deadline need a time zone")
+def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
+    """Return how long the server asks to wait, None when it did not say."""
+    moment = told_moment(facts)
+    if moment is not None:
+        return max((moment - now).total_seconds(), 0.0)
+
+    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
 
 
-def _too_late(delay: float, deadline: datetime) -> GiveUp:
-    return GiveUp(
-        reason=f"the next attempt, in {_span(delay)}, would be after the deadline {timestamps.to_text(deadline)}",
-        terminal_reason="DEADLINE",
-    )
-
-
-def _policies(policy: RetryPolicy | RetryPolicies | None) -> RetryPolicies:
-    if policy is None:
-        return RetryPolicies()
-
-    return same_for_all(policy) if isinstance(policy, RetryPolicy) else policy
+def told_moment(facts: ErrorFacts) -> datetime | None:
+    """Return the moment at which the server wants to be asked again, None when it named none that can be read."""
+    text = facts.metadata.get("retry_at")
+    try:
+        return timestamps.parse(text) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _park(
@@ -399,9 +392,8 @@ def _park(
     """Return until when a quota or a service is waited for without using an attempt, or why it is not any more."""
     if not facts.recoverable or facts.category not in policies.retried:
         return _not_retried(facts)
-    if facts.klass == "quota_window" and not told:
-        told = None  # a reset that has passed says nothing
-    if facts.klass == "quota_window" and told is not None:
+    is_quota = facts.klass == "quota_window"
+    if is_quota and told:  # a reset that has passed says nothing
         if parking.named_resets >= MAX_NAMED_RESETS:
             return AskPerson(
                 reason=f"its quota was used up again after {parking.named_resets} resets in a row: "
@@ -413,6 +405,7 @@ def _park(
         # With jitter, so that not all waiting runs go on at once.
         delay = told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
         return Retry(at=now + timedelta(seconds=delay), delay_seconds=delay, is_parked=True)
+
     since = parking.since or now
     deadline = since + timedelta(seconds=parking.max_seconds)
     if now >= deadline:
@@ -423,25 +416,19 @@ def _park(
             "workflow.max_outage_hours says how long adw waits.",
             terminal_reason="DEADLINE",
         )
-    if told is not None:
-        left = (deadline - now).total_seconds()
-        if told > left and (refusal := _wait_refusal(facts, policies, told)):
+    if told is not None and not is_quota:
+        if told > (deadline - now).total_seconds() and (refusal := _wait_refusal(facts, policies, told)):
             return refusal
         at = now + timedelta(seconds=told + min(told * JITTER, MAX_EXTRA_SECONDS) * random)
     else:
+        backoff = policies.quota if is_quota else policies.outage
+        if policies.keeps_class_delay and facts.retry_delay is not None:
+            base = min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds)
+            backoff = replace(backoff, base_seconds=base)
         # The last attempt is at the deadline, and not after it.
-        at = min(now + timedelta(seconds=_outage_seconds(facts, policies, parking.waits, random)), deadline)
+        at = min(now + timedelta(seconds=backoff.delay(parking.waits) * (1 + JITTER * random)), deadline)
 
     return Retry(at=at, delay_seconds=(at - now).total_seconds(), is_parked=True, deadline=deadline)
-
-
-def _outage_seconds(facts: ErrorFacts, policies: RetryPolicies, waits: int, random: float) -> float:
-    """Return how long to wait after so many waits in a row, for a service that did not say how long."""
-    backoff = policies.quota if facts.klass == "quota_window" else policies.outage
-    if policies.keeps_class_delay and facts.retry_delay is not None:
-        backoff = replace(backoff, base_seconds=min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds))
-
-    return backoff.delay(waits) * (1 + JITTER * random)
 
 
 def _not_retried(facts: ErrorFacts) -> GiveUp:
@@ -453,7 +440,8 @@ def _not_retried(facts: ErrorFacts) -> GiveUp:
 
 def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
     """Return why the *told* seconds of a server are not waited for, None when they are or it told none."""
-    if told is None or told <= policies.longest_wait(facts.klass):
+    longest = policies.max_quota_wait_seconds if facts.klass == "quota_window" else policies.max_wait_seconds
+    if told is None or told <= longest:
         return None
 
     return AskPerson(
@@ -493,41 +481,6 @@ def _refusal(
     return None
 
 
-def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
-    """Return how long the server asks to wait, None when it did not say."""
-    moment = _moment(facts.metadata)
-    if moment is not None:
-        return max((moment - now).total_seconds(), 0.0)
-
-    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
-
-
-def _moment(metadata: JsonObject) -> datetime | None:
-    text = metadata.get("retry_at")
-    if not isinstance(text, str):
-        return None
-    try:
-        return timestamps.parse(text)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _delay(
-    facts: ErrorFacts, policies: RetryPolicies, attempts_used: int, told: float | None, random: float | None
-) -> float:
-    backoff = policies.for_error(facts.category, facts.klass)
-    jitter = (random or 0.0) if backoff.jitter else 0.0
-    if told is not None:
-        margin = QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0
-        return told + margin + min(told * JITTER, MAX_EXTRA_SECONDS) * jitter
-
-    delay = backoff.delay(max(attempts_used - 1, 0), random)
-    if not policies.keeps_class_delay or facts.retry_delay is None:
-        return delay
-
-    return min(max(delay, facts.retry_delay * (1 + JITTER * jitter)), backoff.max_seconds)
-
-
 def first_line(text: str) -> str:
     """Return the first line of *text*, short enough for a sentence."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
@@ -548,11 +501,45 @@ _Result = TypeVar("_Result")
 _Params = ParamSpec("_Params")
 
 
+class Attempt:
+    """One attempt of a retry loop: the work is done inside of `with attempt:`."""
+
+    def __init__(self, loop: _Loop, number: int) -> None:
+        self.number = number  #: counting from 1
+        self.retry: Retry | None = None  #: when the next attempt is made; None: there is none
+        self.was_entered = False
+        self._loop = loop
+
+    def __enter__(self) -> Self:
+        self.was_entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Keep the error to itself when there is another attempt; an order to stop is never retried."""
+        if not isinstance(error, Exception):
+            return False
+        failure = self._loop.classify(error, self._loop.phase)
+        self.retry = self._loop.next_attempt(error, failure, self.number)
+        if self.retry is None and self._loop.raises_classified and failure is not error:
+            raise failure from error
+
+        return self.retry is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryResult(Generic[_Result]):
+    """What a function returned, and how many attempts that took."""
+
+    value: _Result
+    attempts: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
-    """What the attempts of one call have in common; *name* is what is called, for messages."""
+    """What the attempts of one call have in common."""
 
-    name: str
     phase: str
     max_attempts: int
     policies: RetryPolicies
@@ -562,28 +549,34 @@ class _Loop:
     deadline: datetime | None
     on_retry: Callable[[int, Exception], None] | None = None
     raises_classified: bool = False
+    earlier: list[str] = field(
+        default_factory=list
+    )  #: what became of earlier attempts, for the notes of the last error
 
-    def run(self, call: Callable[[], _Result], attempts_used: int = 0) -> _Result:
-        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
-        earlier: list[str] = []
+    def attempts(self, attempts_used: int = 0) -> Iterator[Attempt]:
+        """Yield one attempt after the other, with the waits in between, until one succeeds or raises."""
         while True:
             attempts_used += 1
-            try:
-                result = call()
-            except Exception as exc:
-                failure = self.classify(exc, self.phase)
-                retry = self._next(exc, failure, attempts_used, earlier)
-                if retry is None and self.raises_classified and failure is not exc:
-                    raise failure from exc
-                if retry is None:
-                    raise
-            else:
-                if is_pending(result):
-                    raise UsageError(_ASYNC.format(name=f"{self.name} returned a coroutine, so it"))
-                return result
-            self.clock.sleep(retry.delay_seconds)
+            attempt = Attempt(self, attempts_used)
+            yield attempt
+            if not attempt.was_entered:
+                raise UsageError("an attempt was not used: do the work inside of `with attempt:`")
+            if attempt.retry is None:
+                return
+            self.clock.sleep(attempt.retry.delay_seconds)
 
-    def _next(self, exc: Exception, failure: WorkflowError, attempt: int, earlier: list[str]) -> Retry | None:
+    def run(self, call: Callable[[], _Result], name: str, attempts_used: int = 0) -> RetryResult[_Result]:
+        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
+        for attempt in self.attempts(attempts_used):
+            with attempt:
+                result = call()
+                if is_pending(result):
+                    break
+                return RetryResult(value=result, attempts=attempt.number)
+
+        raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
+
+    def next_attempt(self, exc: Exception, failure: WorkflowError, attempt: int) -> Retry | None:
         """Prepare the next attempt; None, with the reason noted on the error that is raised, when there is none."""
         decision = decide(
             facts_of(failure),
@@ -594,38 +587,22 @@ class _Loop:
             deadline=self.deadline,
             random=self.clock.random(),
         )
-        trouble = self._clean_up(failure) if isinstance(decision, Retry) and decision.needs_cleanup else ""
-        if isinstance(decision, Retry) and not trouble:
-            earlier.append(f"attempt {attempt} failed: {type(exc).__name__}: {first_line(failure.message)}")
-            self._tell(exc, attempt, earlier)
+        # A hook of the caller may raise anything: the error that really happened must survive it.
+        if isinstance(decision, Retry) and decision.needs_cleanup and self.clean_up is not None:
+            trouble = _failure_of_hook("clean_up", self.clean_up, failure)
+            if trouble:
+                decision = GiveUp(reason=f"the clean-up failed: {trouble}", terminal_reason="NOT_RETRYABLE")
+        if isinstance(decision, Retry):
+            self.earlier.append(f"attempt {attempt} failed: {type(exc).__name__}: {first_line(failure.message)}")
+            if self.on_retry is not None and (trouble := _failure_of_hook("on_retry", self.on_retry, attempt, exc)):
+                note = f"on_retry failed after attempt {attempt}: {trouble}"
+                _note(exc, note)
+                self.earlier.append(note)
             return decision
 
-        reason = trouble if isinstance(decision, Retry) else decision.reason
-        for note in (*earlier, f"not tried again: {reason}"):
+        for note in (*self.earlier, f"not tried again: {decision.reason}"):
             _note(failure if self.raises_classified else exc, note)
         return None
-
-    def _clean_up(self, failure: WorkflowError) -> str:
-        """Free what is used up; return what went wrong with that, "" when nothing did."""
-        if self.clean_up is None:
-            return ""
-        try:
-            _run_hook("clean_up", self.clean_up, failure)
-        except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
-            return f"the clean-up failed: {type(exc).__name__}: {exc}"
-
-        return ""
-
-    def _tell(self, exc: Exception, attempt: int, earlier: list[str]) -> None:
-        """Tell the caller of the retry; a callback that raises is noted on the error and stops nothing."""
-        if self.on_retry is None:
-            return
-        try:
-            _run_hook("on_retry", self.on_retry, attempt, exc)
-        except Exception as raised:  # noqa: BLE001 - the caller's hook may raise anything; the real error must survive it
-            note = f"on_retry failed after attempt {attempt}: {type(raised).__name__}: {raised}"
-            _note(exc, note)
-            earlier.append(note)
 
 
 _ASYNC = "{name} is async, and retries call it as a plain function: call asyncio.run inside of it"
@@ -647,18 +624,23 @@ def is_pending(result: object) -> bool:
     return inspect.isawaitable(result) or inspect.isasyncgen(result)
 
 
-def _run_hook(name: str, hook: Callable[..., object], *arguments: object) -> None:
-    if is_pending(hook(*arguments)):
-        raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
+def _failure_of_hook(name: str, hook: Callable[..., object], *arguments: object) -> str:
+    """Call a hook of the caller and return how it failed, "" when it did not."""
+    try:
+        result = hook(*arguments)
+    except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything
+        return f"{type(exc).__name__}: {exc}"
+
+    return f"UsageError: {_ASYNC.format(name=f'{name} returned a coroutine, so it')}" if is_pending(result) else ""
 
 
 def _refuse_async(**functions: object) -> None:
     for role, function in functions.items():
         if is_async(function):
-            raise UsageError(_ASYNC.format(name=f"{role} ({_name_of(function)})"))
+            raise UsageError(_ASYNC.format(name=f"{role} ({name_of(function)})"))
 
 
-def _name_of(function: object) -> str:
+def name_of(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
@@ -669,17 +651,25 @@ def _note(error: Exception, note: str) -> None:
 
 
 class RetryManager:
-    """Run a task until it works or its policy is used up; the caller waits."""
+    """
+    Run something until it works or its policy is used up; the caller waits.
+
+    `execute_with_retry` runs a task that has a name and may have checkpoints. For anything else there are `call` and
+    `run`, the decorator (`@manager`), and `for attempt in manager.attempts(): with attempt: ...`. These follow the
+    *policy* of the manager. One manager may be used by many threads.
+    """
 
     def __init__(
         self,
         checkpoint_manager: CheckpointManager | None = None,
         *,
+        policy: RetryPolicy | None = None,
         clock: Clock | None = None,
         classify: Callable[[Exception, str], WorkflowError] = ErrorClassifier.classify,
         clean_up: Callable[[WorkflowError], None] | None = None,
     ) -> None:
         _refuse_async(clean_up=clean_up)
+        self.policy = policy or RetryPolicy()
         self._checkpoints = checkpoint_manager
         self._clock = clock
         self._classify = classify
@@ -712,18 +702,58 @@ class RetryManager:
                 return execute_fn()
             return execute_fn(self._checkpoints.load_checkpoint(task_id))
 
-        loop = _Loop(
-            name=_name_of(execute_fn),
-            phase=task_id,
+        told = None if on_retry is None else partial(on_retry, task_id)
+        loop = self._loop(task_id, policy, deadline=deadline, on_retry=told)
+        return loop.run(attempt, name_of(execute_fn), attempts_used).value
+
+    def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        """Return what *func* returns for these arguments; raise its last error, with the earlier ones as notes."""
+        return self.run(func, *args, **kwargs).value
+
+    def run(
+        self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs
+    ) -> RetryResult[_Result]:
+        """Do the same as `call`, and say how many attempts it took."""
+        _refuse_async(func=func)
+        return self._loop(name_of(func), self.policy).run(lambda: func(*args, **kwargs), name_of(func))
+
+    def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
+        """Return *func*, retried whenever it is called; raise UsageError for one that is async."""
+        _refuse_async(func=func)
+
+        @wraps(func)
+        def retried(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+            return self.call(func, *args, **kwargs)
+
+        return retried
+
+    def attempts(self, name: str = "", *, deadline: datetime | None = None) -> Iterator[Attempt]:
+        """
+        Yield attempts until one succeeds: `for attempt in manager.attempts(): with attempt: ...`.
+
+        The last error leaves its `with` block. *name* is what the classifier is told was tried. The waits between
+        attempts block, so an async function waits by `retry_handler.decide` instead.
+        """
+        return self._loop(name, self.policy, deadline=deadline).attempts()
+
+    def _loop(
+        self,
+        phase: str,
+        policy: RetryPolicy,
+        *,
+        deadline: datetime | None = None,
+        on_retry: Callable[[int, Exception], None] | None = None,
+    ) -> _Loop:
+        return _Loop(
+            phase=phase,
             max_attempts=policy.max_attempts,
             policies=same_for_all(policy),
             clock=self._clock or default_home.get().clock,
             classify=self._classify,
             clean_up=self._clean_up,
             deadline=deadline,
-            on_retry=None if on_retry is None else partial(on_retry, task_id),
+            on_retry=on_retry,
         )
-        return loop.run(attempt, attempts_used)
 
 
 class RetryStrategy:
@@ -767,7 +797,6 @@ class RetryStrategy:
         """
         _refuse_async(func=func)
         loop = _Loop(
-            name=_name_of(func),
             phase=phase,
             max_attempts=self.max_retries + 1,
             policies=self._policies,
@@ -777,4 +806,4 @@ class RetryStrategy:
             deadline=self._deadline,
             raises_classified=True,
         )
-        return loop.run(lambda: func(*args, **kwargs))
+        return loop.run(lambda: func(*args, **kwargs), name_of(func)).value

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from adws.adw_modules import default_home
+from adws.adw_modules import default_home, timestamps
 from adws.adw_modules import document as document_module
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import StateConflict, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id
 from adws.adw_modules.interfaces import LoadNotice, Page, PageQuery, WorkflowSummary
+from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.store import serialization
 
 if TYPE_CHECKING:
@@ -61,10 +62,57 @@ RESERVED_FIELDS: Mapping[str, str] = MappingProxyType(
 class ADWState:
     """The state of one workflow, as it was when it was loaded or last saved."""
 
-    def __init__(self, document: WorkflowDocument, *, home: Home, notices: tuple[LoadNotice, ...] = ()) -> None:
+    def __init__(
+        self,
+        document: WorkflowDocument | str | None = None,
+        *_others: object,
+        home: Home | None = None,
+        notices: tuple[LoadNotice, ...] = (),
+        **_fields: object,
+    ) -> None:
+        """For `load` and `create`; raise UsageError, which names these two, when it is called with anything else."""
+        if not isinstance(document, WorkflowDocument) or home is None or _others or _fields:
+            adw_id = repr(document) if isinstance(document, str) else "adw_id"
+            raise UsageError(
+                f"ADWState(...) reads and makes nothing: use ADWState.load({adw_id}) for a workflow that exists, and "
+                "ADWState.create(issue_number=...) for a new one"
+            )
         self._document = document
         self._home = home
         self.notices = notices  #: what was noticed while it was loaded
+
+    @classmethod
+    def create(
+        cls,
+        issue_number: int | None = None,
+        *,
+        adw_id: str | None = None,
+        repository: str = "",
+        home: Home | None = None,
+        **fields: JsonValue,
+    ) -> Self:
+        """
+        Make a workflow that belongs to *issue_number*, store it with its lock on the issue, and return it.
+
+        Without *adw_id* it gets a new one, without *repository* that of the home. *fields* are set as by `update`. It
+        has no phases and no worker runs it: for that there is `adw run`. Raises IssueLocked when another workflow has
+        the issue, StateExists for an id that is taken, UsageError and StateInvalid as `update` does.
+        """
+        in_use = home or default_home.get()
+        _refuse_reserved(fields)
+        now = timestamps.to_text(in_use.clock.now())
+        document = document_module.parse(
+            {
+                **fields,
+                "adw_id": check_adw_id(in_use.clock.token()[:8] if adw_id is None else adw_id),
+                "issue_number": None if issue_number is None else check_issue_number(issue_number),
+                "repository": repository,
+                "created_at": now,
+                "updated_at": now,
+            }
+        )
+
+        return cls(in_use.ownership.leave(document), home=in_use)
 
     @classmethod
     def load(cls, adw_id: str, logger: logging.Logger | None = None, *, home: Home | None = None) -> Self:

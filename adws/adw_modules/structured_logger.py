@@ -37,7 +37,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, strict_json
 from adws.adw_modules.redaction.redactor import Redactor
 
-# Where log lines go: a file for each workflow, and a terminal or a pipe.
+# --- where log lines go: a file for each workflow, and a terminal or a pipe ---------------------------------------
 #
 # The work never stops for the log. A full disk, a broken pipe, a deleted directory or a closed stream is counted and
 # said once on standard error. Several processes may write the same file: each line is one append, and the file is only
@@ -111,7 +111,9 @@ class StreamLog(LineHandler):
             self.stream.flush()
             return
 
-        _write_all(descriptor, (line + "\n").encode("utf-8", "backslashreplace"))
+        data = (line + "\n").encode("utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(descriptor, data) :]
 
 
 class LogFile(LineHandler):
@@ -314,11 +316,6 @@ class WorkflowLogs(QuietHandler):
         super().close()
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
 def _reason(exc: Exception) -> str:
     return str(getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}")
 
@@ -331,9 +328,9 @@ def _say_on_stderr(text: str) -> None:
         return
 
 
-# A log record as people read it on a terminal.
+# --- a log record as people read it on a terminal ------------------------------------------------------------------
 #
-# Pure. Nothing that a value holds can move the cursor, change colours, turn the direction of writing or fake another
+# Nothing that a value holds can move the cursor, change colours, turn the direction of writing or fake another
 # line: such characters are taken out, and a line break inside a value is shown as `\n`.
 
 
@@ -362,7 +359,11 @@ def to_text(entry: JsonObject, *, colour: bool) -> str:
     if colour and level in _COLOURS:
         shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
     parts = [moment, shown_level, adw_id or "-", phase or "-", message]
-    parts += [f"{printable(name)}={_value(value)}" for name, value in fields.items()]
+    for name, value in fields.items():
+        text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        if isinstance(value, str) and _BARE.fullmatch(text) is None:
+            text = json.dumps(text, ensure_ascii=False)
+        parts.append(f"{printable(name)}={text}")
     lines = [" ".join(parts)]
     if isinstance(exception, dict):
         lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
@@ -370,19 +371,10 @@ def to_text(entry: JsonObject, *, colour: bool) -> str:
     return "\n".join(lines)
 
 
-def _value(value: JsonValue) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = printable(text)
-    if isinstance(value, str) and _BARE.fullmatch(text) is None:
-        return json.dumps(text, ensure_ascii=False)
-
-    return text
-
-
-# Turn whatever a caller wants to log into plain JSON.
+# --- whatever a caller wants to log, as plain JSON -----------------------------------------------------------------
 #
-# Pure, and never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that
-# holds half the memory makes a short line with a note in it.
+# Never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that holds half
+# the memory makes a short line with a note in it.
 
 
 #: Characters of one text, items of one value in all, and levels that are kept.
@@ -458,35 +450,26 @@ class _Converter:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
         if isinstance(value, Mapping):
-            return self._convert_mapping(value, inside)
-        if isinstance(value, AbstractSet):
-            return self._convert_items(sorted(value, key=say), inside)
-        if isinstance(value, list | tuple):
-            return self._convert_items(list(value), inside)
-        return say(value)
-
-    def _convert_mapping(self, value: Mapping[object, object], inside: tuple[int, ...]) -> JsonValue:
-        result: dict[str, JsonValue] = {}
-        for key, item in value.items():
+            fields: dict[str, JsonValue] = {}
+            for key, item in value.items():
+                if not self._may_take():
+                    fields["[cut]"] = f"{len(value) - len(fields)} more"
+                    break
+                name = cut(key) if type(key) is str else say(key.value if isinstance(key, Enum) else key)
+                while name in fields:  # 1 and "1" are two keys here and one in JSON
+                    name += "'"
+                fields[name] = self.convert(item, inside=inside)
+            return fields
+        if not isinstance(value, list | tuple | AbstractSet):
+            return say(value)
+        items: list[JsonValue] = []
+        for item in sorted(value, key=say) if isinstance(value, AbstractSet) else value:
             if not self._may_take():
-                result["[cut]"] = f"{len(value) - len(result)} more"
+                items.append(f"[cut: {len(value) - len(items)} more]")
                 break
-            name = cut(key) if type(key) is str else say(key.value if isinstance(key, Enum) else key)
-            while name in result:  # 1 and "1" are two keys here and one in JSON
-                name += "'"
-            result[name] = self.convert(item, inside=inside)
+            items.append(self.convert(item, inside=inside))
 
-        return result
-
-    def _convert_items(self, value: list[object], inside: tuple[int, ...]) -> JsonValue:
-        result: list[JsonValue] = []
-        for item in value:
-            if not self._may_take():
-                result.append(f"[cut: {len(value) - len(result)} more]")
-                break
-            result.append(self.convert(item, inside=inside))
-
-        return result
+        return items
 
     def _may_take(self) -> bool:
         self._items_left -= 1
@@ -609,7 +592,7 @@ class StructuredLogger:
         self._write(logging.ERROR, message, {"exc_info": True, **fields})
 
     def _write(self, level: int, message: object, fields: dict[str, object]) -> None:
-        logger = self._target()
+        logger = _logger_of(self.name) if self._is_default else self.logger
         if not logger.isEnabledFor(level):
             return
         if message is None:
@@ -635,9 +618,6 @@ class StructuredLogger:
         if has_others:
             record.msg = _json_line(entry_of(record))
         logger.handle(record)
-
-    def _target(self) -> logging.Logger:
-        return _logger_of(self.name) if self._is_default else self.logger
 
 
 def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor) -> None:
@@ -742,7 +722,10 @@ def configure(
         raise UsageError(f"{format!r} is not a log format: use auto, json or text")
 
     target = sys.stderr if stream is None else stream
-    is_terminal = _is_terminal(target)
+    try:
+        is_terminal = target.isatty()
+    except (ValueError, AttributeError):  # closed, or not quite a stream
+        is_terminal = False
     shutdown()
     handler = StreamLog(target)
     is_text = format == "text" or (format == "auto" and is_terminal)
@@ -793,12 +776,8 @@ class JsonLineFormatter(JsonFormatter):
     """One record, one line of ASCII JSON: nothing in a value can end the line or start another."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line without its line break."""
-        return self.jsonify_log_record(entry_of(record))
-
-    def jsonify_log_record(self, log_data: JsonObject) -> str:
-        """Return *log_data* as JSON, at most MAX_LINE_BYTES long with the line break."""
-        return _json_line(log_data)
+        """Return the line without its line break, at most MAX_LINE_BYTES long with it."""
+        return _json_line(entry_of(record))
 
 
 _JSON_LINES = JsonLineFormatter()
@@ -837,29 +816,20 @@ def entry_of(record: logging.LogRecord) -> JsonObject:
         return {**head, "message": vars(record)["text"], **vars(record)["fields"]}
 
     redactor = _Setup.redactor
-    fields = _clean_fields({**_without_place(_bound.get()), **_extras_of(record)}, redactor)
+    bound = {name: value for name, value in _bound.get().items() if name not in {"adw_id", "phase"}}
+    extras = {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
+    fields = _clean_fields({**bound, **extras}, redactor)
     if record.exc_info:
         fields["exception"] = _describe(record.exc_info[1], redactor)
-    return {**head, "message": redactor.redact_text(_message_of(record)), **fields}
-
-
-def _message_of(record: logging.LogRecord) -> str:
-    """Return the message with its arguments; one whose arguments do not fit is shown with them, not lost."""
     try:
-        return cut(record.getMessage())
+        message = cut(record.getMessage())
     except Exception:  # noqa: BLE001 - a stranger's arguments may raise anything when they are put in
-        return f"{say(record.msg)} {say(record.args)}"
+        message = f"{say(record.msg)} {say(record.args)}"  # shown with them, not lost
+
+    return {**head, "message": redactor.redact_text(message), **fields}
 
 
 _PLAIN_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-def _extras_of(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
-
-
-def _without_place(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if name not in {"adw_id", "phase"}}
 
 
 def _clean_fields(fields: Mapping[str, object], redactor: Redactor) -> JsonObject:
@@ -908,13 +878,6 @@ def _number_of(level: str) -> int:
         raise UsageError(f"{level!r} is not a log level: use debug, info, warning, error or critical")
 
     return number
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except (ValueError, AttributeError):  # closed, or not quite a stream
-        return False
 
 
 def _json_line(entry: JsonObject) -> str:

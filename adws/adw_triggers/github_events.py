@@ -22,7 +22,7 @@ from adws.adw_triggers import comment_commands
 from adws.adw_triggers.comment_commands import Ambiguous, CommentCommand
 
 if TYPE_CHECKING:
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 # --- parts of a payload ----------------------------------------------------------------------------------------

@@ -1,8 +1,5 @@
 """
-What people type: examples for the help of each command, and for docs/cli.md.
-
-A table of its own, because it is loaded only when somebody asks for help. Each line is a command that is understood: a
-test parses all of them.
+What commands share: arguments and their completion, loading a document, answers of owners, examples, the log.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ import importlib
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,17 +18,16 @@ from click.shell_completion import CompletionItem
 
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, UsageError
-from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import LoadedState
+from adws.adw_modules.interfaces import LoadedState, PageQuery
 from adws.cli import main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.worker.control import Applied, Asked
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
-# Arguments that several commands share.
+# --- arguments ---------------------------------------------------------------------------------------------------
 
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -61,25 +57,60 @@ def workflow_id(text: str) -> str:
     return bare if identifiers.is_ours(bare) else identifiers.check_adw_id(text)
 
 
+# --- what a shell offers while somebody types ----------------------------------------------------------------------
+#
+# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
+# offered, and nothing is made by looking.
+
+
+#: How many ids are offered, the newest ones.
+MOST_IDS = 50
+
+
+def offer_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the ids of the newest workflows, each with its state and title."""
+
+    def look(app: Home) -> list[CompletionItem]:
+        rows = app.catalogue.page(PageQuery(limit=MOST_IDS)).rows if app.has_database() else ()
+        prefix = PREFIX if incomplete.startswith(PREFIX) else ""
+        return [
+            CompletionItem(f"{prefix}{row.adw_id}", help=f"{row.state}: {row.title}"[:60])
+            for row in rows
+            if f"{prefix}{row.adw_id}".startswith(incomplete)
+        ]
+
+    return _offered(ctx, look)
+
+
+def offer_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of the workflows there are to run."""
+    return _offered(
+        ctx, lambda app: [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
+    )
+
+
+def offer_states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the states of a workflow."""
+    states = importlib.import_module("adws.adw_modules.state_machine").WorkflowState
+
+    return [CompletionItem(state.value) for state in states if state.value.startswith(incomplete)]
+
+
+def _offered(ctx: click.Context, look: Callable[[Home], list[CompletionItem]]) -> list[CompletionItem]:
+    config, wiring = importlib.import_module("adws.config.load"), importlib.import_module("adws.app")
+    home = ctx.find_root().params.get("home")
+    try:
+        with wiring.open_home(config.from_environment({"home": home} if home else {})) as app:
+            return look(app)
+    except AdwError:
+        return []
+
+
 def adw_id_argument(command: _Command) -> _Command:
     """Give a command the argument ID, as *adw_id*."""
     return click.argument(
-        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=_offer("ids")
+        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=offer_ids
     )(command)
-
-
-def _offer(what: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what offers *what* to a shell; loaded when a shell asks."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        result: list[CompletionItem] = getattr(importlib.import_module("adws.cli.common"), what)(ctx, param, incomplete)
-        return result
-
-    return complete
-
-
-#: For options and arguments that name a workflow to run, or a state.
-offer_names, offer_states, offer_ids = _offer("names"), _offer("states"), _offer("ids")
 
 
 def parse_span(text: str) -> timedelta:
@@ -105,63 +136,6 @@ def parse_since(text: str, now: datetime) -> str:
         return timestamps.to_text(now - parse_span(text))
     except OverflowError as exc:
         raise UsageError(f"{text!r} ago was before all time: use something shorter, such as 52w") from exc
-
-
-# What a shell offers while somebody types: ids of workflows, names of workflows, states.
-#
-# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
-# offered, and nothing is made by looking.
-
-
-#: How many ids are offered, the newest ones.
-MOST_IDS = 50
-_PREFIX = "adw-"
-
-
-def ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of the newest workflows, each with its state and title."""
-    return _offered(ctx, lambda app: _ids(app, incomplete))
-
-
-def names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the workflows there are to run."""
-    return _offered(
-        ctx, lambda app: [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
-    )
-
-
-def states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the states of a workflow."""
-    value = importlib.import_module("adws.adw_modules.state_machine").WorkflowState
-
-    return list(map(CompletionItem, _beginning(incomplete, (state.value for state in value))))
-
-
-def _beginning(incomplete: str, words: Iterable[str]) -> Iterator[str]:
-    return (word for word in words if word.startswith(incomplete))
-
-
-def _ids(app: Home, incomplete: str) -> list[CompletionItem]:
-    if not app.has_database():
-        return []
-    query = importlib.import_module("adws.adw_modules.interfaces").PageQuery(limit=MOST_IDS)
-    prefix = _PREFIX if incomplete.startswith(_PREFIX) else ""
-
-    return [
-        CompletionItem(f"{prefix}{row.adw_id}", help=f"{row.state}: {row.title}"[:60])
-        for row in app.catalogue.page(query).rows
-        if f"{prefix}{row.adw_id}".startswith(incomplete)
-    ]
-
-
-def _offered(ctx: click.Context, look: Callable[[Home], list[CompletionItem]]) -> list[CompletionItem]:
-    config, wiring = importlib.import_module("adws.config.load"), importlib.import_module("adws.app")
-    home = ctx.find_root().params.get("home")
-    try:
-        with wiring.open_home(config.from_environment({"home": home} if home else {})) as app:
-            return look(app)
-    except AdwError:
-        return []
 
 
 # `adw completion`: the script by which a shell completes commands, options, ids and names.
@@ -230,19 +204,9 @@ def has_stopped(app: Home, adw_id: str) -> bool:
     return load(app, adw_id).document.current_state in _STOPPED
 
 
-def waiting_phase(data: JsonObject) -> str:
-    """Return the phase that waits for a person, "" when none does."""
-    phases = data.get("phases")
-    if data.get("current_state") != "paused" or not isinstance(phases, list):
-        return ""
-    names = (phase.get("name") for phase in phases if isinstance(phase, dict) and phase.get("status") == "waiting")
-
-    return str(next(names, ""))
-
-
 def notes(loaded: LoadedState) -> tuple[str, ...]:
     """Return what was noticed while a document was read, in words."""
-    return tuple(f"{notice.path}: {notice.reason}" for notice in loaded.notices)
+    return tuple(str(notice) for notice in loaded.notices)
 
 
 def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
@@ -284,7 +248,7 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
         _emit(adw_id, done.message, state=done.state, as_json=as_json)
         return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
     request = app.requests.get(done.request.request_id)
-    state = str(load(app, adw_id).data.get("current_state"))
+    state = load(app, adw_id).document.current_state
     if request is not None and request.handled_at is not None:
         said = request.outcome or ""
         _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)

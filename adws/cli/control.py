@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import views
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.worker.control import Applied, Asked
 from adws.cli import common as cli_common
@@ -87,7 +88,7 @@ def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, a
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         before = cli_common.load(app, adw_id)
-        phase = cli_common.waiting_phase(before.data)
+        phase = views.workflow(before.document).waiting_phase
         if not phase:
             raise UsageError(f"workflow {adw_id} does not wait for approval: it is {before.document.current_state}")
         applied = decide(app.control)

@@ -20,7 +20,7 @@ from adws.app import make_redactor
 from adws.cli import output
 
 if TYPE_CHECKING:
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 def report(error: BaseException, settings: Settings | None) -> None:

@@ -148,7 +148,7 @@ def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[Source, ...]:
         path = folder / attempt_files.LOG_NAME
         return (Source(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
     wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
-    ordered = attempt_files.in_order(cli_common.load(app, adw_id).data, wanted)
+    ordered = attempt_files.in_order(cli_common.load(app, adw_id).document, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:
         return ordered
     last = ordered[-1]

@@ -21,7 +21,7 @@ from adws.adw_modules.errors import AdwError, ConfigError
 
 if TYPE_CHECKING:
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
 

@@ -8,17 +8,16 @@ more than that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import costs, timestamps
+from adws.adw_modules import costs, timestamps, views
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
-from adws.adw_modules.plain_document import number_in, objects, text_in
+from adws.adw_modules.identifiers import JsonObject, counted, span
 from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of
 from adws.adw_modules.recovery.explain import explain as explained
 from adws.adw_modules.recovery.plan import Claim
@@ -28,6 +27,9 @@ from adws.adw_modules.reports.reports import Report, short
 from adws.app import Home
 from adws.cli import common as cli_common
 from adws.cli import main, output
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
 
 # How `adw report`, `adw stuck` and `adw attempts` look.
 
@@ -212,11 +214,11 @@ def _needed(needed: Mapping[int, int]) -> tuple[str, ...]:
     return (*map(str, few), str(sum(needed.values()) - sum(few)))
 
 
-def used_attempts(data: Mapping[str, JsonValue]) -> list[dict[str, output.Printable]]:
+def used_attempts(document: WorkflowDocument) -> list[dict[str, output.Printable]]:
     """Return how many attempts the phases of a workflow have used, and which phases those are."""
     by_number: dict[int, list[str]] = {}
-    for phase in objects(data.get("phases")):
-        by_number.setdefault(number_in(phase, "attempts_used"), []).append(text_in(phase, "name"))
+    for phase in document.phases:
+        by_number.setdefault(phase.attempts_used, []).append(phase.name)
 
     return [
         {"attempts_used": number, "phase_count": len(names), "phase_ids": names}
@@ -347,7 +349,7 @@ def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) ->
         if adw_id is not None:
             if since or workflow:
                 raise UsageError("--since and --workflow are for all workflows: leave them out, or the ID")
-            used = used_attempts(cli_common.load(app, adw_id).data)
+            used = used_attempts(cli_common.load(app, adw_id).document)
             output.emit({"adw_id": adw_id, "phases": used}, used_lines(used, adw_id), as_json=as_json)
             return
         window = Window(since=cli_common.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
@@ -370,175 +372,28 @@ def explain(*, adw_id: str, as_json: bool) -> None:
     """Say why a workflow is not moving, what will happen next, and what to type."""
     with main.open_home() as app:
         document = cli_common.load(app, adw_id).document
-        known = Diagnosis(document=document, lease=Claim())
         if app.has_database():
-            known = diagnosis_of(app, document, now=app.clock.now())
-        answer = explained(known)
+            answer = explained(diagnosis_of(app, document, now=app.clock.now()))
+        else:
+            answer = explained(Diagnosis(workflow=views.workflow(document), lease=Claim()))
         data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
 
         output.emit(data, answer.paragraph(), as_json=as_json)
 
 
-# The output of `adw cost`: amounts with four digits, and a note where a figure is estimated or not known.
+# --- `adw cost`: what was spent, by phase, attempt, day, provider or workflow ----------------------------------------
+#
+# Says which figures were estimated and which nobody knows.
 
 
 #: US dollars that two sums of the same amounts may differ by.
 _SAME_USD = 0.00005
-_COLUMNS_COST_TEXT = ("COST USD", "ATTEMPTS", "TOKENS", "")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportView:
-    """What is shown."""
-
-    by: str
-    since: str  #: "": from the beginning
-    entries: Sequence[CostEntry]  #: for a report by attempt
-    lines: Sequence[CostLine]  #: for any other
-    total: CostLine
-    names: Mapping[str, str]  #: workflow -> name of its definition
-    workflow: Account | None = None  #: when it is about one
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Account:
-    """What the document of one workflow says."""
-
-    adw_id: str
-    total_usd: float
-    cap_usd: float  #: what it may cost
-
-
-def data(report: ReportView) -> JsonObject:
-    """Return the report for programs."""
-    by_attempt = report.by == "attempt"
-    lines = (
-        [entry.to_json() for entry in report.entries] if by_attempt else [_line(report, one) for one in report.lines]
-    )
-    account = report.workflow
-    told: JsonObject = {
-        "by": report.by,
-        "since": report.since or None,
-        "lines": [*lines],
-        "total": _total(report.total),
-    }
-    if account is not None:
-        told |= {"adw_id": account.adw_id, "total_usd": account.total_usd, "cap_usd": account.cap_usd}
-
-    return told
-
-
-def _line(report: ReportView, line: CostLine) -> JsonObject:
-    named: JsonObject = {"workflow": report.names.get(line.key, "")} if report.by == "workflow" else {}
-
-    return {**line.to_json(), **named}
-
-
-def _total(line: CostLine) -> JsonObject:
-    return {name: value for name, value in line.to_json().items() if name != "key"}
-
-
-def lines(report: ReportView) -> list[str]:
-    """Return the report for people."""
-    if not report.total.attempts:
-        return ["no attempt has cost anything" + (f" since {report.since}" if report.since else ""), *_notes(report)]
-    shown = _by_attempt(report) if report.by == "attempt" else _by_key(report)
-
-    return [*shown, "", *_notes(report)]
-
-
-def _by_key(report: ReportView) -> list[str]:
-    if report.by != "workflow":
-        cells = [(line.key, *_cells(line)) for line in (*report.lines, report.total)]
-        return output.table((report.by.upper(), *_COLUMNS_COST_TEXT), cells)
-    named = [(line.key, report.names.get(line.key, ""), *_cells(line)) for line in report.lines]
-
-    return output.table(("ID", "WORKFLOW", *_COLUMNS_COST_TEXT), [*named, ("total", "", *_cells(report.total))])
-
-
-def _cells(line: CostLine) -> tuple[str, str, str, str]:
-    is_silent = line.unknown + line.subscription == line.attempts and not line.cost_usd
-    amount = ("unknown" if line.unknown else "subscription") if is_silent else f"{line.cost_usd:.4f}"
-    notes = [
-        "estimated" if line.is_estimated else "",
-        f"{line.unknown} of unknown cost" if line.unknown and not is_silent else "",
-        f"{line.subscription} on a subscription" if line.subscription and not is_silent else "",
-    ]
-
-    return amount, str(line.attempts), f"{line.tokens.total:,}", ", ".join(note for note in notes if note)
-
-
-def _by_attempt(report: ReportView) -> list[str]:
-    cells = [
-        (
-            entry.adw_id,
-            entry.phase,
-            str(entry.attempt),
-            entry.status,
-            entry.ended_at[:19].replace("T", " "),
-            entry.provider,
-            entry.model,
-            _amount(entry),
-            f"{entry.tokens.total:,}",
-            "estimated" if entry.is_estimated else "",
-        )
-        for entry in report.entries
-    ]
-    heads = ("ID", "PHASE", "ATTEMPT", "STATUS", "ENDED (UTC)", "PROVIDER", "MODEL", "COST USD", "TOKENS", "")
-
-    return output.table(heads, [*cells, ("total", "", "", "", "", "", "", *_sum_cells(report.total))])
-
-
-def _sum_cells(total: CostLine) -> tuple[str, str, str]:
-    amount, _attempts, tokens, note = _cells(total)
-
-    return amount, tokens, note
-
-
-def _amount(entry: CostEntry) -> str:
-    if entry.cost_usd is not None:
-        return f"{entry.cost_usd:.4f}"
-
-    return "unknown" if entry.is_unknown else "subscription"
-
-
-def _notes(report: ReportView) -> list[str]:
-    """Return what the figures leave out."""
-    total, account = report.total, report.workflow
-    notes = []
-    if total.is_estimated:
-        notes.append("estimated: reckoned from tokens and a price table, because the agent did not say its cost")
-    if total.unknown:
-        notes.append("unknown: the agent ended without saying its cost, or no price is known for its model ([prices])")
-    if account is None:
-        return notes
-    elsewhere = account.total_usd - total.cost_usd
-    if not report.since and abs(elsewhere) > _SAME_USD:
-        notes.append(f"the workflow's own sum is {account.total_usd:.4f} USD: not all of it is in a recorded attempt")
-    share = f", {account.total_usd / account.cap_usd:.0%} of it spent" if account.cap_usd else ""
-    notes.append(
-        f"it may cost {account.cap_usd:.4f} USD in all{share}; adw resume {account.adw_id} --budget USD sets that"
-    )
-
-    return notes
-
-
-# `adw cost`: what was spent, by phase, attempt, day, provider or workflow.
-#
-# Says which figures were estimated and which nobody knows. Read-only, and starts without SQLAlchemy and the
-# like.
-
-
+_COST_COLUMNS = ("COST USD", "ATTEMPTS", "TOKENS", "")
 WAYS = ("phase", "attempt", "day", "provider", "workflow")
 
 
 @click.command()
-@click.argument(
-    "adw_id",
-    metavar="[ID]",
-    required=False,
-    callback=lambda _ctx, _param, value: None if value is None else cli_common.workflow_id(value),
-)
+@optional_id
 @click.option("--since", metavar="WHEN", default="", help="Only attempts that ended since: 2026-01-31, 12h, 7d, 4w.")
 @click.option(
     "--by", type=click.Choice(WAYS), help="What a line is for; of one workflow its phases, else each workflow."
@@ -552,51 +407,107 @@ def cost(*, adw_id: str | None, since: str, by: str | None, as_json: bool) -> No
     """
     with main.open_home() as app:
         start = cli_common.parse_since(since, app.clock.now()) if since else ""
+        by = by or ("workflow" if adw_id is None else "phase")
+        account: JsonObject = {}
         if adw_id is None:
-            result = list(app.costs.entries(start)) if app.has_database() else []
-            report = _report_costs(result, by or "workflow", start)
+            entries = list(app.costs.entries(start)) if app.has_database() else []
         else:
-            document = cli_common.load(app, adw_id).data
-            account = _account(adw_id, document, max_cost=app.settings.quota_max_cost)
-            report = _report_costs(_entries(adw_id, document, start), by or "phase", start, account)
+            document = cli_common.load(app, adw_id).document
+            entries = [one for one in costs.of_document(document) if one.ended_at >= start]
+            cap = costs.cap_of(document, app.settings.quota_max_cost)
+            account = {"adw_id": adw_id, "total_usd": document.cost.total_usd, "cap_usd": cap}
+        sums, total = costs.grouped(entries, "phase" if by == "attempt" else by)
+        lines = _in_order(sums, by, is_one=adw_id is not None)
+        names = {entry.adw_id: entry.workflow for entry in entries} if by == "workflow" else {}
+        entries.sort(key=lambda entry: (entry.ended_at, entry.adw_id))
+        shown = [
+            one.to_json() if isinstance(one, CostEntry) else _line_data(one, names)
+            for one in (entries if by == "attempt" else lines)
+        ]
+        in_all = {name: value for name, value in total.to_json().items() if name != "key"}
+        data: JsonObject = {"by": by, "since": start or None, "lines": [*shown], "total": in_all, **account}
+        notes = _cost_notes(total, account, is_whole=not start)
+        if not total.attempts:
+            text = ["no attempt has cost anything" + (f" since {start}" if start else ""), *notes]
+        elif by == "attempt":
+            text = [*_attempt_table(entries, total), "", *notes]
+        else:
+            text = [*_cost_table(lines, total, by, names), "", *notes]
 
-        output.emit(data(report), lines(report), as_json=as_json)
-
-
-def _entries(adw_id: str, document: JsonObject, since: str) -> list[CostEntry]:
-    reference = document.get("workflow")
-    name = str(reference.get("name") or "") if isinstance(reference, dict) else ""
-
-    return [one for one in costs.entries_of(adw_id, name, document.get("phases")) if one.ended_at >= since]
-
-
-def _account(adw_id: str, document: JsonObject, *, max_cost: float) -> Account:
-    sums, cap = document.get("cost"), costs.money(document.get("max_cost_usd"))
-    total = costs.money(sums.get("total_usd")) if isinstance(sums, dict) else None
-
-    return Account(adw_id=adw_id, total_usd=total or 0.0, cap_usd=max_cost if cap is None else cap)
-
-
-def _report_costs(found: Sequence[CostEntry], by: str, since: str, account: Account | None = None) -> ReportView:
-    lines, total = costs.grouped(found, "phase" if by == "attempt" else by)
-    entries = sorted(found, key=lambda entry: (entry.ended_at, entry.adw_id)) if by == "attempt" else ()
-
-    return ReportView(
-        by=by,
-        since=since,
-        entries=entries,
-        lines=_in_order(lines, by, is_one=account is not None),
-        total=total,
-        names={entry.adw_id: entry.workflow for entry in found},
-        workflow=account,
-    )
+        output.emit(data, text, as_json=as_json)
 
 
-def _in_order(lines: Sequence[CostLine], by: str, *, is_one: bool) -> list[CostLine]:
+def _in_order(lines: Sequence[CostLine], by: str, *, is_one: bool) -> Sequence[CostLine]:
     """Return days in their order, the phases of one workflow in theirs, and anything else by what it cost."""
     if by == "phase" and is_one:
-        return list(lines)
+        return lines
+    if by == "day":
+        return sorted(lines, key=lambda line: line.key)
 
-    return sorted(
-        lines, key=(lambda line: (0.0, line.key)) if by == "day" else (lambda line: (-line.cost_usd, line.key))
-    )
+    return sorted(lines, key=lambda line: (-line.cost_usd, line.key))
+
+
+def _line_data(line: CostLine, names: Mapping[str, str]) -> JsonObject:
+    return {**line.to_json(), "workflow": names[line.key]} if names else line.to_json()
+
+
+def _cost_table(lines: Sequence[CostLine], total: CostLine, by: str, names: Mapping[str, str]) -> list[str]:
+    if by != "workflow":
+        rows = [(line.key, *_cost_cells(line)) for line in (*lines, total)]
+        return output.table((by.upper(), *_COST_COLUMNS), rows)
+    named = [(line.key, names[line.key], *_cost_cells(line)) for line in lines]
+
+    return output.table(("ID", "WORKFLOW", *_COST_COLUMNS), [*named, ("total", "", *_cost_cells(total))])
+
+
+def _cost_cells(line: CostLine) -> tuple[str, str, str, str]:
+    is_silent = line.unknown + line.subscription == line.attempts and not line.cost_usd
+    amount = ("unknown" if line.unknown else "subscription") if is_silent else f"{line.cost_usd:.4f}"
+    notes = [
+        "estimated" if line.is_estimated else "",
+        f"{line.unknown} of unknown cost" if line.unknown and not is_silent else "",
+        f"{line.subscription} on a subscription" if line.subscription and not is_silent else "",
+    ]
+
+    return amount, str(line.attempts), f"{line.tokens.total:,}", ", ".join(note for note in notes if note)
+
+
+def _attempt_table(entries: Sequence[CostEntry], total: CostLine) -> list[str]:
+    silent = {True: "unknown", False: "subscription"}
+    rows = [
+        (
+            entry.adw_id,
+            entry.phase,
+            str(entry.attempt),
+            entry.status,
+            entry.ended_at[:19].replace("T", " "),
+            entry.provider,
+            entry.model,
+            silent[entry.is_unknown] if entry.cost_usd is None else f"{entry.cost_usd:.4f}",
+            f"{entry.tokens.total:,}",
+            "estimated" if entry.is_estimated else "",
+        )
+        for entry in entries
+    ]
+    heads = ("ID", "PHASE", "ATTEMPT", "STATUS", "ENDED (UTC)", "PROVIDER", "MODEL", "COST USD", "TOKENS", "")
+    amount, _attempts, tokens, note = _cost_cells(total)
+
+    return output.table(heads, [*rows, ("total", "", "", "", "", "", "", amount, tokens, note)])
+
+
+def _cost_notes(total: CostLine, account: JsonObject, *, is_whole: bool) -> list[str]:
+    """Return what the figures leave out; *account* is what the document of one workflow says."""
+    notes = []
+    if total.is_estimated:
+        notes.append("estimated: reckoned from tokens and a price table, because the agent did not say its cost")
+    if total.unknown:
+        notes.append("unknown: the agent ended without saying its cost, or no price is known for its model ([prices])")
+    spent, cap = account.get("total_usd"), account.get("cap_usd")
+    if not isinstance(spent, float) or not isinstance(cap, float | int):
+        return notes
+    if is_whole and abs(spent - total.cost_usd) > _SAME_USD:
+        notes.append(f"the workflow's own sum is {spent:.4f} USD: not all of it is in a recorded attempt")
+    share = f", {spent / cap:.0%} of it spent" if cap else ""
+    notes.append(f"it may cost {cap:.4f} USD in all{share}; adw resume {account['adw_id']} --budget USD sets that")
+
+    return notes

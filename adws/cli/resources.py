@@ -1,8 +1,7 @@
 """
-`adw locks`: which workflow has which issue, and releasing a lock by hand.
+`adw ports`, `adw quota`, `adw breakers`, `adw locks`: what workflows share, and how much of it is used.
 
-A lock that a live owner works under is released only with --force. Listing starts without SQLAlchemy, because people
-look at locks when they are in a hurry.
+Listing changes nothing, makes no database and starts without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -31,66 +30,41 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# `adw ports`: which workflow has which ports, and what listens there.
-#
-# Read-only: nothing is freed, and no process is touched.
+# --- adw ports ---------------------------------------------------------------------------------------------------
 
 
 @click.command()
 @output.json_option
 def ports(*, as_json: bool) -> None:
     """Show which workflow has which ports."""
-    with main.open_home() as app:
-        rows = _rows_ports(app) if app.has_database() else []
-        lines = _lines_ports(rows, app.clock.now())
-
-        output.emit({"ports": list(rows)}, lines, as_json=as_json)
-
-
-def _rows_ports(app: Home) -> list[JsonObject]:
     from adws.adw_modules.resources.ports import is_free
 
-    here = app.processes.me("cli").host
+    with main.open_home() as app:
+        here, now = app.processes.me("cli").host, app.clock.now()
+        rows = app.ports.all() if app.has_database() else ()
+        uses = [not is_free(row.port) if row.host == here else None for row in rows]
+        data: list[output.Printable] = [
+            {
+                "port": row.port,
+                "adw_id": row.adw_id,
+                "purpose": row.purpose,
+                "host": row.host,
+                "reserved_at": row.reserved_at,
+                "in_use": use,
+            }
+            for row, use in zip(rows, uses, strict=True)
+        ]
+        sockets = {True: "held or used", False: "free", None: "not seen from here"}
+        cells = [
+            (str(row.port), row.purpose, row.adw_id, row.host, sockets[use], output.moment(row.reserved_at, now))
+            for row, use in zip(rows, uses, strict=True)
+        ]
+        lines = output.table(("PORT", "FOR", "WORKFLOW", "HOST", "SOCKET", "SINCE"), cells)
 
-    return [
-        {
-            "port": row.port,
-            "adw_id": row.adw_id,
-            "purpose": row.purpose,
-            "host": row.host,
-            "reserved_at": row.reserved_at,
-            "in_use": not is_free(row.port) if row.host == here else None,
-        }
-        for row in app.ports.all()
-    ]
-
-
-def _lines_ports(rows: list[JsonObject], now: datetime) -> list[str]:
-    if not rows:
-        return ["no workflow has ports"]
-    cells = [
-        (
-            str(row["port"]),
-            str(row["purpose"]),
-            str(row["adw_id"]),
-            str(row["host"]),
-            {True: "held or used", False: "free", None: "not seen from here"}[_use(row["in_use"])],
-            output.moment(str(row["reserved_at"]), now),
-        )
-        for row in rows
-    ]
-
-    return output.table(("PORT", "FOR", "WORKFLOW", "HOST", "SOCKET", "SINCE"), cells)
+        output.emit({"ports": data}, lines if cells else ["no workflow has ports"], as_json=as_json)
 
 
-def _use(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-# `adw quota`: every limit and how much of it is used; the exit code is 1 when one is reached.
-#
-# Read-only: no reservation is made or released.
-
+# --- adw quota ---------------------------------------------------------------------------------------------------
 
 #: What the command exits with when a limit is reached.
 REACHED = 1
@@ -108,7 +82,11 @@ def quota(*, workflow: str | None, as_json: bool) -> int:
     """Show every limit and how much of it is used; exits with 1 when one is reached."""
     with main.open_home() as app:
         name = workflow or app.settings.default_workflow
-        quotas = app.quotas if app.has_database() else _unused(app)
+        quotas: Quotas
+        if app.has_database():
+            quotas = app.quotas
+        else:  # nobody worked here yet, and looking makes no database
+            quotas = importlib.import_module("adws.app").open_quotas(app.settings, None, clock=app.clock, host="")
         result = quotas.status(estimated_cost=quotas.estimate(name))
         is_exceeded = any(status.is_exceeded for status in result)
         rows: list[JsonObject] = [asdict(status) for status in result]
@@ -118,13 +96,6 @@ def quota(*, workflow: str | None, as_json: bool) -> int:
         )
 
     return REACHED if is_exceeded else main.EXIT_OK
-
-
-def _unused(app: Home) -> Quotas:
-    """Return the limits of a home where nobody worked yet, without making its database."""
-    opened: Quotas = importlib.import_module("adws.app").open_quotas(app.settings, None, clock=app.clock, host="")
-
-    return opened
 
 
 def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
@@ -163,10 +134,7 @@ def _word(status: QuotaStatus) -> str:
     return "REACHED" if status.is_exceeded else "ok"
 
 
-# `adw breakers`: the circuit breakers of external services, and resetting one.
-#
-# Listing changes nothing and makes no database; `reset` closes a breaker for every process of the home.
-
+# --- adw breakers ------------------------------------------------------------------------------------------------
 
 _WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
 
@@ -200,8 +168,10 @@ def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
         closed = [row.name for row in chosen if row.state != "closed"]
         due = app.service_waits.wake() if closed else ()
         data: JsonObject = {"reset": [row.name for row in chosen], "closed": list(closed), "due": list(due)}
+        waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
+        text = f"closed {', '.join(closed)}; {waiting}"
 
-        output.emit(data, _said(closed, due), as_json=as_json)
+        output.emit(data, text if closed else "nothing was open; failures are counted from 0 again", as_json=as_json)
 
 
 def _rows(app: Home) -> list[BreakerRow]:
@@ -256,17 +226,7 @@ def _lines(rows: Sequence[BreakerRow], now: datetime) -> list[str]:
     return [*output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells), *hint]
 
 
-def _said(closed: Sequence[str], due: Sequence[str]) -> str:
-    if not closed:
-        return "nothing was open; failures are counted from 0 again"
-    waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
-
-    return f"closed {', '.join(closed)}; {waiting}"
-
-
-# What `adw locks` shows: plain data for `--json`, and lines of text made from that same data.
-#
-# Pure.
+# --- adw locks ---------------------------------------------------------------------------------------------------
 
 
 def name_of(lock: IssueLock) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 @click.command()

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
-from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
-from adws.adw_modules.plain_document import error_of, last_attempt, text_in
 from adws.adw_modules.queue.model import FINAL_RUNS, LIVE_RUNS, ROLLBACK, Run, RunState
 from adws.adw_modules.queue.workers import RunnerState
-from adws.adw_modules.recovery.explain import typed_commands, why_held, worker_state
+from adws.adw_modules.recovery.explain import why_held, worker_state
+from adws.adw_modules.views import WorkflowView
 from adws.adw_modules.worker.run_executor import BUSY_SECONDS, describe
 from adws.adw_modules.workflow.requirements import meets
 from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.cli.common import waiting_phase
 from adws.cli.config import what_runs
 
 if TYPE_CHECKING:
@@ -40,9 +38,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# How a command that worked on a workflow ends: its output for programs and for people, and its exit code.
-#
-# Pure. Reads the plain JSON of a document, so that the output is the same for work done here or by a worker.
+# --- how a command that worked on a workflow ends ---------------------------------------------------------------
 
 
 #: Lines of the output of a gate that are shown when it is red before any work was done.
@@ -55,22 +51,25 @@ EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 class RunEnding:
     """How it stands when the command ends."""
 
-    data: JsonObject  #: the document
+    workflow: WorkflowView
     message: str = ""  #: what was said about the run, for a workflow that is not over
     has_worker: bool = False  #: somebody else works on it
     signal_exit: int | None = None  #: exit code of the signal that ended this command
 
     @property
-    def state(self) -> str:
-        """The state of the workflow."""
-        return _text(self.data, "current_state")
+    def reason(self) -> str:
+        """Why it is paused or failed."""
+        reasons = {"paused": self.workflow.pause_reason, "failed": self.workflow.terminal_reason}
+
+        return reasons.get(self.workflow.state) or ""
 
 
 def exit_code(end: RunEnding) -> int:
     """Return 0 when it is completed or waits for approval; else the signal's code, or 1."""
-    if end.state == "completed" or waiting_phase(end.data):
+    state = end.workflow.state
+    if state == "completed" or end.workflow.waiting_phase:
         return EXIT_DONE
-    if end.signal_exit is not None and end.state not in ("failed", "abandoned", "rolled_back"):
+    if end.signal_exit is not None and state not in ("failed", "abandoned", "rolled_back"):
         return end.signal_exit
 
     return EXIT_STOPPED
@@ -78,109 +77,61 @@ def exit_code(end: RunEnding) -> int:
 
 def told(end: RunEnding) -> dict[str, output.Printable]:
     """Return the ending for programs; every key is always there."""
-    phase = _failed_phase(end.data)
+    workflow, failed = end.workflow, end.workflow.failure
 
     return {
-        "adw_id": _text(end.data, "adw_id"),
-        "state": end.state,
-        "phase": waiting_phase(end.data) or _text(phase, "name") or None,
-        "reason": _reason(end) or None,
-        "message": _text(phase, "last_failure_reason") or end.message or None,
-        "advice": _advice(end, phase) or None,
-        "warnings": _warnings(end.data),
+        "adw_id": workflow.adw_id,
+        "state": workflow.state,
+        "phase": workflow.waiting_phase or (failed.name if failed else None),
+        "reason": end.reason or None,
+        "message": (failed.last_failure_reason if failed else None) or end.message or None,
+        "advice": (failed.advice if failed else None) or None,
+        "warnings": list(workflow.warnings),
         "next": list(_next(end)),
     }
 
 
 def lines(end: RunEnding) -> list[str]:
     """Return the ending for people."""
-    phase = _failed_phase(end.data)
-    more = [_advice(end, phase)] if phase else []
-    more += [f"warning: {warning}" for warning in _warnings(end.data)]
+    advice = [end.workflow.failure.advice] if end.workflow.failure and end.workflow.failure.advice else []
+    warnings = [f"warning: {warning}" for warning in end.workflow.warnings]
     following = _next(end)
-    if following:
-        more.append(f"next: {', or '.join(following)}")
 
-    return [_first(end, phase), *(line for line in more if line)]
+    return [_first(end), *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
 
 
-def _first(end: RunEnding, phase: JsonObject) -> str:
-    name = f"workflow {_text(end.data, 'adw_id')}"
-    if waiting := waiting_phase(end.data):
-        return f"{name} waits for approval of {waiting}"
-    if end.state == "failed":
-        message = _text(phase, "last_failure_reason")
-        return (
-            f"{name} failed in {_text(phase, 'name') or _text(end.data, 'failed_phase') or 'a phase'}"
-            f"{f' ({reason})' if (reason := _reason(end)) else ''}{f': {message}' if message else ''}"
-        )
-    if end.state in ("completed", "abandoned", "rolled_back"):
-        return f"{name} is {end.state.replace('_', ' ')}"
-    if end.state == "paused":
-        return f"{name} is paused{f': {reason}' if (reason := _reason(end)) else ''}"
+def _first(end: RunEnding) -> str:
+    workflow, state = end.workflow, end.workflow.state
+    name = f"workflow {workflow.adw_id}"
+    if workflow.waiting_phase:
+        return f"{name} waits for approval of {workflow.waiting_phase}"
+    if state == "failed":
+        failed = workflow.failure
+        place = (failed.name if failed else workflow.failed_phase) or "a phase"
+        message = f": {failed.last_failure_reason}" if failed and failed.last_failure_reason else ""
+        return f"{name} failed in {place}{f' ({end.reason})' if end.reason else ''}{message}"
+    if state in ("completed", "abandoned", "rolled_back"):
+        return f"{name} is {state.replace('_', ' ')}"
+    if state == "paused":
+        return f"{name} is paused{f': {end.reason}' if end.reason else ''}"
     if end.has_worker:
-        return f"{name} is {end.state}, and a worker goes on with it"
-    said = f" ({end.message})" if end.message else ""
+        return f"{name} is {state}, and a worker goes on with it"
 
-    return f"{name} is {end.state} and waits for a worker{said}"
+    return f"{name} is {state} and waits for a worker{f' ({end.message})' if end.message else ''}"
 
 
 def _next(end: RunEnding) -> tuple[str, ...]:
-    adw_id = _text(end.data, "adw_id")
-    if waiting_phase(end.data):
+    adw_id, state = end.workflow.adw_id, end.workflow.state
+    if end.workflow.waiting_phase:
         return f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"
-    if end.state == "failed":
+    if state == "failed":
         return f"adw logs {adw_id}", f"adw explain {adw_id}"
-    if end.state == "paused":
+    if state == "paused":
         return (f"adw resume {adw_id}",)
-    if end.state in ("completed", "abandoned", "rolled_back"):
+    if state in ("completed", "abandoned", "rolled_back"):
         return ()
 
     return (f"adw status {adw_id}", f"adw pause {adw_id}") if end.has_worker else (f"adw resume {adw_id}", "adw worker")
-
-
-def _reason(end: RunEnding) -> str:
-    if end.state == "paused":
-        return _text(end.data, "pause_reason")
-
-    return _text(end.data, "terminal_reason") if end.state == "failed" else ""
-
-
-# --- plain JSON, taken as it comes ------------------------------------------------------------------------------
-
-
-def _advice(end: RunEnding, phase: JsonObject) -> str:
-    """Return what helps against the last failure of *phase*, with commands as they can be typed; "" for nothing."""
-    advice = text_in(error_of(last_attempt(phase)), "advice")
-
-    return typed_commands(advice, text_in(end.data, "adw_id"))
-
-
-def _failed_phase(data: JsonObject) -> JsonObject:
-    """Return the phase that the workflow failed in: the first required one, as the work does not go past it."""
-    if data.get("current_state") != "failed":
-        return {}
-    failed = [phase for phase in _phases(data) if phase.get("status") == "failed"]
-    # A phase that is not required may have failed before, and the workflow went on.
-    return failed[-1] if failed else {}
-
-
-def _phases(data: JsonObject) -> list[JsonObject]:
-    phases = data.get("phases")
-
-    return [phase for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
-
-
-def _warnings(data: JsonObject) -> list[str]:
-    warnings = data.get("warnings")
-
-    return [str(warning) for warning in warnings] if isinstance(warnings, list) else []
-
-
-def _text(data: JsonObject, key: str) -> str:
-    value: JsonValue = data.get(key)
-
-    return value if isinstance(value, str) else ""
 
 
 # Working on a workflow in the terminal it was asked for: through its retries, until it is over or parked.
@@ -223,10 +174,9 @@ class Foreground:
         with self._signals():
             ended, message = self._carry(run)
         self._progress.close()
-        state = cli_common.load(self._app, run.adw_id).data
 
         return RunEnding(
-            data=state,
+            workflow=views.workflow(cli_common.load(self._app, run.adw_id).document),
             message=message,
             has_worker=ended is not None and ended.state in LIVE_RUNS,
             signal_exit=EXIT_TERMINATED if self._signal == signal.SIGTERM else self._signal and EXIT_INTERRUPTED,

@@ -1,7 +1,9 @@
 """
-The wiring of `adw doctor`: which facts are measured, by what, and which rules judge them.
+`adw doctor`: measures facts about the machine, the home and the services it needs, and judges them.
 
-Read-only: the database is opened as it is, never made and never upgraded. What cannot be checked is a finding itself.
+Each finding says what is there and, when that is not well, what is wrong and how to fix it. A problem keeps work from
+being done; a warning does not, but may become a problem later. Read-only: the database is opened as it is, never made
+and never upgraded. What cannot be checked is a finding itself. Judging is pure: facts in, findings out.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
@@ -52,12 +54,6 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What `adw doctor` checks, and its findings.
-#
-# Data types only: facts as they were measured, and findings. Each finding says what is there, and, when that is not
-# well, what is wrong and the command that fixes it.
-
-
 #: How a thing stands: as it should; it works and may not for long, or not wholly; work cannot be done.
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
@@ -81,16 +77,19 @@ def count(findings: Iterable[Finding], level: str) -> int:
     return sum(1 for finding in findings if finding.level == level)
 
 
+def _ok(area: str, what: str) -> Finding:
+    return Finding(area=area, level=OK, what=what)
+
+
+def _warning(area: str, what: str, mend: str) -> Finding:
+    return Finding(area=area, level=WARNING, what=what, mend=mend)
+
+
+def _problem(area: str, what: str, mend: str) -> Finding:
+    return Finding(area=area, level=PROBLEM, what=what, mend=mend)
+
+
 # --- facts -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PythonFacts:
-    """The Python that adw runs on."""
-
-    version: tuple[int, int, int]
-    executable: str
-    has_proc: bool  #: whether /proc shows processes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,16 +154,6 @@ class WebhookFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DatabaseProblem:
-    """Something in the database that does not fit, as `adw db check` tells it."""
-
-    kind: str  #: storage | schema | moved | document | copy | lock | request | owner | run | ...
-    text: str
-    hint: str
-    adw_id: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DatabaseFacts:
     """The database."""
 
@@ -172,7 +161,7 @@ class DatabaseFacts:
     is_made: bool = True
     schema: str | None = None
     problem: str = ""  #: why it cannot be reached
-    troubles: tuple[DatabaseProblem, ...] = ()
+    troubles: tuple[Inconsistency, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,25 +191,6 @@ class StorageFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClockFacts:
-    """The clock of this machine."""
-
-    year: int
-    goes_back: bool = False  #: the clock for spans went back
-    skews: tuple[tuple[str, float], ...] = ()  #: of whom, and seconds that our clock is ahead of theirs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PortFacts:
-    """The ports that workflows get theirs from."""
-
-    described: str
-    count: int
-    free: int  #: pairs that nobody has, and nobody listens on
-    reserved: int  #: pairs that workflows have
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SettingsFacts:
     """The settings in force."""
 
@@ -232,11 +202,20 @@ class SettingsFacts:
     missing_programs: tuple[tuple[str, str], ...] = ()  #: phase, and a program it needs that is not in PATH
 
 
-# What is wrong with the database, its documents, its locks and leases, as `adw doctor` tells it.
-#
-# Pure: facts in, findings out.
+# --- judging -----------------------------------------------------------------------------------------------------
 
-
+#: The oldest Python that adw runs on.
+OLDEST_PYTHON = (3, 11)
+#: Inodes below which a worktree may not fit.
+FEW_INODES = 50_000
+#: Seconds that our clock may be ahead or behind: what is odd, and what GitHub does not accept from an app any more.
+ODD_SKEW, WRONG_SKEW = 5.0, 60.0
+#: Before this year adw was not there: the clock was never set.
+FIRST_YEAR = 2025
+#: Pairs of ports below which the next workflows may find none.
+FEW_PORTS = 3
+#: Seconds a sync may take before every step of a workflow is slow.
+SLOW_SYNC = 0.25
 #: Most troubles of one area that are told one by one.
 MOST = 5
 
@@ -262,41 +241,25 @@ def database(facts: DatabaseFacts) -> Iterator[Finding]:
     """Judge whether the database can be used, and whether what is in it fits together."""
     if facts.problem:
         what, _, mend = facts.problem.rpartition(": ")
-        yield Finding(area="database", level=PROBLEM, what=what or facts.problem, mend=mend if what else "adw db check")
+        yield _problem("database", what or facts.problem, mend if what else "adw db check")
         return
     if not facts.is_made:
-        yield Finding(area="database", level=OK, what=f"{facts.name} is not there yet: the first run makes it")
+        yield _ok("database", f"{facts.name} is not there yet: the first run makes it")
         return
     areas = {"database": list[Finding](), "locks": list[Finding]()}
     for trouble in facts.troubles:
-        result = _judged(trouble)
-        areas[result.area].append(result)
+        area, level = _KINDS.get(trouble.kind, ("database", WARNING))
+        what = f"{trouble.adw_id}: {trouble.text}" if trouble.adw_id else trouble.text
+        areas[area].append(Finding(area=area, level=level, what=what, mend=trouble.hint))
     if not areas["database"]:
-        yield Finding(area="database", level=OK, what=f"{facts.name}, schema {facts.schema}: whole")
+        yield _ok("database", f"{facts.name}, schema {facts.schema}: whole")
     if not areas["locks"] and not any(trouble.kind in _UNREADABLE for trouble in facts.troubles):
-        yield Finding(area="locks", level=OK, what="no lock, lease or run is left behind")
-    for area in areas.values():
-        yield from _some_checkup_database(area)
-
-
-def _judged(trouble: DatabaseProblem) -> Finding:
-    area, level = _KINDS.get(trouble.kind, ("database", WARNING))
-    where = f"{trouble.adw_id}: " if trouble.adw_id else ""
-
-    return Finding(area=area, level=level, what=f"{where}{trouble.text}", mend=trouble.hint)
-
-
-def _some_checkup_database(found: list[Finding]) -> Iterator[Finding]:
-    worst_first = sorted(found, key=lambda one: one.level != PROBLEM)
-    yield from worst_first[:MOST]
-    rest = worst_first[MOST:]
-    if rest:
-        yield Finding(area=rest[0].area, level=rest[0].level, what=f"{len(rest)} more like these", mend="adw db check")
-
-
-# What is known about the forge, and what it means for work: token, scopes, rights, requests that are left.
-#
-# Pure: facts in, findings out.
+        yield _ok("locks", "no lock, lease or run is left behind")
+    for area, findings in areas.items():
+        worst_first = sorted(findings, key=lambda one: one.level != PROBLEM)
+        yield from worst_first[:MOST]
+        if rest := worst_first[MOST:]:
+            yield Finding(area=area, level=rest[0].level, what=f"{len(rest)} more like these", mend="adw db check")
 
 
 #: Requests below which work may have to wait for the next hour.
@@ -308,28 +271,27 @@ _NEW_TOKEN = "make a token that has them, and export ADW_GITHUB_TOKEN=..."  # no
 def forge(facts: ForgeFacts) -> Iterator[Finding]:
     """Judge whether issues can be read, and pull requests be made."""
     if facts.problem:
-        yield Finding(area="forge", level=PROBLEM, what=facts.problem, mend=facts.mend)
+        yield _problem("forge", facts.problem, facts.mend)
         return
     if facts.kind == "none":
-        yield Finding(
-            area="forge",
-            level=WARNING,
-            what="no forge is configured: issues come from the command line, and no pull request is made",
-            mend="set github.repository in adw.toml and export ADW_GITHUB_TOKEN=...; adw init looks for it",
+        yield _warning(
+            "forge",
+            "no forge is configured: issues come from the command line, and no pull request is made",
+            "set github.repository in adw.toml and export ADW_GITHUB_TOKEN=...; adw init looks for it",
         )
         return
     if facts.kind == "local":
-        yield Finding(area="forge", level=OK, what="issues and pull requests are files (local forge)")
+        yield _ok("forge", "issues and pull requests are files (local forge)")
         return
     if facts.kind != "github":
-        yield Finding(area="forge", level=OK, what=f"{facts.kind} knows us as {facts.login}")
+        yield _ok("forge", f"{facts.kind} knows us as {facts.login}")
         return
-    yield Finding(area="forge", level=OK, what=f"GitHub knows us as {facts.login}, and shows {facts.repository}")
+    yield _ok("forge", f"GitHub knows us as {facts.login}, and shows {facts.repository}")
     yield from _rights(facts)
     yield from _scopes(facts)
     if facts.requests_left is not None and facts.requests_left < FEW_REQUESTS:
         what = f"GitHub answers {counted(facts.requests_left, 'more request')} this hour"
-        yield Finding(area="forge", level=WARNING, what=what, mend="wait, or use a token that others do not use")
+        yield _warning("forge", what, "wait, or use a token that others do not use")
 
 
 def _rights(facts: ForgeFacts) -> Iterator[Finding]:
@@ -340,9 +302,9 @@ def _rights(facts: ForgeFacts) -> Iterator[Finding]:
     ]
     if missing:
         what = f"{facts.login} may not {' or '.join(missing)} in {facts.repository}"
-        yield Finding(area="forge", level=PROBLEM, what=what, mend=f"ask its owner for write access, or {_NEW_TOKEN}")
+        yield _problem("forge", what, f"ask its owner for write access, or {_NEW_TOKEN}")
     elif facts.may_push:
-        yield Finding(area="forge", level=OK, what=f"{facts.login} may push to {facts.repository}")
+        yield _ok("forge", f"{facts.login} may push to {facts.repository}")
 
 
 def _scopes(facts: ForgeFacts) -> Iterator[Finding]:
@@ -351,54 +313,23 @@ def _scopes(facts: ForgeFacts) -> Iterator[Finding]:
     enough = {"repo"} if facts.is_private else {"repo", "public_repo"}
     if not enough & set(facts.scopes):
         what = f"the token has the scopes {', '.join(facts.scopes) or 'none'}, and needs {' or '.join(sorted(enough))}"
-        yield Finding(area="forge", level=PROBLEM, what=what, mend=_NEW_TOKEN)
+        yield _problem("forge", what, _NEW_TOKEN)
     elif facts.pushes_workflow_files and "workflow" not in facts.scopes:
         what = "the token has not the scope workflow, and ship.allow_workflow_files needs it"
-        yield Finding(area="forge", level=PROBLEM, what=what, mend=_NEW_TOKEN)
+        yield _problem("forge", what, _NEW_TOKEN)
     else:
-        yield Finding(area="forge", level=OK, what=f"the token has the scopes {', '.join(facts.scopes)}")
+        yield _ok("forge", f"the token has the scopes {', '.join(facts.scopes)}")
 
 
-# What the facts that `adw doctor` measured mean: ok, a warning or a problem, and how to fix it.
-#
-# Pure: facts in, findings out. A problem keeps work from being done. A warning does not; it may become a problem later.
-
-
-#: The oldest Python that adw runs on.
-OLDEST_PYTHON = (3, 11)
-#: Inodes below which a worktree may not fit.
-FEW_INODES = 50_000
-#: Seconds that our clock may be ahead or behind: what is odd, and what GitHub does not accept from an Home any more.
-ODD_SKEW, WRONG_SKEW = 5.0, 60.0
-#: Before this year adw was not there: the clock was never set.
-FIRST_YEAR = 2025
-#: Pairs of ports below which the next workflows may find none.
-FEW_PORTS = 3
-#: Seconds a sync may take before every step of a workflow is slow.
-SLOW_SYNC = 0.25
-
-
-def _ok(area: str, what: str) -> Finding:
-    return Finding(area=area, level=OK, what=what)
-
-
-def _warning(area: str, what: str, mend: str) -> Finding:
-    return Finding(area=area, level=WARNING, what=what, mend=mend)
-
-
-def _problem(area: str, what: str, mend: str) -> Finding:
-    return Finding(area=area, level=PROBLEM, what=what, mend=mend)
-
-
-def python(facts: PythonFacts) -> Iterator[Finding]:
-    """Judge the Python that adw runs on."""
-    version = ".".join(map(str, facts.version))
-    if facts.version[:2] < OLDEST_PYTHON:
+def python(version: tuple[int, int, int], *, has_proc: bool) -> Iterator[Finding]:
+    """Judge the Python that adw runs on, and whether /proc shows processes."""
+    named = ".".join(map(str, version))
+    if version[:2] < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
-        yield _problem("python", f"Python {version} is too old", f"install Python {wanted} or newer, and adw with it")
+        yield _problem("python", f"Python {named} is too old", f"install Python {wanted} or newer, and adw with it")
     else:
-        yield _ok("python", f"Python {version} at {facts.executable}")
-    if not facts.has_proc:
+        yield _ok("python", f"Python {named} at {sys.executable}")
+    if not has_proc:
         yield _warning(
             "python",
             "this system shows no processes in /proc: that a worker is dead cannot be proven, a takeover waits for its "
@@ -581,15 +512,15 @@ def _file_system(facts: StorageFacts) -> Finding:
     return _ok("files", f"{facts.path} is on {facts.kind or 'a file system that cannot be told'}")
 
 
-def clock(facts: ClockFacts) -> Iterator[Finding]:
-    """Judge the clock of this machine."""
+def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, float]] = ()) -> Iterator[Finding]:
+    """Judge the clock of this machine; *skews* says of whom, and how many seconds our clock is ahead of theirs."""
     mend = "sudo timedatectl set-ntp true"
-    if facts.year < FIRST_YEAR:
-        yield _problem("clock", f"the clock says the year {facts.year}", mend)
+    if year < FIRST_YEAR:
+        yield _problem("clock", f"the clock says the year {year}", mend)
         return
-    if facts.goes_back:
+    if goes_back:
         yield _problem("clock", "the clock for spans of time goes back", "restart the machine, or see to its kernel")
-    for who, ahead in facts.skews:
+    for who, ahead in skews:
         way = "ahead of" if ahead > 0 else "behind"
         what = f"the clock is {abs(ahead):.0f} s {way} that of {who}"
         if abs(ahead) >= WRONG_SKEW:
@@ -598,17 +529,17 @@ def clock(facts: ClockFacts) -> Iterator[Finding]:
             yield _warning("clock", what, mend)
         else:
             yield _ok("clock", f"the clock agrees with that of {who}")
-    if not facts.skews and not facts.goes_back:
+    if not skews and not goes_back:
         yield _ok("clock", "the clock is set; nobody was there to compare it with")
 
 
-def ports(facts: PortFacts) -> Iterator[Finding]:
-    """Judge the ports that workflows get theirs from."""
-    what = f"{facts.free} of {facts.count} pairs free ({facts.described}), {facts.reserved} with workflows"
+def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
+    """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
+    what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
     mend = "adw ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
-    if facts.free == 0:
+    if free == 0:
         yield _problem("ports", what, mend)
-    elif facts.free < min(FEW_PORTS, facts.count):
+    elif free < min(FEW_PORTS, count):
         yield _warning("ports", what, mend)
     else:
         yield _ok("ports", what)
@@ -648,9 +579,9 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-# The facts about this machine: its Python, the space on its disks, whether writes are durable, who can read them.
+# --- measuring this machine --------------------------------------------------------------------------------------
 #
-# Read-only. Whether a sync works is tried with a file that has no name and is gone with its descriptor.
+# Whether a sync works is tried with a file that has no name and is gone with its descriptor.
 
 
 PROC = Path("/proc")
@@ -659,11 +590,6 @@ MOUNT_TABLE = PROC / "self/mountinfo"
 MOST_FILES = 2_000
 #: What a file system answers that has no files without a name.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-
-
-def python_facts() -> PythonFacts:
-    """Return the Python that adw runs on."""
-    return PythonFacts(version=sys.version_info[:3], executable=sys.executable, has_proc=(PROC / "self/stat").is_file())
 
 
 def disk_facts(name: str, path: Path, *, min_free_bytes: int) -> DiskFacts:
@@ -685,21 +611,22 @@ def storage_facts(path: Path, *, has_sqlite: bool, clock: Clock) -> StorageFacts
     place = nearest(path)
     is_writable = os.access(place, os.R_OK | os.W_OK | os.X_OK)
     problem, seconds = _try_sync(place, clock) if is_writable else ("", None)
-    files = tuple(_files(path))
+    files, me = tuple(_files(path)), os.geteuid()
+    other = next((item for item, _, owner in files if owner != me), None) if me != 0 else None
 
     return StorageFacts(
         path=str(path),
-        kind=_file_system_machine_facts(place),
+        kind=_mounted(place),
         has_sqlite=has_sqlite,
         sync_problem=problem,
         sync_seconds=seconds,
         is_writable=is_writable,
-        owner_problem=_foreign(files),
+        owner_problem=f"{other} belongs to another user than the one who runs adw" if other else "",
         open_files=tuple(str(item) for item, mode, _ in files if mode & (0o022 if item == path else 0o077)),
     )
 
 
-def _file_system_machine_facts(place: Path) -> str:
+def _mounted(place: Path) -> str:
     try:
         return file_system_of(place.resolve(), MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
@@ -710,33 +637,32 @@ def _try_sync(place: Path, clock: Clock) -> tuple[str, float | None]:
     """Return why a sync failed and how long it took; where there are no files without a name, only of the directory."""
     began = clock.monotonic()
     try:
-        nameless = getattr(os, "O_TMPFILE", None)
+        nameless = _nameless_file(place)
         if nameless is not None:
-            _sync_nameless(place, nameless)
-        _sync(os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            _write_and_sync(nameless, b"adw doctor")
+        _write_and_sync(os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as exc:
         return exc.strerror or str(exc), None
 
     return "", clock.monotonic() - began
 
 
-def _sync_nameless(place: Path, flag: int) -> None:
+def _nameless_file(place: Path) -> int | None:
+    flag = getattr(os, "O_TMPFILE", None)
+    if flag is None:
+        return None
     try:
-        fd = os.open(place, flag | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return os.open(place, flag | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         if exc.errno in _NO_NAMELESS:
-            return
+            return None
         raise
-    try:
-        os.write(fd, b"adw doctor")
-    except OSError:
-        os.close(fd)
-        raise
-    _sync(fd)
 
 
-def _sync(fd: int) -> None:
+def _write_and_sync(fd: int, text: bytes = b"") -> None:
     try:
+        if text:
+            os.write(fd, text)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -753,13 +679,6 @@ def _files(path: Path) -> Iterator[tuple[Path, int, int]]:
             continue  # gone meanwhile
         if not stat.S_ISLNK(known.st_mode):
             yield item, stat.S_IMODE(known.st_mode), known.st_uid
-
-
-def _foreign(files: tuple[tuple[Path, int, int], ...]) -> str:
-    me = os.geteuid()
-    other = next((path for path, _, owner in files if owner != me), None) if me != 0 else None
-
-    return f"{other} belongs to another user than the one who runs adw" if other else ""
 
 
 #: Seconds that a server has to answer.
@@ -829,7 +748,7 @@ class Checkup:
                     yield Finding(area=area, level=PROBLEM, what=str(exc), mend="mend that, then adw doctor again")
 
     def _areas(self) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-        yield "python", lambda: python(python_facts())
+        yield "python", lambda: python(sys.version_info[:3], has_proc=(PROC / "self/stat").is_file())
         yield "git", lambda: git(self._git())
         yield "settings", lambda: settings(self._settings())
         yield "agents", lambda: agents(tuple(self._agents()))
@@ -839,8 +758,8 @@ class Checkup:
         yield "start", self._start
         yield "files", lambda: storage(self._storage())
         yield "disk", self._disks
-        yield "ports", lambda: ports(self._ports())
-        yield "clock", lambda: clock(self._clock())
+        yield "ports", self._ports
+        yield "clock", self._clock
 
     # --- git ---------------------------------------------------------------------------------------------------
 
@@ -1001,9 +920,9 @@ class Checkup:
             has_secret=bool(settings.webhook_secret),
             address=address,
             is_answering=isinstance(answer, HttpAnswer),
-            says="" if isinstance(answer, str) or answer.status == 200 else f"it answers {answer.status}",
+            says=_trouble(answer) if isinstance(answer, HttpAnswer) else "",
             public_url=public,
-            public_problem=_how(self._health(public)) if public else None,
+            public_problem=_trouble(self._health(public)) if public else None,
         )
 
     def _health(self, address: str) -> HttpAnswer | str:
@@ -1029,9 +948,8 @@ class Checkup:
             self._is_current = False
             return DatabaseFacts(name=name, problem=str(exc))
         self._is_current = not is_made or schema == migrate.HEAD
-        troubles = (DatabaseProblem(kind=one.kind, text=one.text, hint=one.hint, adw_id=one.adw_id) for one in result)
 
-        return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(troubles))
+        return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(result))
 
     def _look_into_database(self) -> str | None:
         with closing(connect(self._app)) as database:
@@ -1064,7 +982,7 @@ class Checkup:
         for name, path in places.values():
             yield from disk(disk_facts(name, path, min_free_bytes=least))
 
-    def _ports(self) -> PortFacts:
+    def _ports(self) -> Iterator[Finding]:
         described = app_module.port_range(self._app.settings)
         pairs = [described.pair(index) for index in range(described.count)]
         taken = [pair for pair in pairs if {pair.backend, pair.frontend} & self._reserved]
@@ -1074,19 +992,19 @@ class Checkup:
             if pair not in taken and resources_ports.is_free(pair.backend) and resources_ports.is_free(pair.frontend)
         ]
 
-        return PortFacts(described=str(described), count=described.count, free=len(free), reserved=len(taken))
+        return ports(str(described), count=described.count, free=len(free), reserved=len(taken))
 
-    def _clock(self) -> ClockFacts:
-        clock = self._app.clock
-        before = clock.monotonic()
+    def _clock(self) -> Iterator[Finding]:
+        before = self._app.clock.monotonic()
+        goes_back = self._app.clock.monotonic() < before
 
-        return ClockFacts(year=clock.now().year, goes_back=clock.monotonic() < before, skews=tuple(self._skews))
+        return clock(self._app.clock.now().year, goes_back=goes_back, skews=self._skews)
 
     def _compare(self, who: str, seconds: float) -> None:
         self._skews.append((who, self._app.clock.now().timestamp() - seconds))
 
 
-def _how(answer: HttpAnswer | str) -> str:
+def _trouble(answer: HttpAnswer | str) -> str:
     """Return what is wrong with an answer, "" when nothing is."""
     if isinstance(answer, str):
         return answer

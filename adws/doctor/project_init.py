@@ -13,13 +13,13 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from adws.adw_modules.errors import UsageError
-from adws.config import load as config_load
+from adws.config import toml_file
 
 # The files of a repository that `adw init` reads, and those it writes: new ones only.
 #
@@ -183,7 +183,11 @@ class _Tree:
 
     def table(self, file: str, *keys: str) -> Mapping[str, object]:
         """Return a table of a JSON or TOML file; an empty one when there is none, or when the file is broken."""
-        result: object = _parsed(file, self.texts.get(file, ""))
+        text = self.texts.get(file, "")
+        try:
+            result: object = tomllib.loads(text) if file.endswith(".toml") else json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            return {}
         for key in keys:
             result = result.get(key) if isinstance(result, dict) else None
 
@@ -198,13 +202,15 @@ def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
     are there.
     """
     tree = _Tree(names=frozenset(names), texts=texts)
-    result = [kind for kind in _KINDS if tree.has(*kind.signs)]
+    kinds = [kind for kind in _KINDS if tree.has(*kind.signs)]
+    tests = [*_own_words(tree, "test", "tests"), *filter(None, (kind.test(tree) for kind in kinds))]
+    lints = [*_own_words(tree, "lint"), *filter(None, (kind.lint(tree) for kind in (*kinds, _ANY)))]
 
     return Project(
-        languages=tuple(dict.fromkeys(kind.language for kind in result)),
-        test=_first([*_own_words(tree, "test", "tests"), *_of(result, tree, lambda kind: kind.test)]),
-        lint=_first([*_own_words(tree, "lint"), *_of([*result, _ANY], tree, lambda kind: kind.lint)]),
-        setup=tuple(_of(result, tree, lambda kind: kind.setup)),
+        languages=tuple(dict.fromkeys(kind.language for kind in kinds)),
+        test=tests[0] if tests else None,
+        lint=lints[0] if lints else None,
+        setup=tuple(filter(None, (kind.setup(tree) for kind in kinds))),
     )
 
 
@@ -218,17 +224,6 @@ def given(text: str, source: str) -> ProjectCommand:
         return ProjectCommand(shell=text.strip(), source=source)
 
     return ProjectCommand(argv=tuple(words), source=source)
-
-
-def _first(commands: Sequence[ProjectCommand]) -> ProjectCommand | None:
-    return commands[0] if commands else None
-
-
-def _parsed(file: str, text: str) -> object:
-    try:
-        return tomllib.loads(text) if file.endswith(".toml") else json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
 
 
 # --- what the repository says itself ---------------------------------------------------------------------------
@@ -263,13 +258,6 @@ class _Kind:
     test: _Find = _nothing
     lint: _Find = _nothing
     setup: _Find = _nothing
-
-
-def _of(kinds: Sequence[_Kind], tree: _Tree, part: Callable[[_Kind], _Find]) -> Iterator[ProjectCommand]:
-    for kind in kinds:
-        command = part(kind)(tree)
-        if command is not None:
-            yield command
 
 
 def _when(argv: str, *signs: str) -> _Find:
@@ -329,12 +317,10 @@ def _pytest_source(tree: _Tree) -> str:
 
 
 def _unittest(tree: _Tree) -> ProjectCommand | None:
-    result = tree.has("tests/test_*.py", "test/test_*.py", "test_*.py")
-    folder = result.rpartition("/")[0] or "."
+    file = tree.has("tests/test_*.py", "test/test_*.py", "test_*.py")
+    argv = ("python3", "-m", "unittest", "discover", "-s", file.rpartition("/")[0] or ".")
 
-    return (
-        ProjectCommand(argv=("python3", "-m", "unittest", "discover", "-s", folder), source=result) if result else None
-    )
+    return ProjectCommand(argv=argv, source=file) if file else None
 
 
 def _python_lint(tree: _Tree) -> ProjectCommand | None:
@@ -401,11 +387,9 @@ def _composer_script(name: str) -> _Find:
     def find(tree: _Tree) -> ProjectCommand | None:
         is_there = name in tree.table("composer.json", "scripts")
 
-        return (
-            ProjectCommand(argv=("composer", "run", name), source=f"composer.json, scripts.{name}")
-            if is_there
-            else None
-        )
+        source = f"composer.json, scripts.{name}"
+
+        return ProjectCommand(argv=("composer", "run", name), source=source) if is_there else None
 
     return find
 
@@ -517,10 +501,9 @@ _KINDS = (
 _ANY = _Kind(language="", signs=(), lint=_when("pre-commit run --all-files", ".pre-commit-config.yaml"))
 
 
-# The `adw.toml` that a repository begins with, and the lines of its `.gitignore`.
+# --- the `adw.toml` that a repository begins with, and the lines of its `.gitignore` -------------------------------
 #
-# Pure: what was found goes in, a text that people read and change comes out. What was not found is left as a comment
-# that says how to write it.
+# What was not found is left as a comment that says how to write it.
 
 
 #: Where both state and worktrees are, when the repository has a directory of one of these names itself.
@@ -552,90 +535,61 @@ def ignored_lines(found: Findings) -> tuple[str, ...]:
 
 def settings_text(found: Findings) -> str:
     """Return the text of `adw.toml`."""
-    parts = (
-        _HEAD,
-        *_places(found),
-        *_remote(found),
-        _github(found),
-        _agent(found),
-        *_setup(found),
-        *_gates(found),
-        _LIMITS,
-    )
-
-    return "\n".join(parts)
-
-
-def _places(found: Findings) -> Iterator[str]:
+    quoted, project = toml_file.quoted, found.project
+    parts = [_HEAD]
     if found.folders == (OWN_FOLDER,):
-        yield (
+        parts.append(
             "# The repository has a directory state or trees of its own, so adw keeps what it makes elsewhere.\n"
             f'[state]\ndir = "{OWN_FOLDER}/state"\n\n[trees]\ndir = "{OWN_FOLDER}/trees"\n'
         )
-
-
-def _remote(found: Findings) -> Iterator[str]:
     if found.remote != "origin":
-        yield f"# The remote that branches are pushed to.\n[git]\nremote = {config_load.quoted(found.remote)}\n"
-
-
-def _github(found: Findings) -> str:
-    if not found.repository:
-        return (
+        parts.append(f"# The remote that branches are pushed to.\n[git]\nremote = {quoted(found.remote)}\n")
+    if found.repository:
+        parts.append(
+            f"# Found in: {found.repository_source}. The token comes from ADW_GITHUB_TOKEN (or GITHUB_TOKEN).\n"
+            f"[github]\nrepository = {quoted(found.repository)}\n"
+        )
+    else:
+        parts.append(
             "# No repository on GitHub was found, so there are no issues to take up and no pull requests: the work of\n"
             "# `adw run NUMBER --title TITLE --body TEXT` ends on a branch. With GitHub (and ADW_GITHUB_TOKEN set):\n"
             '# [github]\n# repository = "owner/name"\n'
         )
-
-    return (
-        f"# Found in: {found.repository_source}. The token comes from ADW_GITHUB_TOKEN (or GITHUB_TOKEN).\n"
-        f"[github]\nrepository = {config_load.quoted(found.repository)}\n"
-    )
-
-
-def _agent(found: Findings) -> str:
     there = f"Installed here: {', '.join(found.agents)}." if found.agents else "No agent was found here: install one."
-
-    return (
+    parts.append(
         f"# The agent that works on phases. {there} `adw agents` shows what each can do.\n"
-        f"[agent]\nname = {config_load.quoted(found.agent)}\n"
+        f"[agent]\nname = {quoted(found.agent)}\n"
         '# model = "sonnet"        # without it, the agent\'s own choice\n'
         '# permissions = "edit"    # read, edit, all: what it may do without asking\n'
     )
-
-
-def _setup(found: Findings) -> Iterator[str]:
-    commands = found.project.setup
-    if not commands:
-        yield (
+    if project.setup:
+        sources = ", ".join(dict.fromkeys(command.source for command in project.setup))
+        lines = quoted("\n".join(command.line for command in project.setup))
+        parts.append(
+            "# Each workflow works in a fresh git worktree. This is run there first, one command a line.\n"
+            f"# Found in: {sources}.\n[worktree]\nsetup = {lines}\n"
+        )
+    else:
+        parts.append(
             "# Each workflow works in a fresh git worktree. What has to be run there first, one command a line:\n"
             '# [worktree]\n# setup = "npm ci"\n'
         )
-        return
-    sources = ", ".join(dict.fromkeys(command.source for command in commands))
-    lines = config_load.quoted("\n".join(command.line for command in commands))
-    yield (
-        "# Each workflow works in a fresh git worktree. This is run there first, one command a line.\n"
-        f"# Found in: {sources}.\n[worktree]\nsetup = {lines}\n"
-    )
+
+    return "\n".join([*parts, _BASE, _gate("lint", project.lint), _gate("test", project.test), _LIMITS])
 
 
-def _gates(found: Findings) -> Iterator[str]:
-    yield _BASE
-    yield _gate("lint", found.project.lint, 'command = ["make", "lint"]')
-    yield _gate("test", found.project.test, 'command = ["make", "test"]')
-
-
-def _gate(phase: str, command: ProjectCommand | None, example: str) -> str:
+def _gate(phase: str, command: ProjectCommand | None) -> str:
     if command is None:
         return (
             f"# No command for {phase} was found: the agent alone decides. To let a command decide, too:\n"
-            f"# [phases.{phase}]\n# gates = [{{ {example} }}]\n"
+            f'# [phases.{phase}]\n# gates = [{{ command = ["make", "{phase}"] }}]\n'
         )
+    if command.shell:
+        written = f"shell = {toml_file.quoted(command.shell)}"
+    else:
+        written = f"command = {toml_file.listed(command.argv)}"
 
-    return (
-        f"{_WHAT_GATES_DO[phase]}# Found in: {command.source}.\n[phases.{phase}]\ngates = [{{ {_written(command)} }}]\n"
-    )
+    return f"{_WHAT_GATES_DO[phase]}# Found in: {command.source}.\n[phases.{phase}]\ngates = [{{ {written} }}]\n"
 
 
 _WHAT_GATES_DO = {
@@ -648,14 +602,6 @@ _WHAT_GATES_DO = {
         "# not, the work goes back to build, with the findings of the agent or the output of the command.\n"
     ),
 }
-
-
-def _written(command: ProjectCommand) -> str:
-    if command.shell:
-        return f"shell = {config_load.quoted(command.shell)}"
-
-    return f"command = {config_load.listed(command.argv)}"
-
 
 _BASE = """\
 # Before an agent is paid, the commands of gates are run on the commit that work starts from. What is red there is

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import adws
 from adws.adw_modules import circuit_breaker
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.interfaces import AgentSession, IssueLock
+from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.recovery.plan import Mode, mode_of
 from adws.adw_modules.reports import metrics
@@ -55,7 +55,7 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
     shown = page[: wanted.limit]
 
     return models.RunPage(
-        runs=[models.run_of(run) for run in shown],
+        runs=[models.RunLine.model_validate(run) for run in shown],
         next_cursor=str(shown[-1].run_id) if len(page) > wanted.limit else None,
     )
 
@@ -63,15 +63,7 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
     """List the workers there are, on every machine, the oldest first."""
-    processes, lease_seconds = home.processes, home.settings.lease_ttl_seconds
-    rows = home.workers.all()
-
-    return models.RunnerList(
-        runners=[
-            models.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
-            for runner in rows
-        ]
-    )
+    return models.RunnerList(runners=[models.runner_of(home, runner) for runner in home.workers.all()])
 
 
 @router.get("/events", operation_id="list_events")
@@ -110,7 +102,9 @@ def list_breakers(home: HomeOf) -> models.BreakerList:
     now = home.clock.now()
     stored = home.breakers.stored()
 
-    return models.BreakerList(breakers=[models.breaker_of(circuit_breaker.seen(row, now)) for row in stored])
+    return models.BreakerList(
+        breakers=[models.BreakerLine.model_validate(circuit_breaker.seen(row, now)) for row in stored]
+    )
 
 
 @router.get("/deliveries", operation_id="list_deliveries")
@@ -255,29 +249,12 @@ def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> mo
     """List the agents at work, oldest first; with an id all that a workflow ever had."""
     sessions = home.sessions
     if not wanted.adw_id:
-        return models.SessionList(sessions=[_line(session) for session in sessions.live()])
+        return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in sessions.live()])
     result = sessions.of_workflow(wanted.adw_id)
     if not result and not home.store.exists(wanted.adw_id):
         raise home.no_workflow(wanted.adw_id)
 
-    return models.SessionList(sessions=[_line(session) for session in result])
-
-
-def _line(session: AgentSession) -> models.SessionLine:
-    return models.SessionLine(
-        session_id=session.session_id,
-        adw_id=session.adw_id,
-        run_id=session.run_id,
-        phase=session.phase,
-        attempt_number=session.attempt_number,
-        agent=session.agent,
-        host=session.host,
-        status=session.status.value,
-        executor_session_id=session.executor_session_id or None,
-        reason=session.reason,
-        started_at=session.started_at,
-        ended_at=session.ended_at,
-    )
+    return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in result])
 
 
 # `/metrics`: what Prometheus reads; with a token, as the API, unless the settings open it to this machine.

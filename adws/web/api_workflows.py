@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from adws.adw_modules import identifiers
+from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
@@ -55,7 +55,9 @@ def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> 
         )
     )
 
-    return models.WorkflowPage(workflows=[models.line_of(row) for row in page.rows], next_cursor=page.next_cursor)
+    return models.WorkflowPage(
+        workflows=[models.WorkflowLine.model_validate(row) for row in page.rows], next_cursor=page.next_cursor
+    )
 
 
 @router.get("/{adw_id}", operation_id="get_workflow")
@@ -65,7 +67,9 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
     lease = home.leases.read(adw_id)
     verdict = home.processes.verdict(lease.owner if lease else None)
 
-    return models.workflow_of(loaded.document, loaded.notices, lease, verdict)
+    view = views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices)
+
+    return models.Workflow.model_validate(view)
 
 
 @router.post("", operation_id="start_workflow", status_code=201)

@@ -6,21 +6,17 @@ Answers are built from adw's own data types; a field that is not known is null, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from adws.adw_modules import timestamps
-from adws.adw_modules.circuit_breaker import BreakerRow
+from adws.adw_modules import views
 from adws.adw_modules.deliveries.commands import Delivery
-from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-from adws.adw_modules.engine import resume
-from adws.adw_modules.errors import AdwError
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, RegisteredWorker, Verdict, WorkflowSummary
-from adws.adw_modules.queue.model import MAX_PRIORITY, Run
-from adws.adw_modules.queue.workers import state_of
+from adws.adw_modules.interfaces import RegisteredWorker
+from adws.adw_modules.queue.model import MAX_PRIORITY
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.resources.model import QuotaStatus
+from adws.app import Home
 
 #: Longest text that a person may send along.
 _LONGEST = 10_000
@@ -29,6 +25,13 @@ _MOST_ISSUE_NUMBER = 10**18 - 1
 
 IssueNumber = Annotated[int, Field(ge=1, le=_MOST_ISSUE_NUMBER)]
 Note = Annotated[str, Field(max_length=_LONGEST)]
+#: Built from the attributes of adw's own data types.
+_FROM_ATTRIBUTES = ConfigDict(from_attributes=True)
+EnumValue = Annotated[str, BeforeValidator(lambda member: member.value)]
+TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
+OwnerName = Annotated[str | None, BeforeValidator(views.owner_name)]
+KnownMoment = Annotated[str | None, BeforeValidator(views.known_moment)]
+
 Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -38,6 +41,8 @@ Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 class WorkflowLine(BaseModel):
     """A workflow in a list."""
 
+    model_config = _FROM_ATTRIBUTES
+
     adw_id: str
     state: str
     repository: str = Field(description='owner/name, "" for the repository of this home')
@@ -45,9 +50,9 @@ class WorkflowLine(BaseModel):
     title: str
     workflow: str
     revision: int
-    owner: str | None = Field(description="who works on it, in words")
-    created_at: str | None
-    updated_at: str | None
+    owner: OwnerName = Field(description="who works on it, in words")
+    created_at: KnownMoment
+    updated_at: KnownMoment
 
 
 class WorkflowPage(BaseModel):
@@ -59,6 +64,8 @@ class WorkflowPage(BaseModel):
 
 class Attempt(BaseModel):
     """One attempt at a phase."""
+
+    model_config = _FROM_ATTRIBUTES
 
     number: int
     round: int
@@ -73,6 +80,8 @@ class Attempt(BaseModel):
 
 class Phase(BaseModel):
     """A phase of a workflow."""
+
+    model_config = _FROM_ATTRIBUTES
 
     name: str
     state: str
@@ -90,6 +99,8 @@ class Phase(BaseModel):
 class Owner(BaseModel):
     """Who works on a workflow."""
 
+    model_config = _FROM_ATTRIBUTES
+
     host: str
     pid: int
     role: str
@@ -99,6 +110,8 @@ class Owner(BaseModel):
 
 class Workflow(BaseModel):
     """All that people ask about one workflow."""
+
+    model_config = _FROM_ATTRIBUTES
 
     adw_id: str
     state: str
@@ -126,7 +139,9 @@ class Workflow(BaseModel):
     rollback_blocked_by: list[str] | None = Field(description="null: no rollback was begun")
     phases: list[Phase]
     owner: Owner | None
-    notices: list[str] = Field(description="what was noticed while the document was read")
+    notices: list[Annotated[str, BeforeValidator(str)]] = Field(
+        description="what was noticed while the document was read"
+    )
     created_at: str | None
     updated_at: str | None
 
@@ -230,22 +245,26 @@ class Done(BaseModel):
 class RunLine(BaseModel):
     """A piece of work that waits for a worker, is with one, or ended."""
 
+    model_config = _FROM_ATTRIBUTES
+
     run_id: int
     adw_id: str
     kind: str
-    state: str
+    state: EnumValue
     priority: int
-    not_before: str | None
+    not_before: TextOrNull
     attempts: int
-    owner: str | None
+    owner: OwnerName
     reason: str
     asked_by: str
     created_at: str
     updated_at: str
     started_at: str | None
     finished_at: str | None
-    demands: dict[str, JsonValue] = Field(description="host and tags that its worker must have")
-    labels: list[str] = Field(description="what limits count it under")
+    demands: Annotated[dict[str, JsonValue], BeforeValidator(lambda demands: demands.to_json())] = Field(
+        description="host and tags that its worker must have"
+    )
+    labels: Annotated[list[str], BeforeValidator(sorted)] = Field(description="what limits count it under")
     losses: int = Field(description="how often a worker vanished with it")
     parent_run_id: int | None
 
@@ -325,6 +344,8 @@ class QuotaList(BaseModel):
 
 class BreakerLine(BaseModel):
     """An outside party that failed, and whether it is held off."""
+
+    model_config = _FROM_ATTRIBUTES
 
     name: str
     state: str
@@ -414,6 +435,8 @@ class Recovered(BaseModel):
 class SessionLine(BaseModel):
     """An agent at work on one attempt, or one that was."""
 
+    model_config = _FROM_ATTRIBUTES
+
     session_id: str
     adw_id: str
     run_id: int | None
@@ -421,8 +444,8 @@ class SessionLine(BaseModel):
     attempt_number: int
     agent: str
     host: str
-    status: str
-    executor_session_id: str | None = Field(description="what the agent itself calls it")
+    status: EnumValue
+    executor_session_id: TextOrNull = Field(description="what the agent itself calls it")
     reason: str
     started_at: str
     ended_at: str | None
@@ -444,152 +467,14 @@ class Health(BaseModel):
     workers_running: int
 
 
-# How the API shows adw's data types.
-#
-# Pure.
-
-
-def line_of(row: WorkflowSummary) -> WorkflowLine:
-    """Return a workflow of a list."""
-    return WorkflowLine(
-        adw_id=row.adw_id,
-        state=row.state,
-        repository=row.repository,
-        issue_number=row.issue_number,
-        title=row.title,
-        workflow=row.workflow,
-        revision=row.revision,
-        owner=name_of(row.owner),
-        created_at=known(row.created_at),
-        updated_at=known(row.updated_at),
-    )
-
-
-def workflow_of(
-    document: WorkflowDocument, notices: Sequence[LoadNotice], lease: LeaseRow | None, verdict: Verdict
-) -> Workflow:
-    """Return all that people ask about one workflow."""
-    return Workflow(
-        adw_id=document.adw_id,
-        state=document.current_state,
-        repository=document.repository,
-        issue_number=document.issue_number,
-        title=document.issue.title if document.issue else "",
-        workflow=document.workflow.name if document.workflow else None,
-        revision=document.revision,
-        resume_state=document.resume_state,
-        failed_phase=document.failed_phase,
-        terminal_reason=document.terminal_reason,
-        pause_reason=document.pause_reason,
-        waiting_phase=waiting_phase(document),
-        retry_count=document.retry_count,
-        max_retries=document.max_retries,
-        reworks=document.reworks,
-        max_reworks=document.max_reworks,
-        branch_name=document.branch_name,
-        worktree_path=document.worktree_path,
-        pr_number=document.pr_number,
-        cost_usd=document.cost.total_usd,
-        is_cost_estimated=document.cost.is_estimated,
-        warnings=document.warnings,
-        hints=[dict(hint) for hint in document.hints],
-        rollback_blocked_by=document.rollback.blocked_by if document.rollback else None,
-        phases=[phase_of(phase) for phase in document.phases],
-        owner=owner_of(lease, verdict),
-        notices=[f"{notice.path}: {notice.reason}" for notice in notices],
-        created_at=known(document.created_at),
-        updated_at=known(document.updated_at),
-    )
-
-
-def waiting_phase(document: WorkflowDocument) -> str | None:
-    """Return the phase that waits for a person, None when none does."""
-    try:
-        return document.phases[resume.waiting_phase(document)].name
-    except AdwError:
-        return None
-
-
-def phase_of(phase: PhaseRecord) -> Phase:
-    """Return a phase with its attempts."""
-    return Phase(
-        name=phase.name,
-        state=phase.state,
-        status=phase.status,
-        round=phase.round,
-        attempts_used=phase.attempts_used,
-        max_attempts=phase.max_attempts + phase.granted,
-        last_failure_reason=phase.last_failure_reason,
-        terminal_reason=phase.terminal_reason,
-        retry_at=phase.retry_at,
-        wait_reason=phase.wait_reason,
-        attempts=[attempt_of(attempt) for attempt in phase.attempts],
-    )
-
-
-def attempt_of(attempt: AttemptRecord) -> Attempt:
-    """Return an attempt; of its error only what people read."""
-    error = attempt.error or {}
-
-    return Attempt(
-        number=attempt.number,
-        round=attempt.round,
-        status=attempt.status,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        duration=attempt.duration,
-        model=attempt.model,
-        error=_text(error.get("message")),
-        category=_text(error.get("category")),
-    )
-
-
-def owner_of(lease: LeaseRow | None, verdict: Verdict) -> Owner | None:
-    """Return who works on a workflow."""
-    if lease is None or lease.owner is None:
-        return None
-
-    return Owner(
-        host=lease.owner.host,
-        pid=lease.owner.pid,
-        role=lease.owner.role,
-        liveness=verdict.value,
-        lease_seconds_left=round(lease.seconds_left, 3),
-    )
-
-
-def run_of(run: Run) -> RunLine:
-    """Return a run."""
-    return RunLine(
-        run_id=run.run_id,
-        adw_id=run.adw_id,
-        kind=run.kind,
-        state=run.state.value,
-        priority=run.priority,
-        not_before=run.not_before or None,
-        attempts=run.attempts,
-        owner=name_of(run.owner),
-        reason=run.reason,
-        asked_by=run.asked_by,
-        created_at=run.created_at,
-        updated_at=run.updated_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        demands=run.demands.to_json(),
-        labels=sorted(run.labels),
-        losses=run.losses,
-        parent_run_id=run.parent_run_id,
-    )
-
-
-def runner_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerLine:
-    """Return a worker; *verdict* is about its process."""
+def runner_of(home: Home, runner: RegisteredWorker) -> RunnerLine:
+    """Return a worker as it stands, seen from here."""
     return RunnerLine(
         runner_id=runner.runner_id,
         host=runner.owner.host,
         pid=runner.owner.pid,
         tags=sorted(runner.tags),
-        state=state_of(runner, verdict=verdict, lease_seconds=lease_seconds).value,
+        state=worker_state(home, runner).value,
         busy=runner.busy,
         places=runner.concurrency,
         version=runner.version,
@@ -613,36 +498,8 @@ def quota_of(status: QuotaStatus) -> QuotaLine:
     )
 
 
-def breaker_of(row: BreakerRow) -> BreakerLine:
-    """Return a breaker."""
-    return BreakerLine(
-        name=row.name,
-        state=row.state,
-        failures=row.failures,
-        opened_at=row.opened_at,
-        reopens_at=row.reopens_at,
-        reason=row.reason,
-    )
-
-
 def delivery_of(row: Delivery) -> DeliveryLine:
     """Return a delivery."""
     values = {name: getattr(row, name) for name in DeliveryLine.model_fields}
 
     return DeliveryLine(**{**values, "adw_id": row.meant_id})
-
-
-def name_of(owner: str) -> str | None:
-    """Return the owner whose record is *owner* as text, None for nobody."""
-    record = OwnerRecord.from_text(owner) if owner else None
-
-    return record.describe() if record else None
-
-
-def known(moment: str) -> str | None:
-    """Return *moment*, None for the one that nobody wrote down."""
-    return None if moment == timestamps.UNKNOWN_MOMENT else moment
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

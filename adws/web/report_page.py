@@ -18,13 +18,13 @@ from adws.web.dashboard.frame import Frame, Viewer
 
 if TYPE_CHECKING:
     from adws.adw_modules.reports.reports import Report
-    from adws.config import load as config_load
+    from adws.config.settings import Settings
 
 #: Phases whose attempts are drawn.
 _MOST_PHASES = 12
 
 
-def page(report: Report, *, redact: Callable[[str], str], settings: config_load.Settings) -> str:
+def page(report: Report, *, redact: Callable[[str], str], settings: Settings) -> str:
     """Return the page."""
     made_at = timestamps.parse(report.made_at)
     first = report.since or (report.outcomes[0].day if report.outcomes else report.made_at)

@@ -26,7 +26,7 @@ from adws.adw_modules.interfaces import Clock
 
 if TYPE_CHECKING:
     from adws.adw_modules.process.run import ChildProcess
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
     from adws.web.middleware import RequestMiddleware
 
 

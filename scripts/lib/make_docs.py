@@ -86,7 +86,7 @@ or `not set` (null with `--json`), and the password in a database URL as `***`.
 
 ## Other tables of `adw.toml`
 
-{_table(("Table", "Meaning"), [(f"`[{section.name}]`", section.help) for section in SECTIONS])}
+{_table(("Table", "Meaning"), [(f"`[{name}]`", description) for name, description in SECTIONS.items()])}
 
 ## An `adw.toml` with every key
 

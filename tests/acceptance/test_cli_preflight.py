@@ -19,6 +19,7 @@ from adws import app as app_module
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.config import load as config_load
 from adws.testing import MemoryForge
+from tests import sampling
 from tests.fault_forge import FaultForge
 from tests.git_http import serving_git
 from tests.integration.agent_lab import FakeAgent
@@ -173,10 +174,10 @@ SPOILED: dict[str, tuple[Callable[[Place], object], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("what", SPOILED)
-@pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "detached"])
-def test_a_start_that_cannot_succeed_is_one_sentence_and_creates_nothing(place, adw, what, more):
+@pytest.mark.parametrize(("what", "where"), sampling.each_value_once(list(SPOILED), ["here", "detached"]))
+def test_a_start_that_cannot_succeed_is_one_sentence_and_creates_nothing(place, adw, what, where):
     spoil, words = SPOILED[what]
+    more = ["--detach"] if where == "detached" else []
     spoil(place)
     before = place.everything()
 

@@ -219,9 +219,7 @@ class TestStandings:
     ids=["workflows", "queue", "dead", "executions", "running", "retrying", "piece", "types", "facts", "changed"],
 )
 def test_a_look_walks_over_nothing_that_is_over(open_db, sqlite_url, query, way):
-    """
-    What is asked every few seconds must not take longer with each workflow that was ever done.
-    """
+    """What is asked every few seconds must not take longer with each workflow that was ever done."""
     params = {"after": 5, "last": 9, "limit": 3, "moment": MOMENT}
     with open_db(sqlite_url).read() as session:
         plan = [row[-1] for row in session.all(f"EXPLAIN QUERY PLAN {query}", params)]

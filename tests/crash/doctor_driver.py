@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from adws import app as app_module
-from adws.adw_modules.engine.advisor import Advice, Decision
+from adws.adw_modules.engine.advisor import Advice
 from adws.adw_modules.errors import GateFailed
 from adws.adw_modules.phase import RunReport
 from adws.adw_modules.queue.model import FINAL_RUNS, RunResult
@@ -65,7 +65,7 @@ class Advisor:
         if self._decision == ASKING:
             os.kill(os.getpid(), signal.SIGKILL)
         model = "large" if self._decision == "retry_model" else ""
-        return Advice(prescription=Decision(decision=self._decision, reason="as told", model=model), by=self.name)
+        return Advice(decision=self._decision, reason="as told", model=model, by=self.name)
 
 
 def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False) -> app_module.Home:

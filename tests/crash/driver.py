@@ -41,6 +41,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.events import Event
 from adws.adw_modules.process import tree
 from adws.config import load as config_load
+from adws.config.settings import Settings
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
 LOADED = (transitions, tree)
@@ -68,7 +69,7 @@ def open_home(home: Path, store: str) -> app_module.Home:
 
 
 @functools.cache  # a third of the time of a writer that is killed after its first step, and no part of what is broken
-def settings_of(home: Path, store: str) -> config_load.Settings:
+def settings_of(home: Path, store: str) -> Settings:
     """Return the settings of *home*, read before the first fork."""
     env = {"ADW_HOME": str(home), "ADW_STORE": store}
     if os.environ.get("ADW_DATABASE_URL"):

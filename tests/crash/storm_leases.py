@@ -31,6 +31,7 @@ from adws.adw_modules.errors import AdwError, Fenced, LeaseLost, StateConflict, 
 from adws.adw_modules.events import Event
 from adws.adw_modules.process import tree
 from adws.config import load as config_load
+from adws.config.settings import Settings
 
 #: A takeover ends what the former owner ran: loaded before the forks, else each child would load it anew.
 LOADED = (transitions, tree)
@@ -63,7 +64,7 @@ def now() -> int:
 
 
 @cache
-def settings_of(home: Path, store: str) -> config_load.Settings:
+def settings_of(home: Path, store: str) -> Settings:
     """Return the settings of *home*, with leases that end soon."""
     env = {
         "ADW_HOME": str(home),

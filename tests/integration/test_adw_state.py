@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 
 from adws.adw_modules import default_home
 from adws.adw_modules.errors import (
     InvalidAdwId,
+    IssueLocked,
     StateConflict,
     StateCorrupt,
+    StateExists,
     StateInvalid,
     StateNotFound,
     StateUnserialisable,
@@ -65,6 +68,48 @@ def test_what_is_not_there_raises_and_is_never_none(parts):
 def test_an_id_that_is_no_safe_name_is_refused(parts, bad):
     with pytest.raises(InvalidAdwId):
         ADWState.load(bad, home=parts)
+
+
+def test_a_workflow_is_created_in_one_call_with_its_lock(parts):
+    state = ADWState.create(7, home=parts, plan_file="plan.md", odd={"kept": [1]})
+
+    assert re.fullmatch("[0-9a-f]{8}", state.adw_id)
+    assert parts.locks.verify(7, state.adw_id)
+    assert ADWState.load(state.adw_id, home=parts).document == state.document
+    assert (state.get("plan_file"), state.get("odd"), state.get("current_state")) == (
+        "plan.md",
+        {"kept": [1]},
+        "pending",
+    )
+    assert ADWState.create(home=parts).update(note="has no issue").get("issue_number") is None
+
+
+def test_a_workflow_is_not_created_over_another_one_or_with_what_it_may_not_set(parts):
+    ADWState.create(7, adw_id=ADW_ID, home=parts)
+
+    with pytest.raises(IssueLocked, match=ADW_ID):
+        ADWState.create(7, home=parts)
+    with pytest.raises(StateExists):
+        ADWState.create(8, adw_id=ADW_ID, home=parts)
+    with pytest.raises(UsageError, match="current_state cannot be set here"):
+        ADWState.create(9, home=parts, current_state="shipping")
+    with pytest.raises(StateInvalid, match="backend_port"):
+        ADWState.create(9, home=parts, backend_port="none")
+    with pytest.raises(UsageError, match="not an issue number"):
+        ADWState.create("x", home=parts)
+    with pytest.raises(InvalidAdwId):
+        ADWState.create(9, adw_id="", home=parts)
+    assert [row.adw_id for row in ADWState.list(home=parts).rows] == [ADW_ID]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [((), {}), ((ADW_ID,), {}), ((ADW_ID, logging.getLogger()), {}), ((), {"adw_id": ADW_ID, "issue_number": 7})],
+    ids=["nothing", "id", "id-and-logger", "fields"],
+)
+def test_the_constructor_says_what_to_call_instead(arguments, fields):
+    with pytest.raises(UsageError, match=r"use ADWState\.load\(.*\) .* and ADWState\.create\(issue_number=\.\.\.\)"):
+        ADWState(*arguments, **fields)
 
 
 def test_an_update_is_stored_at_once_and_keeps_every_other_key(made):

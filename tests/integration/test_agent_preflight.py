@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,15 +31,18 @@ def program(tmp_path):
     return write
 
 
-def preflight(**changes):
-    values = {
+def preflight(programs=None, **changes):
+    settings = SimpleNamespace(claude_path=None, codex_path=None, gemini_path=None, opencode_path=None, aider_path=None)
+    for name, path in (programs or {}).items():
+        setattr(settings, f"{name}_path", path)
+    home = {
+        "settings": settings,
         "clock": FakeClock(),
         "processes": SystemProcesses(clock=SystemClock()),
         "redactor": Redactor(),
         "env": ENV,
-        "programs": {},
     }
-    return AgentPreflight(**{**values, **changes})
+    return AgentPreflight(SimpleNamespace(**{**home, **changes}))
 
 
 def test_an_agent_that_is_there_and_logged_in_has_no_problem(program, tmp_path):

@@ -88,6 +88,17 @@ def test_an_empty_state_has_a_checksum_too(path):
     assert serialization.parse(path.read_bytes()) == {}
 
 
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"rows": [1, {"a": None}], "rate": 0.5}, {"adw_id": "not a document", "note": "ü"}, {"issue_number": 7}],
+    ids=["empty", "nested", "with-an-id", "with-a-number"],
+)
+def test_any_json_object_is_written_and_read_back_as_it_is(path, data):
+    AtomicStateWriter.write(path, data)
+
+    assert AtomicStateWriter.read(path) == data
+
+
 def test_any_mapping_can_be_written_and_is_not_changed(path):
     data = MappingProxyType(dict(STATE))
     AtomicStateWriter.write(path, data)

@@ -7,13 +7,9 @@ import pytest
 from adws.adw_modules import attempt_files
 from adws.adw_modules.attempt_files import AttemptFiles, Spot, begin, clipped, follow, outputs, spot_in
 from adws.adw_modules.errors import UsageError
+from tests.unit.timeline_cases import document, phase, tried
 
-DOCUMENT = {
-    "phases": [
-        {"name": "plan", "attempts": [{"number": 1, "started_at": "2026-01-31T09:00:00Z"}]},
-        {"name": "build", "attempts": [{"number": 1, "started_at": "2026-01-31T09:01:00Z"}]},
-    ]
-}
+DOCUMENT = document(phase("plan", tried(1, 0, 9)), phase("build", tried(1, 60)))
 
 
 @pytest.fixture

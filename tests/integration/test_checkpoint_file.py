@@ -336,6 +336,6 @@ def test_a_gate_is_not_told_of_it(world):
     spec = PhaseSpec(name="build", state="building", runner="command", shell="true")
     gate = Gate(kind="command", shell='echo "file: ${ADW_CHECKPOINT_FILE-unset}"')
 
-    world.runner.run_gate(spec, gate, world.context(), 1)
+    world.runner.run_beside(spec, gate, world.context(), "gate-1")
 
     assert world.said == ["file: unset"]

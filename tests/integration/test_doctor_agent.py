@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.document import WorkflowRef
-from adws.adw_modules.engine.advisor import Advice, AgentAdvisor, Case, Decision
+from adws.adw_modules.engine.advisor import Advice, AgentAdvisor, Case
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import GateFailed
 from adws.adw_modules.workflow.model import WorkflowSpec, freeze
@@ -25,13 +26,13 @@ def asked(world: AgentWorld, turn: dict) -> Advice:
     item = phase()
     world.document.workflow = WorkflowRef(**freeze(WorkflowSpec(name="tried", phases=(item,))))
     world.agent.plays(turn)
-    doctor = AgentAdvisor(
-        "claude",
-        {"claude": world.runner},
-        token=world.clock.token,
-        redact=world.app.redactor.redact_text,
-        model="large",
+    home = SimpleNamespace(
+        settings=SimpleNamespace(doctor_agent="claude", doctor_model="large"),
+        clock=world.clock,
+        redactor=world.app.redactor,
+        agent_runners={"claude": world.runner},
     )
+    doctor = AgentAdvisor(home)
     facts = describe(GateFailed("build", f"{{{{goal}}}} fails with {SECRET}"), "build")
     return doctor.ask(
         Case(facts=facts, phase=item, record=world.record, document=world.document, context=world.context)
@@ -41,7 +42,7 @@ def asked(world: AgentWorld, turn: dict) -> Advice:
 def test_an_agent_decides_and_what_it_used_is_known(world):
     result = asked(world, {"answer": f"I looked.\n```json\n{json.dumps(ANSWER)}\n```"})
 
-    assert result.prescription == Decision(decision="replan", reason="the plan is wrong")
+    assert (result.decision, result.reason) == ("replan", "the plan is wrong")
     assert (result.by, result.problem, result.report.cost_usd) == ("claude", "", 0.25)
 
 
@@ -73,7 +74,7 @@ def test_an_agent_is_asked_apart_from_the_attempt_and_sees_no_secret(world):
 def test_an_agent_whose_answer_is_no_use_leaves_it_to_what_was_judged(world, turn, problem):
     result = asked(world, turn)
 
-    assert result.prescription.decision == "retry"
+    assert result.decision == "retry"
     assert problem in result.problem
     assert result.problem
     assert result.report is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 
 import pytest
 
@@ -21,12 +20,6 @@ def state(tmp_path):
 
 def storage(place):
     return checks.storage_facts(place, has_sqlite=True, clock=FakeClock())
-
-
-def test_python_is_the_one_that_runs():
-    result = checks.python_facts()
-
-    assert (result.version, result.executable) == (sys.version_info[:3], sys.executable)
 
 
 def test_the_room_of_a_directory_that_is_not_made_yet_is_that_above_it(tmp_path):

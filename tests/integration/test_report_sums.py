@@ -269,9 +269,7 @@ def _refuse(_self) -> int:
 
 
 def test_what_is_asked_is_found_along_an_index(world, database):
-    """
-    Lists of what is now must not sort or walk over all that ever was.
-    """
+    """Lists of what is now must not sort or walk over all that ever was."""
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL decides by statistics, which an empty database has not")
     clock = {**database.lease_clock(), "limit": 5, "moment": timestamps.to_text(START), "recently": ""}
@@ -287,7 +285,7 @@ def test_what_is_asked_is_found_along_an_index(world, database):
     ):
         with database.read() as session:
             plan = "\n".join(
-                row[3] for row in session.all(f"EXPLAIN QUERY PLAN {reports_store.spelled(database, text)}", clock)
+                row[3] for row in session.all(f"EXPLAIN QUERY PLAN {reports_store.render(database, text)}", clock)
             )
         if text is reports_store.RUNNING:  # workers are few: theirs are found by an index, and then put in order
             assert "SEARCH run USING INDEX ix_runs_state" in plan, plan

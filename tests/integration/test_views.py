@@ -253,9 +253,7 @@ def test_phases_come_in_the_order_of_their_tiers_and_not_of_their_names(open_hom
 
 
 def test_a_phase_that_hangs_in_its_first_attempt_is_stuck_after_an_hour(open_home, monkeypatch):
-    """
-    Its attempt has neither failed nor ended: only its start tells.
-    """
+    """Its attempt has neither failed nor ended: only its start tells."""
     app, later = open_home(earlier=True), open_home()
     result = {}
 
@@ -345,9 +343,7 @@ def test_a_granted_attempt_counts_and_a_row_without_a_document_has_no_phases(ope
     ],
 )
 def test_whatever_an_agent_said_the_view_can_show_it(open_home, reason, shown):
-    """
-    Neither database shows a NUL; escaped in a document it must not make the view useless.
-    """
+    """Neither database shows a NUL; escaped in a document it must not make the view useless."""
     app = open_home()
     adw_id = carry_out(app, step("plan", "exit 1", "planning"))
     with app.ownership.own(adw_id) as owned:

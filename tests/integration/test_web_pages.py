@@ -52,9 +52,7 @@ def add_page(lab, path="/try", **facts):
 
 @pytest.mark.parametrize("path", ["/", "/workflows", "/live?topic=home", "/nothing", "/logout"])
 def test_nothing_is_shown_to_who_is_not_logged_in(lab, path):
-    """
-    A browser is sent to the login and comes back; a program gets the one shape.
-    """
+    """A browser is sent to the login and comes back; a program gets the one shape."""
     stranger = Browser(lab)
     sent, told = stranger.ask("GET", path), stranger.ask("GET", path, headers={"Accept": "*/*"})
 
@@ -151,9 +149,7 @@ def test_a_bearer_token_opens_no_page_and_a_cookie_opens_no_api(lab, browser):
 
 
 def test_a_link_on_a_strangers_page_hops_once_so_that_the_cookie_comes_along(lab):
-    """
-    A strict cookie is not sent with the first request from elsewhere.
-    """
+    """A strict cookie is not sent with the first request from elsewhere."""
     stranger = Browser(lab)
     hop = stranger.ask("GET", "/workflows?state=failed&x=<b>", headers={"Sec-Fetch-Site": "cross-site"})
 

@@ -87,9 +87,7 @@ def test_a_head_that_never_ends_is_cut_off(lab):
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off_all_the_same(lab):
-    """
-    The deadline is for the whole head: a byte now and then does not move it.
-    """
+    """The deadline is for the whole head: a byte now and then does not move it."""
     with served(lab) as address:
         heard = answer_to(address, *(b"x" for _ in range(100)), pause=0.05)
 
@@ -120,9 +118,9 @@ def test_slow_clients_do_not_keep_others_waiting(lab):
             for client in slow:
                 client.sendall(head("/webhooks/github", 1000))
             started = time.monotonic()
-            answer = httpx.get(f"http://{address[0]}:{address[1]}/health")
+            answer = httpx.get(f"http://{address[0]}:{address[1]}/health", timeout=PATIENCE)
             assert answer.status_code == 200
-            assert time.monotonic() - started < 5.0
+            assert time.monotonic() - started < 10.0, "one after the other, they would take longer"
             assert all(_rest(client).startswith(b"HTTP/1.1 408") for client in slow)
         finally:
             for client in slow:

@@ -212,9 +212,7 @@ def test_after_an_hour_the_limits_begin_again(tmp_path):
 
 
 def test_while_the_database_is_gone_a_delivery_is_503_and_can_come_again(lab, tmp_path):
-    """
-    Never a success without a commit: the sender shows it as failed, and it is sent again.
-    """
+    """Never a success without a commit: the sender shows it as failed, and it is sent again."""
     lab.get("/api/v1/runs")
     database = lab.home / "state" / "adw.db"
     database.rename(tmp_path / "away")
@@ -250,9 +248,7 @@ def test_a_database_that_hangs_does_not_keep_the_sender_waiting(lab, monkeypatch
 
 
 def test_fifty_deliveries_about_one_issue_at_once_are_one_workflow(tmp_path):
-    """
-    The label, comments, repeats: whatever asks, one workflow has the issue.
-    """
+    """The label, comments, repeats: whatever asks, one workflow has the issue."""
     env = {
         "ADW_FORGE": "local",
         "ADW_REPOSITORY": "",

@@ -129,7 +129,7 @@ def engine_home(
         phase_runners={"scripted": runner},
         advisor=None,
         commands=SimpleNamespace(clean_up=nothing),
-        gates=Gates(SimpleNamespace(run_gate=well_ended), Guard(None)),
+        gates=Gates(SimpleNamespace(run_beside=well_ended), Guard(None)),
         past_checkpoints=SimpleNamespace(forget=nothing),
         status_comment=SimpleNamespace(update=nothing),
         agent_runner=SimpleNamespace(model_for=lambda *_: "", harvest=nothing),

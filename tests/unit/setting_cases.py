@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adws.config import load as config_load
-from adws.config.load import Settings
+from adws.config.settings import Settings
 
 
 def settings_with(home: Path = Path("/nowhere"), **changes: str) -> Settings:

@@ -37,7 +37,12 @@ LIBRARIES = {
     "psutil": ["adw_modules/process/identity.py", "adw_modules/resources/", "adw_modules/git/git.py"],
     "psycopg": ["adw_modules/db/", "adw_modules/queue/procrastinate.py", "adw_modules/steps/postgres_sink.py"],
     "psycopg_pool": ["adw_modules/db/", "adw_modules/queue/procrastinate.py"],
-    "pydantic": ["adw_modules/document.py", "web/"],
+    "pydantic": [
+        "adw_modules/deliveries/commands.py",
+        "adw_modules/document.py",
+        "adw_modules/workflow/model.py",
+        "web/",
+    ],
     "pydantic_core": ["adw_modules/document.py"],
     "pythonjsonlogger": ["adw_modules/structured_logger.py"],
     "random": ["adw_modules/clock.py", "testing/"],

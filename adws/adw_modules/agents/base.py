@@ -16,7 +16,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.agent import AgentEnd, AgentReading, TokenUsage
+from adws.adw_modules.agent import AgentEnd, AgentReading
 from adws.adw_modules.errors import ConfigError, FailedRun, UsageError
 from adws.adw_modules.identifiers import JsonValue, hint
 
@@ -189,16 +189,6 @@ def is_session(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
 
-def added(parts: Sequence[TokenUsage]) -> TokenUsage:
-    """Return the sum of *parts*."""
-    return TokenUsage(
-        input=sum(part.input for part in parts),
-        output=sum(part.output for part in parts),
-        cache_read=sum(part.cache_read for part in parts),
-        cache_write=sum(part.cache_write for part in parts),
-    )
-
-
 def storable(text: str) -> str:
     """Return *text* so that a file and a database take it, cut to what is kept."""
     return _NOT_STORABLE.sub("\ufffd", text[:MAX_TEXT])
@@ -231,9 +221,12 @@ _SIGINT = 2
 MAX_SUBTYPE = 100
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
-#: What agents say about a conversation that they were to go on with and do not have.
+#: What agents say about a conversation that they do not know (any more).
 _UNKNOWN_SESSION = re.compile(
-    r"\b(?:no (?:conversation|rollout) found|error resuming session|invalid session identifier|session not found)\b",
+    r"\b(?:no (?:conversation|session|rollout|thread)s?(?: was)? found"
+    r"|(?:session|conversation|thread)(?: [\w-]+)? (?:was )?not found"
+    r"|(?:could not|cannot|failed to) (?:find|load|resume) (?:the )?(?:session|conversation|thread)"
+    r"|error resuming session|(?:invalid|unknown) session (?:id|identifier)|session [\w-]+ does not exist)\b",
     re.IGNORECASE,
 )
 

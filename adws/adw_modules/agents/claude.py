@@ -10,14 +10,14 @@ compares them. Before there is a result, the tokens are those of this run alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import (
     Event,
     JsonLines,
-    added,
     amount_at,
     count_at,
     list_at,
@@ -29,7 +29,6 @@ from adws.adw_modules.agents.base import (
     value_at,
 )
 from adws.adw_modules.error_tables import class_of_text
-from adws.adw_modules.errors import FailedRun
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.structured_logger import to_plain
 
@@ -152,7 +151,7 @@ class Parser(JsonLines):
         before = self._messages.get(message_id, TokenUsage())
         self._messages[message_id] = usage
 
-        return added([self.reading.tokens.minus(before), usage])
+        return TokenUsage.sum_of([self.reading.tokens.minus(before), usage])
 
     def _user(self, event: Event) -> str:
         """Note that the turn was interrupted: after SIGINT it ends with exit code 0, and often without a result."""
@@ -195,7 +194,7 @@ class Parser(JsonLines):
             text=_words(event) or (agents_base.INTERRUPTED if reason in _INTERRUPTED_REASONS else before),
             cost_usd=money_at(event, "total_cost_usd"),
             tokens=_totals(event) or self.reading.tokens,
-            own_tokens=_own_tokens(event, streamed=added(list(self._messages.values()))),
+            own_tokens=_own_tokens(event, streamed=TokenUsage.sum_of(self._messages.values())),
             turns=count_at(event, "num_turns") or self.reading.turns,
             structured=_plain_object(value_at(event, "structured_output")),
         )
@@ -258,7 +257,7 @@ def _totals(result: Event) -> TokenUsage | None:
         )
         for part in object_at(result, "modelUsage").values()
     ]
-    value = added(parts) if parts else _tokens(object_at(result, "usage"))
+    value = TokenUsage.sum_of(parts) if parts else _tokens(object_at(result, "usage"))
 
     return value if value.total else None
 
@@ -272,14 +271,8 @@ def _own_tokens(result: Event, *, streamed: TokenUsage) -> TokenUsage | None:
     """
     if not object_at(result, "usage") or not object_at(result, "modelUsage"):
         return None
-    said = _tokens(object_at(result, "usage"))
 
-    return TokenUsage(
-        input=max(said.input, streamed.input),
-        output=max(said.output, streamed.output),
-        cache_read=max(said.cache_read, streamed.cache_read),
-        cache_write=max(said.cache_write, streamed.cache_write),
-    )
+    return _tokens(object_at(result, "usage")).highest(streamed)
 
 
 def _words(result: Event) -> str:
@@ -305,11 +298,6 @@ def _tool(block: JsonValue) -> str:
 _ABOUT = ("file_path", "command", "pattern", "path", "url", "query", "description")
 
 
-def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
-    """Return why it failed, None when nothing speaks against its success."""
-    return agents_base.failure(reading, end, tool="claude")
-
-
 PROFILE = AgentProfile(
     name="claude",
     provider=agents_base.PROVIDERS["claude"],
@@ -325,7 +313,7 @@ PROFILE = AgentProfile(
     ),
     argv=argv,
     parser=Parser,
-    failure=failure,
+    failure=partial(agents_base.failure, tool="claude"),
     variables=(
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",

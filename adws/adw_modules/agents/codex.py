@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import Event, JsonLines, count_at, list_at, object_at, session_at, text_at
-from adws.adw_modules.errors import FailedRun
 
 _SANDBOXES: Mapping[str, str] = MappingProxyType({"read": "read-only", "edit": "workspace-write"})
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
@@ -133,11 +133,6 @@ def _status_of(text: str) -> int | None:
     return _BAD_REQUEST if _REFUSED_BODY.match(text) else None
 
 
-def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
-    """Return why it failed, None when nothing speaks against its success."""
-    return agents_base.failure(reading, end, tool="codex")
-
-
 PROFILE = AgentProfile(
     name="codex",
     provider=agents_base.PROVIDERS["codex"],
@@ -145,7 +140,7 @@ PROFILE = AgentProfile(
     capabilities=AgentCapabilities(resumes=True, totals_are_of_session=True),
     argv=argv,
     parser=Parser,
-    failure=failure,
+    failure=partial(agents_base.failure, tool="codex"),
     variables=(
         "CODEX_API_KEY",
         "CODEX_HOME",

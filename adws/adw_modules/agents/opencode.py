@@ -18,7 +18,6 @@ from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import (
     Event,
     JsonLines,
-    added,
     count_at,
     money_at,
     object_at,
@@ -100,7 +99,7 @@ class Parser(JsonLines):
         reason = text_at(part, "reason")
         self.note(
             subtype="" if reason == "stop" else _BAD_REASONS.get(reason, _UNFINISHED),
-            tokens=added([tokens for tokens, _ in self._steps.values()]),
+            tokens=TokenUsage.sum_of([tokens for tokens, _ in self._steps.values()]),
             cost_usd=sum(costs) if costs else None,
             turns=len(self._steps),
         )

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.agent import AgentProfile
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, find_program, run_process
-from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workflow.model import Timeouts
 
 if TYPE_CHECKING:
-    from adws.adw_modules.process.identity import SystemProcesses
+    from adws.app import Home
 
 #: Seconds an agent has to say its version, or whether it is logged in.
 ASK_SECONDS = 20.0
@@ -71,26 +69,13 @@ class AgentState:
 class AgentPreflight:
     """Finds installed agents."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        processes: SystemProcesses,
-        redactor: Redactor,
-        env: Mapping[str, str],
-        programs: Mapping[str, str],
-    ) -> None:
-        """*env* is what agents may have of our environment, PATH among it; *programs* are names or paths, by agent."""
-        self._clock = clock
-        self._processes = processes
-        self._redactor = redactor
-        self._env = env
-        self._programs = programs
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._known: dict[str, AgentState] = {}
 
     def program(self, profile: AgentProfile) -> str:
         """Return the program of an agent, as the settings name it."""
-        return self._programs.get(profile.name) or profile.program
+        return str(getattr(self._home.settings, f"{profile.name}_path") or profile.program)
 
     def missing(self, profile: AgentProfile) -> str:
         """Return why the agent cannot be started, "" when its program is there."""
@@ -115,7 +100,8 @@ class AgentPreflight:
     def _find(self, profile: AgentProfile) -> tuple[str, str]:
         program = self.program(profile)
         try:
-            path = find_program(CommandLine(argv=(program,), cwd=Path("/"), env=self._env))
+            env = {"PATH": self._home.env.get("PATH", "")}
+            path = find_program(CommandLine(argv=(program,), cwd=Path("/"), env=env))
         except RunFailed as exc:
             setting = f"say where it is with agent.{profile.name}_path"
             if "/" in program:
@@ -131,24 +117,12 @@ class AgentPreflight:
             return state
         version = self._run((path, *profile.version_argv), env)
         if version.exit_code != 0:
-            return AgentState(
-                name=state.name,
-                program=state.program,
-                path=path,
-                problem=f"{path} does not say its version ({_how(version)}): install it again",
-            )
+            return replace(state, problem=f"{path} does not say its version ({_how(version)}): install it again")
         said = next((line.strip() for line in version.tail.splitlines() if line.strip()), "")
         is_logged_in = self._run((path, *profile.login_argv), env).exit_code == 0 if profile.login_argv else None
         problem = "" if is_logged_in is not False else _log_in(profile, path)
 
-        return AgentState(
-            name=state.name,
-            program=state.program,
-            path=path,
-            version=said[:100],
-            is_logged_in=is_logged_in,
-            problem=problem,
-        )
+        return replace(state, version=said[:100], is_logged_in=is_logged_in, problem=problem)
 
     def _run(self, argv: tuple[str, ...], env: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> ProcessEnd:
         # Not where we are: an agent may take the files of its directory for its settings.
@@ -161,11 +135,11 @@ class AgentPreflight:
                     timeouts=Timeouts(wall=seconds, idle=None, after_result=None),
                     grace_seconds=1.0,
                 ),
-                clock=self._clock,
-                processes=self._processes,
+                clock=self._home.clock,
+                processes=self._home.processes,
                 orders=NoOrders(),
                 record=lambda _record: None,
-                redactor=self._redactor,
+                redactor=self._home.redactor,
             )
 
 

@@ -21,7 +21,7 @@ from adws.adw_modules.identifiers import hint
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.workflow.model import PhaseSpec
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,14 +264,9 @@ def model_for(
     if isinstance(wanted, str) and wanted:
         return wanted
 
-    return _of_set(document.model_set, sets) or usual
+    name = document.model_set or ""
 
-
-def _of_set(name: str | None, sets: Mapping[str, str]) -> str:
-    if not name:
-        return ""
-
-    return sets.get(name, "" if name in KNOWN_SETS else name)
+    return sets.get(name, "" if name in KNOWN_SETS else name) or usual
 
 
 def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:

@@ -290,54 +290,39 @@ def _result(facts: PromptFacts) -> str:
 
 
 def _situation(facts: PromptFacts) -> str:
-    now = facts.situation
-    parts = (_how_it_goes_on(now), _why_sent_back(now, facts.mark), _what_was_wrong(now, facts.mark))
-    said = [sentence for sentence in parts if sentence]
-    if now.is_handed_over and now.last_words:
-        words = _fenced("LAST WORDS", clean(now.last_words, limit=MAX_TROUBLE), facts.mark)
-        said.append(f"The last that was said in it:\n\n{words}")
-
-    return "\n\n".join(said)
-
-
-def _how_it_goes_on(now: PromptSituation) -> str:
+    """Return what went before: how the work goes on, why it was sent back, what was wrong with the last attempt."""
+    now, mark, said = facts.situation, facts.mark, list[str]()
     if now.is_resumed:
-        return (
+        said.append(
             "This goes on with our conversation, which ended before the work was done. The working directory may have"
             " changed since: look at git status and git log before you go on. What is asked for is repeated below."
         )
-    if now.is_handed_over:
-        return (
+    elif now.is_handed_over:
+        said.append(
             "Somebody worked on this before you, in a conversation that cannot be gone on with. What they did is in the"
             " working directory: look at git status and git log, keep what is right, and finish the work."
         )
-    if now.attempt > 1:
-        return "This was tried before. What came of it is in the working directory: look at git status and git log."
+    elif now.attempt > 1:
+        said.append(
+            "This was tried before. What came of it is in the working directory: look at git status and git log."
+        )
+    if now.sent_back_by:
+        back = f"The work was built before, and the phase `{now.sent_back_by}` sent it back. Fix what it found first."
+        why = clean(now.sent_back_why, limit=MAX_TROUBLE)
+        said.append(f"{back} It says:\n\n{_fenced('REASON', why, mark)}" if why.strip() else back)
+        if output := _output(now.sent_back_output, mark):
+            said.append(f"The output of its gate:\n\n{output}")
+    if now.trouble:
+        told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)
+        ended = now.ended or "failed"
+        said.append(f"The attempt before this one ended so ({ended}); do not run into the same again:\n\n{told}")
+        if output := _output(now.gate_output, mark):
+            said.append(f"The output of the gate:\n\n{output}")
+    if now.is_handed_over and now.last_words:
+        words = _fenced("LAST WORDS", clean(now.last_words, limit=MAX_TROUBLE), mark)
+        said.append(f"The last that was said in it:\n\n{words}")
 
-    return ""
-
-
-def _what_was_wrong(now: PromptSituation, mark: str) -> str:
-    if not now.trouble:
-        return ""
-    told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)
-    said = f"The attempt before this one ended so ({now.ended or 'failed'}); do not run into the same again:\n\n{told}"
-    output = _output(now.gate_output, mark)
-
-    return f"{said}\n\nThe output of the gate:\n\n{output}" if output else said
-
-
-def _why_sent_back(now: PromptSituation, mark: str) -> str:
-    """Return why a later phase sent the work back, as the first thing to fix."""
-    if not now.sent_back_by:
-        return ""
-    said = f"The work was built before, and the phase `{now.sent_back_by}` sent it back. Fix what it found first."
-    why = clean(now.sent_back_why, limit=MAX_TROUBLE)
-    if why.strip():
-        said += f" It says:\n\n{_fenced('REASON', why, mark)}"
-    output = _output(now.sent_back_output, mark)
-
-    return f"{said}\n\nThe output of its gate:\n\n{output}" if output else said
+    return "\n\n".join(said)
 
 
 def _output(text: str, mark: str) -> str:

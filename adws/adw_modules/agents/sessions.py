@@ -8,12 +8,11 @@ One goes on while its round lasts and nothing says that it is spoilt; a round be
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row
 from adws.adw_modules.errors import AdwError, FailedRun, UsageError
@@ -30,17 +29,6 @@ UNKNOWN_SESSION = "unknown_session"
 #: Classes of failure after which a conversation is not gone on with: it is full, refused, or its history is broken.
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
 
-#: What agents say about a conversation that they do not know.
-_UNKNOWN = re.compile(
-    r"no (?:conversation|session|rollout|thread)s?(?: was)? found"
-    r"|(?:session|conversation|thread)(?: [\w-]+)? (?:was )?not found"
-    r"|(?:could not|cannot|failed to) (?:find|load|resume) (?:the )?(?:session|conversation|thread)"
-    r"|(?:invalid|unknown) session (?:id|identifier)"
-    r"|session [\w-]+ does not exist",
-    re.IGNORECASE,
-)
-_HEX = re.compile(r"[0-9a-f]{32}")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
@@ -48,15 +36,6 @@ class Conversation:
 
     session_id: str
     attempt: int  #: the newest attempt that spoke in it
-
-
-def new_session_id(token: str) -> str:
-    """Return a UUID made of *token*, 32 random hex digits, as agents want one."""
-    if not _HEX.fullmatch(token):
-        raise ValueError(f"a session id is made of 32 hex digits, not of {token!r}")
-    variant = "89ab"[int(token[16], 16) % 4]
-
-    return f"{token[:8]}-{token[8:12]}-4{token[13:16]}-{variant}{token[17:20]}-{token[20:]}"
 
 
 def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
@@ -70,7 +49,9 @@ def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
     if facts.get("name") != agent or not isinstance(session_id, str) or not session_id:
         return None
     error = before.error or {}
-    if _class_of(error) in SPOILING or _subtype_of(error) == UNKNOWN_SESSION:
+    metadata = error.get("metadata")
+    subtype = metadata.get("subtype") if isinstance(metadata, dict) else None
+    if error.get("klass") in SPOILING or subtype == UNKNOWN_SESSION:
         return None
 
     return Conversation(session_id=session_id, attempt=before.number)
@@ -94,29 +75,14 @@ def base_of(record: PhaseRecord, *, default: str) -> str:
 
     What an attempt committed before it was cut off counts for the one that goes on.
     """
-    return next(_bases(record), default)
+    bases = ((attempt.agent or {}).get("base") for attempt in record.attempts if attempt.round == record.round)
 
-
-def _bases(record: PhaseRecord) -> Iterator[str]:
-    for attempt in record.attempts:
-        base = (attempt.agent or {}).get("base")
-        if attempt.round == record.round and isinstance(base, str) and base:
-            yield base
+    return next((base for base in bases if isinstance(base, str) and base), default)
 
 
 def is_unknown_session(failure: FailedRun) -> bool:
     """Say whether an agent failed because it does not know the conversation it was to go on with."""
-    return failure.subtype == UNKNOWN_SESSION or _UNKNOWN.search(failure.text) is not None
-
-
-def _class_of(error: object) -> str:
-    return str(error.get("klass") or "") if isinstance(error, dict) else ""
-
-
-def _subtype_of(error: object) -> str:
-    metadata = error.get("metadata") if isinstance(error, dict) else None
-
-    return str(metadata.get("subtype") or "") if isinstance(metadata, dict) else ""
+    return failure.subtype == UNKNOWN_SESSION or agents_base.is_unknown_session(failure.text)
 
 
 # Writing down whose agents are at work: a session is opened with the facts about an agent, and ended with its attempt.
@@ -184,6 +150,12 @@ def session_id(adw_id: str, phase: str, attempt: int) -> str:
 # or marks its sessions in the same transaction (`store.follow`).
 
 
+_COLUMNS = (
+    *("session_id", "adw_id", "run_id", "phase", "attempt_number", "agent", "host", "status"),
+    *("executor_session_id", "reason", "started_at", "ended_at"),
+)
+
+
 class AgentSessions:
     """`AgentSessions` in the table sessions."""
 
@@ -245,11 +217,7 @@ class AgentSessions:
         return self._all("ended_at IS NULL")
 
     def _all(self, condition: str, **params: object) -> tuple[AgentSession, ...]:
-        sql = f"""
-            SELECT session_id, adw_id, run_id, phase, attempt_number, agent, host, status, executor_session_id, reason,
-                started_at, ended_at
-            FROM sessions WHERE {condition} ORDER BY started_at, session_id
-        """
+        sql = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE {condition} ORDER BY started_at, session_id"
         with self._database.read() as work:
             return tuple(map(_to_session, work.all(sql, params)))
 
@@ -258,17 +226,4 @@ class AgentSessions:
 
 
 def _to_session(row: Row) -> AgentSession:
-    return AgentSession(
-        session_id=row[0],
-        adw_id=row[1],
-        run_id=row[2],
-        phase=row[3],
-        attempt_number=row[4],
-        agent=row[5],
-        host=row[6],
-        status=SessionStatus(row[7]),
-        executor_session_id=row[8],
-        reason=row[9],
-        started_at=row[10],
-        ended_at=row[11],
-    )
+    return AgentSession(**{**dict(zip(_COLUMNS, row, strict=True)), "status": SessionStatus(row[7])})

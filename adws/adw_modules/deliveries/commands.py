@@ -24,7 +24,7 @@ from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
 #: What somebody may do on a forge, less first.

@@ -36,7 +36,7 @@ from adws.adw_modules.engine.transitions import (
 )
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.phase import Next, Outcome, PhaseContext, Runner, RunReport
+from adws.adw_modules.phase import Next, Outcome, PhaseContext, RunReport
 from adws.adw_modules.retry_handler import first_line
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.transitions import Chosen
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.workflow.model import WorkflowSpec
+    from adws.app import Home
 
 
 #: Calls of the advisor, for one phase and for a whole workflow; and how often a workflow is planned again.
@@ -92,35 +93,28 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """What the advisor decided."""
+class Advice:
+    """What the advisor decided, and what it took to get that."""
 
     decision: str  #: one of DECISIONS
     reason: str  #: one sentence for people, and for the next plan
     model: str = ""  #: retry_model: the one for the next attempts of the phase
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
-    """A decision, and what it took to get it."""
-
-    prescription: Decision
-    by: str  #: who decided: rules, or the name of a callable or an agent
+    by: str = "rules"  #: who decided: rules, or the name of a callable or an agent
     problem: str = ""  #: why the advisor's answer was no use, "" when it was
     report: RunReport | None = None  #: of an agent that was asked: what it used
 
     @property
     def is_news(self) -> bool:
         """Whether there is more to it than that the rules have nothing to add."""
-        return self.prescription.decision != RETRY or self.by != "rules"
+        return self.decision != RETRY or self.by != "rules"
 
 
-def no_answer(by: str, problem: BaseException | str) -> Advice:
+def no_answer(by: str, problem: BaseException | str, *, report: RunReport | None = None) -> Advice:
     """Return that the advisor was no help: the classification stands, and the record says why."""
     said = problem if isinstance(problem, str) else f"{type(problem).__name__}: {problem}"
-    ordered = Decision(decision=RETRY, reason="the doctor gave no answer that could be used")
+    reason = "the doctor gave no answer that could be used"
 
-    return Advice(prescription=ordered, by=by, problem=said[:MAX_REASON])
+    return Advice(decision=RETRY, reason=reason, by=by, problem=said[:MAX_REASON], report=report)
 
 
 # --- who is asked ----------------------------------------------------------------------------------------------
@@ -142,7 +136,7 @@ def may_ask(document: WorkflowDocument, record: PhaseRecord, trouble: Failure) -
 
 def prescribe(
     facts: ErrorFacts, phase: PhaseSpec, record: PhaseRecord, document: WorkflowDocument, *, spare: Sequence[str] = ()
-) -> Decision:
+) -> Advice:
     """
     Return what the rules decide about the failure of the newest attempt of *record*; *spare* are models for everybody.
 
@@ -150,41 +144,30 @@ def prescribe(
     speaks against the plan, any other failure that repeats against the model. All else is retried as classified.
     """
     other = another_model(phase, record, spare)
-    may_replan = _is_plan_of_agent(document, record)
+    spec = definition_of(document)
+    plan = way_back(document, spec, next(n for n, item in enumerate(document.phases) if item.name == record.name))
+    # A command makes the same plan again.
+    may_replan = isinstance(plan, int) and spec.phases[plan].has_model
+    said = f"{facts.klass}: {first_line(facts.message)}"
     if facts.klass in _MAY_BE_HELPED:
+        if other:
+            return Advice(decision=RETRY_MODEL, reason=said, model=other)
         # What a model refuses by its policy, it refuses with another plan too.
-        return _help(facts, phase, other, may_replan=may_replan and facts.klass != "refused")
-    before = failure_before(record)
-    if before is None or fingerprint_of(before) != fingerprint(facts.klass, facts.message):
-        return Decision(decision=RETRY, reason="it is worth another try")
+        if may_replan and facts.klass != "refused":
+            return Advice(decision=REPLAN, reason=said)
+        if facts.recoverable:
+            return Advice(decision=RETRY, reason=said)
+        return Advice(decision=HUMAN if phase.is_required else SKIP, reason=said)
+
+    # Attempts that were stopped do not count.
+    before = [made for made in record.attempts[:-1] if made.round == record.round and made.status == "failed"]
+    if not before or fingerprint_of(before[-1]) != fingerprint(facts.klass, facts.message):
+        return Advice(decision=RETRY, reason="it is worth another try")
     said = f"it failed twice in the same way ({facts.klass}): {first_line(facts.message)}"
     if facts.klass == "gate" and may_replan:
-        return Decision(decision=REPLAN, reason=said)
-    if other:
-        return Decision(decision=RETRY_MODEL, reason=said, model=other)
+        return Advice(decision=REPLAN, reason=said)
 
-    return Decision(decision=RETRY, reason=said)
-
-
-def _help(facts: ErrorFacts, phase: PhaseSpec, other: str, *, may_replan: bool) -> Decision:
-    reason = f"{facts.klass}: {first_line(facts.message)}"
-    if other:
-        return Decision(decision=RETRY_MODEL, reason=reason, model=other)
-    if may_replan:
-        return Decision(decision=REPLAN, reason=reason)
-    if facts.recoverable:
-        return Decision(decision=RETRY, reason=reason)
-
-    return Decision(decision=HUMAN if phase.is_required else SKIP, reason=reason)
-
-
-def _is_plan_of_agent(document: WorkflowDocument, record: PhaseRecord) -> bool:
-    """Say whether planning again is possible and can change anything: a command makes the same plan again."""
-    spec = definition_of(document)
-    index = next(place for place, item in enumerate(document.phases) if item.name == record.name)
-    plan = way_back(document, spec, index)
-
-    return isinstance(plan, int) and spec.phases[plan].has_model
+    return Advice(decision=RETRY_MODEL if other else RETRY, reason=said, model=other)
 
 
 def way_back(document: WorkflowDocument, spec: WorkflowSpec, index: int) -> int | str:
@@ -197,23 +180,11 @@ def way_back(document: WorkflowDocument, spec: WorkflowSpec, index: int) -> int 
     if document.pr_merged:
         return "its pull request is merged"
     # Counters are kept: a phase that has no attempt left could not be done again.
-    spent = next((item.name for item in document.phases[plan:index] if _is_done(item) and is_exhausted(item)), "")
+    spent = next(
+        (item.name for item in document.phases[plan:index] if item.status == "complete" and is_exhausted(item)), ""
+    )
 
     return f"{spent} has no attempt left to be done again" if spent else plan
-
-
-def _is_done(record: PhaseRecord) -> bool:
-    return record.status == "complete"
-
-
-# --- failures that are the same --------------------------------------------------------------------------------
-
-
-def failure_before(record: PhaseRecord) -> AttemptRecord | None:
-    """Return the failed attempt before the newest one in the same round; those that were stopped do not count."""
-    before = [made for made in record.attempts[:-1] if made.round == record.round and made.status == "failed"]
-
-    return before[-1] if before else None
 
 
 def fingerprint_of(attempt: AttemptRecord) -> str:
@@ -255,57 +226,52 @@ def case_data(case: Case) -> JsonObject:
         "models": list(ladder_of(case.phase)),
         "replans": document.replans,
         "max_replans": MAX_REPLANS,
-        "attempts_before": [_attempt_data(made) for made in record.attempts[:-1] if made.round == record.round],
+        "attempts_before": [
+            {
+                "number": made.number,
+                "status": made.status,
+                "model": made.model or "",
+                "class": (made.error or {}).get("klass") or "",
+                "message": (made.error or {}).get("message") or "",
+            }
+            for made in record.attempts[:-1]
+            if made.round == record.round
+        ],
         "decisions": list(DECISIONS),
-    }
-
-
-def _attempt_data(made: AttemptRecord) -> JsonObject:
-    error = made.error or {}
-
-    return {
-        "number": made.number,
-        "status": made.status,
-        "model": made.model or "",
-        "class": error.get("klass") or "",
-        "message": error.get("message") or "",
     }
 
 
 # --- answers of others -----------------------------------------------------------------------------------------
 
 
-def read_answer(answer: object) -> Decision:
+def read_answer(answer: object, by: str) -> Advice:
     """
-    Return the decision that a callable or an agent answered with; raise ValueError that says what is wrong.
+    Return the decision that *by*, a callable or an agent, answered with; raise ValueError that says what is wrong.
 
     An object with `decision`, `reason` and, for retry_model, `model`; or such an object as JSON text, also in a fence.
     """
-    if isinstance(answer, Decision):
+    if isinstance(answer, str):
+        fenced = _FENCED.findall(answer)
+        try:
+            answer = json.loads(fenced[-1] if fenced else answer)
+        except ValueError as exc:
+            raise ValueError(f"the answer is no JSON: {exc}") from exc
+    if isinstance(answer, Advice):
         answer = {"decision": answer.decision, "reason": answer.reason, "model": answer.model}
-    given = _parsed(answer) if isinstance(answer, str) else answer
-    if not isinstance(given, Mapping):
-        raise ValueError(f"the answer is no JSON object but {type(given).__name__}")  # noqa: TRY004 - about its value
-    decision, reason, model = (given.get(name, "") for name in ("decision", "reason", "model"))
+    if not isinstance(answer, Mapping):
+        raise ValueError(f"the answer is no JSON object but {type(answer).__name__}")  # noqa: TRY004 - about its value
+    decision, reason, model = (answer.get(name, "") for name in ("decision", "reason", "model"))
     if not isinstance(decision, str) or decision not in DECISIONS:
         raise ValueError(f"its decision is {decision!r}, not one of {', '.join(DECISIONS)}")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("it gives no reason")
-    if decision != RETRY_MODEL:
-        return Decision(decision=decision, reason=reason.strip()[:MAX_REASON])
     # What begins with a dash would be an option of the agent.
-    if not isinstance(model, str) or _MODEL.fullmatch(model) is None:
+    if decision == RETRY_MODEL and (not isinstance(model, str) or _MODEL.fullmatch(model) is None):
         raise ValueError(f"{model!r} is not the name of a model")
 
-    return Decision(decision=RETRY_MODEL, reason=reason.strip()[:MAX_REASON], model=model)
-
-
-def _parsed(text: str) -> object:
-    matches = _FENCED.findall(text)
-    try:
-        return json.loads(matches[-1] if matches else text)
-    except ValueError as exc:
-        raise ValueError(f"the answer is no JSON: {exc}") from exc
+    return Advice(
+        decision=decision, reason=reason.strip()[:MAX_REASON], model=model if decision == RETRY_MODEL else "", by=by
+    )
 
 
 # The three kinds of advisor: by rules, a function of the user, an agent.
@@ -332,9 +298,7 @@ class RulesAdvisor:
 
     def ask(self, case: Case) -> Advice:
         """Return what the rules say."""
-        result = prescribe(case.facts, case.phase, case.record, case.document, spare=self._spare)
-
-        return Advice(prescription=result, by=self.name)
+        return prescribe(case.facts, case.phase, case.record, case.document, spare=self._spare)
 
 
 class CallAdvisor:
@@ -351,7 +315,7 @@ class CallAdvisor:
         """Call the function once; what it raises, whatever it is, is no answer."""
         answer = self._function()(case_data(case))
         try:
-            return Advice(prescription=read_answer(answer), by=self.name)
+            return read_answer(answer, self.name)
         except ValueError as exc:
             return no_answer(self.name, str(exc))
 
@@ -361,55 +325,35 @@ class AgentAdvisor:
 
     is_free = False
 
-    def __init__(
-        self,
-        agent: str,
-        runners: Mapping[str, Runner],
-        *,
-        token: Callable[[], str],
-        redact: Callable[[str], str],
-        model: str = "",
-    ) -> None:
-        """*agent* is the name of one of *runners*; *token* gives what nobody can guess, *redact* hides secrets."""
-        self.name = agent
-        self._runners = runners
-        self._token = token
-        self._redact = redact
-        self._model = model
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.name = home.settings.doctor_agent or ""
 
     def ask(self, case: Case) -> Advice:
-        """Run the agent once on the case."""
-        runner = self._runners[self.name]
-        phase = self._phase(case)
-        report = runner.run(phase, self._context(case.context))
-        if not isinstance(report, RunReport):
-            return no_answer(self.name, f"it was stopped: {report.reason}")
-        if report.error is not None:
-            return replace(no_answer(self.name, report.error), report=report)
-        try:
-            return Advice(prescription=read_answer(report.result), by=self.name, report=report)
-        except ValueError as exc:
-            return replace(no_answer(self.name, str(exc)), report=report)
-
-    def _phase(self, case: Case) -> PhaseSpec:
-        """Return the task as a phase: its own files, its own conversation, nothing to change."""
-        files = AttemptFiles(case.context.folder, f"{case.phase.name}-doctor", case.context.attempt_number)
+        """Run the agent once on the case: its own files, its own conversation, nothing to change."""
+        home, name, context = self._home, f"{case.phase.name}-doctor", case.context
+        files = AttemptFiles(context.folder, name, context.attempt_number)
         files.make_folder()
-        text = self._redact(prompt_for(case, mark=self._token()))
-        prompt = files.write("case.md", text.encode("utf-8", "replace"))
-
-        return PhaseSpec(
-            name=f"{case.phase.name}-doctor",
+        text = home.redactor.redact_text(prompt_for(case, mark=home.clock.token()))
+        phase = PhaseSpec(
+            name=name,
             state=case.phase.state,
             runner=self.name,
-            prompt=str(prompt.resolve()),
+            prompt=str(files.write("case.md", text.encode("utf-8", "replace")).resolve()),
             timeouts=Timeouts(wall=ANSWER_SECONDS, idle=None),
             options={"permissions": "read", "session": "fresh", "evidence": "result"},
         )
-
-    def _context(self, context: PhaseContext) -> PhaseContext:
-        """Return a context that leaves the record of the attempt alone, but for the process."""
-        return replace(context, model=self._model, record_agent=lambda _facts: None, effects=None)
+        # The record of the failed attempt is left alone, but for the process.
+        own = replace(context, model=home.settings.doctor_model or "", record_agent=lambda _facts: None, effects=None)
+        report = home.agent_runners[self.name].run(phase, own)
+        if not isinstance(report, RunReport):
+            return no_answer(self.name, f"it was stopped: {report.reason}")
+        if report.error is not None:
+            return no_answer(self.name, report.error, report=report)
+        try:
+            return replace(read_answer(report.result, self.name), report=report)
+        except ValueError as exc:
+            return no_answer(self.name, str(exc), report=report)
 
 
 def load_function(call: str, *, search: Sequence[Path]) -> Callable[[JsonObject], object]:
@@ -469,52 +413,41 @@ def apply_decision(
     close_badly(draft, chosen, trouble, report)
     if found.report is not None:
         add_cost(draft, chosen.spec.name, found.report)
-    ordered = found.prescription
-    plan = way_back(draft.document, spec, chosen.index) if ordered.decision == REPLAN else None
-    refusal = plan if isinstance(plan, str) else _refusal(chosen, ordered)
+    plan = way_back(draft.document, spec, chosen.index) if found.decision == REPLAN else None
+    refusal = plan if isinstance(plan, str) else ""
+    if found.decision == RETRY_MODEL and not chosen.spec.has_model:
+        refusal = f"no model works on {chosen.spec.name}"
     _write_down(draft, chosen.index, found, refusal)
-    if refusal or ordered.decision == RETRY:
+    if refusal or found.decision == RETRY:
         return after_failure(draft, spec, chosen, trouble)
-    if ordered.decision in (SKIP, HUMAN):
-        reason = DOCTOR_SKIP if ordered.decision == SKIP else NEEDS_PERSON
+    if found.decision in (SKIP, HUMAN):
+        reason = DOCTOR_SKIP if found.decision == SKIP else NEEDS_PERSON
         return fail_phase(
-            draft, spec, chosen, TerminalFailure(reason=reason, message=ordered.reason, advice=trouble.advice)
+            draft, spec, chosen, TerminalFailure(reason=reason, message=found.reason, advice=trouble.advice)
         )
     if isinstance(plan, int):
-        return _replan(draft, spec, chosen, plan, ordered.reason)
-    draft.change_phase(chosen.index, model=ordered.model)
+        return _replan(draft, spec, chosen, plan, found.reason)
+    draft.change_phase(chosen.index, model=found.model)
 
     return retry_at(draft, chosen, trouble.retry_at or draft.at, trouble)
 
 
-def _refusal(chosen: Chosen, ordered: Decision) -> str:
-    """Return why a decision cannot be carried out, "" when it can."""
-    if ordered.decision == RETRY_MODEL and not chosen.spec.has_model:
-        return f"no model works on {chosen.spec.name}"
-
-    return ""
-
-
 def _write_down(draft: Draft, index: int, found: Advice, refusal: str) -> None:
     """Put the answer where the question stands, or both when asking took nothing; and tell it."""
-    ordered, record = found.prescription, draft.phase(index)
-    if not _is_asked(record.doctor):
+    record = draft.phase(index)
+    # A call without a decision waits for its answer; one that a crash cut off before never gets one.
+    if not record.doctor or "decision" in record.doctor[-1]:
         note_call(draft, index, found.by)
         record = draft.phase(index)
-    decided: JsonObject = {"decision": ordered.decision, "reason": ordered.reason}
-    if ordered.model:
-        decided["model"] = ordered.model
+    decided: JsonObject = {"decision": found.decision, "reason": found.reason}
+    if found.model:
+        decided["model"] = found.model
     problem = found.problem or (f"it cannot be done: {refusal}" if refusal else "")
     if problem:
         decided["problem"] = problem
     entry: JsonObject = {**record.doctor[-1], "decided_at": draft.text, **decided}
     draft.change_phase(index, doctor=[*record.doctor[:-1], entry])
     draft.add_event("doctor_decided", index, data={"by": found.by, **decided})
-
-
-def _is_asked(entries: list[JsonObject]) -> bool:
-    """Say whether the newest call waits for its answer; one that a crash cut off before never gets one."""
-    return bool(entries) and "decision" not in entries[-1]
 
 
 def _replan(draft: Draft, spec: WorkflowSpec, chosen: Chosen, plan: int, reason: str) -> Outcome:
@@ -530,20 +463,13 @@ def _replan(draft: Draft, spec: WorkflowSpec, chosen: Chosen, plan: int, reason:
     for index in range(plan, chosen.index + 1):
         if index == chosen.index or draft.phase(index).status == "complete":
             draft.change_phase(index, status="queued", retry_at=None, wait_reason=None)
-    _move_back(draft, WorkflowState(goal.state), chosen.spec.name)
+    state = WorkflowState(goal.state)
+    if draft.machine.current_state is not state:
+        # Along edges of the table, as a person would: stop, and resume from there. Not through FAILED: nothing has
+        # failed for good, and no retry of the workflow is used.
+        said: JsonObject = {"reason": "replan", "phase": chosen.spec.name}
+        draft.move(WorkflowState.PAUSED, said)
+        draft.machine.resume_from(state)
+        draft.move(state, said)
 
     return Next(phase=goal.name)
-
-
-def _move_back(draft: Draft, goal: WorkflowState, phase: str) -> None:
-    """
-    Move back to the state of the plan along edges of the table, as a person would: stop, and resume from there.
-
-    Not through FAILED: nothing has failed for good, and no retry of the workflow is used.
-    """
-    if draft.machine.current_state is goal:
-        return
-    said: JsonObject = {"reason": "replan", "phase": phase}
-    draft.move(WorkflowState.PAUSED, said)
-    draft.machine.resume_from(goal)
-    draft.move(goal, said)

@@ -8,7 +8,7 @@ a machine can check holds.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -68,54 +68,40 @@ class Gates:
         if not report.ok:
             return _failed(f"phase {phase.name} itself failed")
         machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
-        verdict = self._check_all(phase, machine, context, report)
-        if verdict is not PASSED:
-            return verdict
-        if len(machine) < len(phase.gates):
-            asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
-            return GateVerdict(passed=False, needs_human=True, reason=asked)
-
-        return PASSED
-
-    def _check_all(
-        self, phase: PhaseSpec, gates: Sequence[tuple[int, Gate]], context: PhaseContext, report: RunReport
-    ) -> GateVerdict:
-        """Return the first verdict that does not hold; gates that changed what worktrees share hold in no case."""
-        is_guarded = any(gate.kind == "command" for _, gate in gates)
+        is_guarded = any(gate.kind == "command" for _, gate in machine)
         if is_guarded:
             self._guard.look(context)
         verdict, tampered = PASSED, None
         try:
-            for number, gate in gates:
-                verdict = self._check_one(phase, gate, number, context, report)
+            for number, gate in machine:
+                if gate.kind == "command":
+                    verdict = self._check_command(phase, gate, number, context)
+                elif gate.kind == "artifact":
+                    verdict = _check_artifact(gate.artifact, context.cwd)
+                elif gate.kind == "result":
+                    verdict = _check_result(report)
+                else:
+                    verdict = _failed(f"there is no gate of the kind {gate.kind!r}")
                 if verdict is not PASSED:
                     break
         finally:
             if is_guarded:
                 tampered = self._guard.end(context)
-        if tampered is None or verdict.is_suspended:
-            return verdict
+        # Gates that changed what worktrees share hold in no case.
+        if tampered is not None and not verdict.is_suspended:
+            return GateVerdict(passed=False, reason=str(tampered), error=tampered)
+        if verdict is PASSED and len(machine) < len(phase.gates):
+            asked = f"phase {phase.name} waits for a person: adw approve {context.document.adw_id}, or adw reject"
+            return GateVerdict(passed=False, needs_human=True, reason=asked)
 
-        return GateVerdict(passed=False, reason=str(tampered), error=tampered)
-
-    def _check_one(
-        self, phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext, report: RunReport
-    ) -> GateVerdict:
-        if gate.kind == "command":
-            return self._check_command(phase, gate, number, context)
-        if gate.kind == "artifact":
-            return _check_artifact(gate.artifact, context.cwd)
-        if gate.kind == "result":
-            return _check_result(report)
-
-        return _failed(f"there is no gate of the kind {gate.kind!r}")
+        return verdict
 
     def _check_command(self, phase: PhaseSpec, gate: Gate, number: int, context: PhaseContext) -> GateVerdict:
         shown = gate.shell or " ".join(gate.command)
         if not shown.strip():
             return _failed("a gate of the kind command has no command")
         try:
-            end = self._commands.run_gate(phase, gate, context, number)
+            end = self._commands.run_beside(phase, gate, context, f"gate-{number}")
         except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
             raise
         except (AdwError, OSError) as exc:
@@ -129,25 +115,18 @@ class Gates:
         if self._base is None or not verdict.is_red:
             return verdict
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        new = self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}"))
+        if isinstance(new, Order):
+            return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
+        if new is None:
+            return verdict
+        if not new:
+            context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
+            return PASSED
+        more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
+        named = "; ".join(line[:200] for line in new[:MAX_NAMED])
 
-        return _compared(
-            shown, verdict, self._base.new_failures(phase, gate, context, output_of(files, f"gate-{number}")), context
-        )
-
-
-def _compared(shown: str, verdict: GateVerdict, new: list[str] | Order | None, context: PhaseContext) -> GateVerdict:
-    """Return the verdict of a red gate, given the failures that the base does not have; None: it counts as it is."""
-    if isinstance(new, Order):
-        return GateVerdict(passed=False, is_suspended=True, reason=new.kind)
-    if new is None:
-        return verdict
-    if not new:
-        context.say(f"the gate `{shown}` is red as it is on the base commit: nothing failed that did not before")
-        return PASSED
-    more = f" and {len(new) - MAX_NAMED} more" if len(new) > MAX_NAMED else ""
-    named = "; ".join(line[:200] for line in new[:MAX_NAMED])
-
-    return replace(verdict, reason=f"{verdict.reason}; new since the base commit: {named}{more}")
+        return replace(verdict, reason=f"{verdict.reason}; new since the base commit: {named}{more}")
 
 
 def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:

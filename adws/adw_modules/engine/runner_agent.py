@@ -26,6 +26,7 @@ from adws.adw_modules.agents.preflight import variables_of
 from adws.adw_modules.agents.prompts import Prompt, PromptFacts, PromptSituation
 from adws.adw_modules.agents.sessions import Conversation
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine.advisor import NOT_THE_WORK
@@ -38,7 +39,7 @@ from adws.adw_modules.engine.runner_command import (
     parse_result,
     read_result,
     report_of,
-    told,
+    task_variables,
 )
 from adws.adw_modules.engine.service_guard import PERSON_CLASSES
 from adws.adw_modules.errors import FailedRun, RunFailed, StateError, UnsafePath, UsageError
@@ -186,7 +187,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spoken:
+class AgentTurn:
     """The result of one start of the agent."""
 
     end: ProcessEnd
@@ -246,18 +247,6 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
     return failure and prices.with_reset(failure, now=now)
-
-
-def is_lost(spoken: Spoken) -> bool:
-    """Say whether the agent did nothing because it does not know the conversation."""
-    failure = spoken.failure
-
-    return failure is not None and agents_sessions.is_unknown_session(failure) and not spoken.reading.tokens.total
-
-
-def refusal_of(spoken: Spoken) -> FailedRun | None:
-    """Return the refusal that may be why nothing was done."""
-    return spoken.failure if spoken.failure is not None and spoken.failure.subtype == "denied" else None
 
 
 def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSituation:
@@ -427,26 +416,11 @@ class AgentRunner:
         problem = self.check(phase)
         if problem:
             raise RunFailed(FailedRun(subtype="config", text=problem), problem)
-        job = self._job(phase, context)
-        known = self._known(job)
-        spoken = self._speak(job, known)
-        if known is not None and is_lost(spoken):
-            context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
-            context.record_agent({"lost_session": known.session_id})
-            spoken = self._speak(job, None)
-
-        try:
-            return self._report(job, spoken)
-        finally:
-            self._clean_up(job)
-
-    def _job(self, phase: PhaseSpec, context: PhaseContext) -> Job:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
         record = next(one for one in context.document.phases if one.name == context.phase)
-
-        return Job(
+        job = Job(
             profile=self.profile(phase.runner),
             options=workflow_model.read_options(phase),
             phase=phase,
@@ -457,16 +431,28 @@ class AgentRunner:
             prompt=self._home.prompts.read(phase.prompt),
             base=agents_sessions.base_of(record, default=context.base),
         )
+        known = None
+        if job.profile.capabilities.resumes and job.options.session != "fresh":
+            known = agents_sessions.session_for(record, agent=job.profile.name)
+        turn = self._start_agent(job, known)
+        failure = turn.failure
+        is_lost = failure is not None and agents_sessions.is_unknown_session(failure)
+        if known is not None and is_lost and not turn.reading.tokens.total:
+            context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
+            context.record_agent({"lost_session": known.session_id})
+            turn = self._start_agent(job, None)
 
-    def _known(self, job: Job) -> Conversation | None:
-        if not job.profile.capabilities.resumes or job.options.session == "fresh":
-            return None
-
-        return agents_sessions.session_for(job.record, agent=job.profile.name)
+        try:
+            return self._report(job, turn)
+        finally:
+            # No result stays as the agent wrote it: also of one that failed, or was ended.
+            with contextlib.suppress(RunFailed):
+                job.folder.keep(job.files)
+            clean_result(job.files, redactor=self._home.redactor)
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _speak(self, job: Job, known: Conversation | None) -> Spoken:
+    def _start_agent(self, job: Job, known: Conversation | None) -> AgentTurn:
         """Start the agent, in the conversation *known* or in a new one, and return the result."""
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known.session_id if known else "")
@@ -486,20 +472,20 @@ class AgentRunner:
         transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._home.settings.max_output_bytes)
         with contextlib.closing(transcript):
             listener = OutputListener(job, watch, transcript, session_id=task.session_id)
-            end = self._start(job, task, listener, watch)
+            end = self._run_process(job, task, listener, watch)
         reading = listener.reading
         if watch.blind:
             job.context.say(watch.blind)
 
         failure = failure_of(job.profile, reading, end, now=self._home.clock.now().astimezone())
 
-        return Spoken(end=end, reading=reading, usage=watch.usage, failure=failure)
+        return AgentTurn(end=end, reading=reading, usage=watch.usage, failure=failure)
 
     def _task(
         self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
     ) -> AgentTask:
         able = job.profile.capabilities
-        fresh = agents_sessions.new_session_id(self._home.clock.token()) if able.chooses_session else ""
+        fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
         budget = costs.budget_for_agent(allowed, self._home.settings.agent_billing) if able.limits_budget else None
         if budget is not None and known is not None and able.totals_are_of_session:
             budget += spent  # it counts from where the conversation began
@@ -518,7 +504,7 @@ class AgentRunner:
             arguments=job.options.arguments,
         )
 
-    def _start(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
+    def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
 
         return run_process(
@@ -547,10 +533,10 @@ class AgentRunner:
         names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
 
         return {
-            **environment(home.env, names, context, own_secrets=OWN_SECRETS),
+            **environment(home.env, names, context),
             **job.profile.settings,
             **GIT_VARIABLES,
-            **told(context, job.files, redactor=home.redactor),
+            **task_variables(context, job.files, redactor=home.redactor),
             "ADW_RESULT_FILE": str(job.folder.result),
         }
 
@@ -604,69 +590,61 @@ class AgentRunner:
 
     # --- after -------------------------------------------------------------------------------------------------
 
-    def _report(self, job: Job, spoken: Spoken) -> RunReport | Suspended:
-        order = spoken.end.ordered
+    def _report(self, job: Job, turn: AgentTurn) -> RunReport | Suspended:
+        order = turn.end.ordered
         if order is not None and order.kind != BUDGET:
-            return Suspended(reason=order.kind, usage=spoken.usage)
-        try:
-            report = self._verdict(job, spoken)
-        except RunFailed as exc:
-            report = RunReport(ok=False, error=exc)
+            return Suspended(reason=order.kind, usage=turn.usage)
+        if order is not None:
+            spent = RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
+            report = RunReport(ok=False, error=spent)
+        else:
+            try:
+                report = self._success(job, turn)
+            except RunFailed as exc:
+                report = RunReport(ok=False, error=exc)
 
         return replace(
             report,
             summary=report.summary or first_line(str(report.error)),
-            exit_code=spoken.end.exit_code,
-            usage=spoken.usage,
-            cost_usd=costs.counted(spoken.usage),
+            exit_code=turn.end.exit_code,
+            usage=turn.usage,
+            cost_usd=costs.counted(turn.usage),
             output_files=job.files.existing(),
         )
 
-    def _verdict(self, job: Job, spoken: Spoken) -> RunReport:
-        """Return the report of a success; raise RunFailed for what is none."""
-        order = spoken.end.ordered
-        if order is not None:
-            raise RunFailed(FailedRun(subtype=BUDGET, text=order.reason), order.reason)
-        is_denied = spoken.failure is not None and spoken.failure.subtype == "denied"
-        if spoken.failure is not None and not is_denied:
-            raise RunFailed(spoken.failure)
-        result = self._result(job, spoken.reading)
-        self._look_for_evidence(job, spoken, result)
-        self._note_plan(job)
-        report = report_of(result, summary=first_line(spoken.reading.text) or f"{job.profile.name} ended well")
-        left = ", ".join(spoken.end.leftovers)
-
-        return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
-
-    def _result(self, job: Job, reading: AgentReading) -> JsonObject:
-        """Return what the agent gave back, {} for nothing; raise RunFailed when it cannot be read."""
+    def _success(self, job: Job, turn: AgentTurn) -> RunReport:
+        """Return the report of a success; raise RunFailed when the agent failed, or its work cannot be seen."""
+        context, reading = job.context, turn.reading
+        # A tool that was refused may be why nothing was done; when the work is there, it does not matter.
+        denied = turn.failure if turn.failure is not None and turn.failure.subtype == "denied" else None
+        if turn.failure is not None and denied is None:
+            raise RunFailed(turn.failure)
         job.folder.keep(job.files)
         result = read_result(job.files, redactor=self._home.redactor)
+        if not result:
+            result = answered_result(reading) if job.evidence == "result" else reading.structured or {}
+        if job.evidence == "result" or any(result.get(key) is False for key in VERDICT_KEYS):
+            wrong = verdict_problem(result)
+            if wrong is not None:
+                raise RunFailed(denied or wrong)
+        if job.evidence == "change" and not job.base:
+            context.say("there is no repository: what the agent changed cannot be seen")
+        elif job.evidence == "change":
+            rules = self._home.workspace.renewed_rules(context.document)
+            if not self.has_changed(context.cwd, job.base, *rules):
+                said = first_line(reading.text) or "nothing"
+                name, base = job.profile.name, job.base[:12]
+                text = f"{name} said that it worked, but nothing changed since {base}; it said: {said}"
+                raise RunFailed(denied or FailedRun(subtype="no_effect", text=text, tool=name), text)
 
-        return result or (answered_result(reading) if job.evidence == "result" else reading.structured or {})
+        # Where the plan is, for the phases that follow.
+        is_new = job.phase.state == "planning" and context.document.plan_file != job.plan_file
+        if is_new and context.effects is not None and (context.cwd / job.plan_file).is_file():
+            context.effects.set_fields(plan_file=job.plan_file)
+        report = report_of(result, summary=first_line(reading.text) or f"{job.profile.name} ended well")
+        left = ", ".join(turn.end.leftovers)
 
-    def _clean_up(self, job: Job) -> None:
-        """Leave no result as the agent wrote it: also of one that failed, or was ended."""
-        with contextlib.suppress(RunFailed):
-            job.folder.keep(job.files)
-        clean_result(job.files, redactor=self._home.redactor)
-
-    def _look_for_evidence(self, job: Job, spoken: Spoken, result: JsonObject) -> None:
-        """Raise RunFailed when what the phase is for cannot be seen."""
-        is_asked = job.evidence == "result" or any(result.get(key) is False for key in VERDICT_KEYS)
-        wrong = verdict_problem(result) if is_asked else None
-        if wrong is not None:
-            raise RunFailed(refusal_of(spoken) or wrong)
-        if job.evidence != "change":
-            return
-        if not job.base:
-            job.context.say("there is no repository: what the agent changed cannot be seen")
-        elif not self.has_changed(job.context.cwd, job.base, *self._home.workspace.renewed_rules(job.context.document)):
-            said = first_line(spoken.reading.text) or "nothing"
-            text = f"{job.profile.name} said that it worked, but nothing changed since {job.base[:12]}; it said: {said}"
-            raise RunFailed(
-                refusal_of(spoken) or FailedRun(subtype="no_effect", text=text, tool=job.profile.name), text
-            )
+        return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
 
     def has_changed(self, cwd: Path, base: str, *ignored: str) -> bool:
         """Say whether *cwd* differs from the commit *base*, by commits or by changes other than those of *ignored*."""
@@ -675,14 +653,6 @@ class AgentRunner:
             return True
 
         return bool({*home.workplace.status(cwd)} - {*ignored} or home.workplace.changed_files(cwd, base))
-
-    def _note_plan(self, job: Job) -> None:
-        """Write down where the plan is, for the phases that follow."""
-        effects, document = job.context.effects, job.context.document
-        if job.phase.state != "planning" or effects is None or document.plan_file == job.plan_file:
-            return
-        if (job.context.cwd / job.plan_file).is_file():
-            effects.set_fields(plan_file=job.plan_file)
 
     # --- after a crash -----------------------------------------------------------------------------------------
 
@@ -701,17 +671,8 @@ class AgentRunner:
         for line in said.decode("utf-8", "replace").splitlines():
             parser.line(line)
 
-        return self._harvested(document, attempt, profile, parser.reading, files)
-
-    def _harvested(
-        self,
-        document: WorkflowDocument,
-        attempt: AttemptRecord,
-        profile: AgentProfile,
-        reading: AgentReading,
-        files: AttemptFiles,
-    ) -> Harvest:
-        session_id = reading.session_id or str((attempt.agent or {}).get("session_id") or "")
+        reading = parser.reading
+        session_id = reading.session_id or str(facts.get("session_id") or "")
         usage = costs.usage_of(
             reading,
             profile,
@@ -720,10 +681,9 @@ class AgentRunner:
             model=attempt.model or "",
             billing=self._home.settings.agent_billing,
         )
-        cut = RunFailed(FailedRun(subtype="killed", text="it was cut off", tool=profile.name))
         report = RunReport(
             ok=False,
-            error=cut,
+            error=RunFailed(FailedRun(subtype="killed", text="it was cut off", tool=profile.name)),
             summary=first_line(reading.text),
             usage=usage,
             cost_usd=costs.counted(usage),

@@ -71,14 +71,17 @@ def check_result(value: object) -> JsonObject:
 
 def report_of(result: JsonObject, *, summary: str = "", exit_code: int | None = None) -> RunReport:
     """Return the report of a success with *result*; its `rework`, `summary` and `cost_usd` are taken over."""
-    said = _get(result, "summary", str, "a text")
-    rework = _get(result, "rework", bool, "true or false")
+    for name, kind, rule in (("summary", str, "a text"), ("rework", bool, "true or false")):
+        value = result.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise bad_result(f"{name} must be {rule}, and is {_kind(value)}")
+    said = str(result.get("summary") or "").strip().splitlines()
 
     return RunReport(
         ok=True,
-        summary=(said.strip().splitlines() or [summary])[0] if isinstance(said, str) else summary,
+        summary=said[0] if said else summary,
         result=result,
-        wants_rework=rework is True,
+        wants_rework=result.get("rework") is True,
         exit_code=exit_code,
         cost_usd=cost_of(result),
     )
@@ -102,14 +105,6 @@ def bad_result(why: str) -> RunFailed:
     return RunFailed(FailedRun(subtype="bad_output", text=message), message)
 
 
-def _get(result: Mapping[str, object], name: str, kind: type, rule: str) -> object:
-    value = result.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise bad_result(f"{name} must be {rule}, and is {_kind(value)}")
-
-    return value
-
-
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
@@ -130,18 +125,16 @@ def _refuse_constant(word: str) -> NoReturn:
 ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
 
 
-def environment(
-    env: Mapping[str, str], names: Iterable[str], context: PhaseContext, *, own_secrets: frozenset[str] = OWN_SECRETS
-) -> dict[str, str]:
+def environment(env: Mapping[str, str], names: Iterable[str], context: PhaseContext) -> dict[str, str]:
     """Return the variables of *env* that a process may have, those of *names* among them, and those of the attempt."""
     wanted = {*ALLOWED_VARIABLES, *names}
     given = {name: value for name, value in env.items() if name in wanted or name.startswith("LC_")}
-    allowed = {name: value for name, value in (given | dict(context.env)).items() if name not in own_secrets}
+    allowed = {name: value for name, value in (given | dict(context.env)).items() if name not in OWN_SECRETS}
 
     return {**allowed, "PWD": str(context.cwd)}
 
 
-def told(context: PhaseContext, files: AttemptFiles, *, redactor: Redactor) -> dict[str, str]:
+def task_variables(context: PhaseContext, files: AttemptFiles, *, redactor: Redactor) -> dict[str, str]:
     """Write down for a process what it works on, and return the variables that say where."""
     document = context.document
     issue: JsonObject = document.issue.model_dump(mode="json") if document.issue else {}
@@ -218,7 +211,7 @@ class CommandRunner:
         command = self._command(phase.command, phase.shell, phase, context, files)
         command = replace(
             command,
-            env={**command.env, checkpoint.VARIABLE: str(kept.lay_out())},
+            env={**command.env, checkpoint.VARIABLE: str(kept.prepare())},
             timeouts=phase.timeouts,
             stdout_path=files.stdout,
             stderr_path=files.stderr,
@@ -232,10 +225,6 @@ class CommandRunner:
             return Suspended(reason=end.ordered.kind)
 
         return self._report(phase, end, files)
-
-    def run_gate(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, number: int) -> ProcessEnd:
-        """Run the command of *gate*, the phase's gate *number* counted from 1, with the variables of the phase."""
-        return self.run_beside(phase, gate, context, f"gate-{number}")
 
     def run_beside(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, name: str) -> ProcessEnd:
         """Run another command beside the phase's own, like a gate; its output is `attempt-<n>.<name>.*.log`."""
@@ -266,8 +255,8 @@ class CommandRunner:
             argv=argv or ("/bin/sh", "-c", shell),
             cwd=context.cwd,
             env={
-                **environment(home.env, phase.env, context, own_secrets=OWN_SECRETS),
-                **told(context, files, redactor=home.redactor),
+                **environment(home.env, phase.env, context),
+                **task_variables(context, files, redactor=home.redactor),
             },
             max_output_bytes=home.settings.max_output_bytes,
             grace_seconds=home.settings.grace_seconds,
@@ -373,8 +362,9 @@ class CleanRunner:
         facts = context.effects.facts(_WORKTREE)
         if self._git is None or facts is None:
             return RunReport(ok=True, summary="there is no worktree to remove", result={"success": True, "removed": []})
-        where = self._elsewhere(context)
-        if where:
+        made = effects.effect(context.document, _WORKTREE)
+        where = made.host if made is not None else ""
+        if self._host and where and where != self._host:
             said = f"the worktree is on {where}: a worker there removes it"
             return RunReport(ok=True, summary=said, result={"success": True, "removed": []})
         path = str(facts["path"])
@@ -384,10 +374,3 @@ class CleanRunner:
         said = f"removed the worktree {path}" if was_there else f"the worktree {path} was gone already"
 
         return RunReport(ok=True, summary=said, result={"success": True, "removed": [path] if was_there else []})
-
-    def _elsewhere(self, context: PhaseContext) -> str:
-        """Return the other machine that the worktree is on, "" when it is on this one."""
-        result = effects.effect(context.document, _WORKTREE)
-        where = result.host if result is not None else ""
-
-        return where if self._host and where != self._host else ""

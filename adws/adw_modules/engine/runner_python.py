@@ -141,11 +141,10 @@ class PythonRunner:
         """Call the function once. What it raises is passed on, with its traceback."""
         function = self._function(phase)
         if self._checkpoints is not None:
-            context = PhaseCheckpoints(self._checkpoints, context).told()
+            kept = PhaseCheckpoints(self._checkpoints, context)
+            last = kept.latest()
+            context.checkpoint, context.save_checkpoint = last.data if last else None, kept.save
 
-        return self._call(phase, function, context)
-
-    def _call(self, phase: PhaseSpec, function: Callable[..., object], context: PhaseContext) -> RunReport | Suspended:
         try:
             result = function() if isinstance(function, type) else function(context)
             if has_execute(result):
@@ -158,8 +157,14 @@ class PythonRunner:
             return RunReport(ok=True, summary=f"{phase.call} returned")
         if is_pending(result):
             raise ConfigError(f"{phase.call} {_ASYNC}")
-        if isinstance(result, RunReport | Suspended):
-            return _checked(result)
+        if isinstance(result, Suspended):
+            return result
+        if isinstance(result, RunReport):
+            check_result(result.result)
+            if result.ok != (result.error is None):
+                text = "a RunReport has an error exactly when it is not ok: correct the function"
+                raise RunFailed(FailedRun(subtype="bad_output", text=text), text)
+            return result
 
         return report_of(check_result(result), summary=f"{phase.call} returned")
 
@@ -188,14 +193,3 @@ class PythonRunner:
         self._sound[phase.call] = function
 
         return function  # type: ignore[no-any-return]  # what it returns is looked at when it did
-
-
-def _checked(found: RunReport | Suspended) -> RunReport | Suspended:
-    """Return *found* as it is, once its result is known to be JSON."""
-    if isinstance(found, RunReport):
-        check_result(found.result)
-        if found.ok != (found.error is None):
-            text = "a RunReport has an error exactly when it is not ok: correct the function"
-            raise RunFailed(FailedRun(subtype="bad_output", text=text), text)
-
-    return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,30 +31,21 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import ForgeEffects
 from adws.adw_modules.forge.model import Forge, NewPullRequest, PullRequest
-from adws.adw_modules.git import change_policy, git
+from adws.adw_modules.git import change_policy
 from adws.adw_modules.git.change_policy import DiffRules
+from adws.adw_modules.git.git import issue_class
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.workflow.model import PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
-    from adws.adw_modules.git.repository import Repository
-    from adws.adw_modules.git.worktree import GitWorkplace
     from adws.app import Home
-    from adws.config.load import Settings
+    from adws.config.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cargo:
-    """What is shipped."""
-
-    path: Path
-    branch: str
-    base: str  #: the branch it goes to
-    tip: str  #: the commit that branch is at
-    head: str
+#: The ledger's key of a workflow's pull request.
+PULL_REQUEST = "pull_request"
 
 
 class ShipRunner:
@@ -63,7 +53,6 @@ class ShipRunner:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._remote = home.settings.git_remote
 
     def check(self, phase: PhaseSpec) -> str:
         """Return "": every phase can ship."""
@@ -73,56 +62,26 @@ class ShipRunner:
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
         """Ship once; raise ShippingRefused when it may not be, NotOurs when somebody else is on the branch."""
-        effects, document = context.effects, context.document
+        home, effects, document = self._home, context.effects, context.document
         if effects is None:
             raise ShippingRefused(f"phase {phase.name} ships, and needs the ledger of effects")
         _refuse_unmet(phase, document)
-        pull_requests = self._pull_requests()
-        if pull_requests is not None and pull_requests.is_merged(document):
+        forge = home.forge if home.has_forge else None
+        if forge is not None and _is_merged(forge, document):
             effects.mark_merged()
             return _well("the pull request is merged already", pr_number=document.pr_number, merged=True)
-        if not self._home.has_worktrees or not document.branch_name or not document.worktree_path:
+        if not home.has_worktrees or not document.branch_name or not document.worktree_path:
             said = "nothing was pushed: this home works in place, without a worktree"
             return _not_shipped(phase, document, effects, said)
-        git, workplace = self._home.git, self._home.workplace
-        cargo = self._loaded(git, workplace, phase, document, effects)
-        if isinstance(cargo, RunReport):
-            return cargo
-        problems = self._problems(workplace, cargo)
-        if problems:
-            raise ShippingRefused(f"what is on {cargo.branch} may not leave this machine: {'; '.join(problems)}")
 
-        return self._send(git, cargo, phase, context, effects)
-
-    def _pull_requests(self) -> PullRequestPublisher | None:
-        """Return what opens pull requests; None: there is no forge. The forge is opened when something is shipped."""
-        home, settings = self._home, self._home.settings
-        if not home.has_forge:
-            return None
-        options = PullRequestOptions(
-            is_draft=settings.ship_draft, labels=settings.ship_labels or (), merge=settings.ship_merge
-        )
-
-        return PullRequestPublisher(home.forge, clock=home.clock, key=home.forge_key, options=options)
-
-    # --- before anything leaves --------------------------------------------------------------------------------
-
-    def _loaded(
-        self,
-        git: Repository,
-        workplace: GitWorkplace,
-        phase: PhaseSpec,
-        document: WorkflowDocument,
-        effects: Ledger,
-    ) -> Cargo | RunReport:
-        """Return the branch on top of its base, as that is now; a conflict sends the work back."""
-        path, branch = Path(document.worktree_path or ""), document.branch_name or ""
+        # The branch is brought on top of its base, as that is now; a conflict sends the work back.
+        git, path, branch = home.git, Path(document.worktree_path), document.branch_name
         key = f"branch:{branch}"
         facts = effects.facts(key) or {}
         base = str(facts.get("base") or git.default_branch())
         tip = git.fetch(base)
         if tip != facts.get("start"):
-            conflicts = workplace.rebase(path, tip)
+            conflicts = home.workplace.rebase(path, tip)
             if conflicts:
                 return _conflict(base, tip, conflicts)
         head = git.commit_of(f"refs/heads/{branch}")
@@ -135,77 +94,116 @@ class ShipRunner:
             effects.note(key, moved)
         if head == tip:
             return _not_shipped(phase, document, effects, f"nothing was shipped: {branch} has no change over {base}")
+        self._refuse_diff(path, branch, tip)
 
-        return Cargo(path=path, branch=branch, base=base, tip=tip, head=head)
+        shipped: dict[str, str | bool | int | None] = {"branch": branch, "head": head}
+        if git.remote_commit(base) is None:
+            remote = home.settings.git_remote
+            if forge is not None:
+                raise ShippingRefused(f"there is no remote {remote} with {base} to push to: add it")
+            said = f"nothing was pushed: there is no remote {remote}; the work is on the branch {branch}"
+            return _not_shipped(phase, document, effects, said, **shipped)
+        self._push(path, branch, head, document, effects)
+        shipped["pushed"] = True
+        if forge is None:
+            return _well(f"pushed {branch}; there is no forge to open a pull request at", **shipped)
 
-    def _problems(self, workplace: GitWorkplace, cargo: Cargo) -> tuple[str, ...]:
-        rules, has_secret = diff_rules(self._home.settings), self._home.redactor.has_secret
-        problems = change_policy.check_diff(
-            workplace.diff(cargo.path, cargo.tip),
-            workplace.changed_files(cargo.path, cargo.tip),
-            rules,
-            has_secret=has_secret,
-        )
-
-        return problems or change_policy.check_commits(
-            workplace.commit_texts(cargo.path, cargo.tip), rules, has_secret=has_secret
-        )
-
-    # --- sending -----------------------------------------------------------------------------------------------
-
-    def _send(
-        self, git: Repository, cargo: Cargo, phase: PhaseSpec, context: PhaseContext, effects: Ledger
-    ) -> RunReport:
-        pull_requests = self._pull_requests()
-        if git.remote_commit(cargo.base) is None:
-            if pull_requests is not None:
-                raise ShippingRefused(f"there is no remote {self._remote} with {cargo.base} to push to: add it")
-            said = f"nothing was pushed: there is no remote {self._remote}; the work is on the branch {cargo.branch}"
-            return _not_shipped(phase, context.document, effects, said, branch=cargo.branch, head=cargo.head)
-        self._push(git, cargo, context.document, effects)
-        if pull_requests is None:
-            said = f"pushed {cargo.branch}; there is no forge to open a pull request at"
-            return _well(said, branch=cargo.branch, head=cargo.head, pushed=True)
-        number, is_merged = pull_requests.put_up(
-            context, effects, head=cargo.head, branch=cargo.branch, base=cargo.base
-        )
+        number, is_merged = self._publish(forge, context, effects, branch=branch, base=base, head=head)
         said = f"{'merged' if is_merged else 'put up'} pull request #{number}"
 
-        return _well(said, branch=cargo.branch, head=cargo.head, pushed=True, pr_number=number, merged=is_merged)
+        return _well(said, **shipped, pr_number=number, merged=is_merged)
 
-    def _push(self, git: Repository, cargo: Cargo, document: WorkflowDocument, effects: Ledger) -> None:
-        key = f"remote_branch:{cargo.branch}"
-        there = git.remote_commit(cargo.branch)
-        if there is not None and there not in {cargo.head, *_pushed(document, key)}:
-            raise NotOurs(f"branch {cargo.branch} of {self._remote} has commits of somebody else ({there[:12]})")
+    def _refuse_diff(self, path: Path, branch: str, tip: str) -> None:
+        """Raise ShippingRefused for what may not leave this machine."""
+        workplace, rules = self._home.workplace, diff_rules(self._home.settings)
+        has_secret = self._home.redactor.has_secret
+        problems = change_policy.check_diff(
+            workplace.diff(path, tip), workplace.changed_files(path, tip), rules, has_secret=has_secret
+        ) or change_policy.check_commits(workplace.commit_texts(path, tip), rules, has_secret=has_secret)
+        if problems:
+            raise ShippingRefused(f"what is on {branch} may not leave this machine: {'; '.join(problems)}")
+
+    def _push(self, path: Path, branch: str, head: str, document: WorkflowDocument, effects: Ledger) -> None:
+        git, remote, key = self._home.git, self._home.settings.git_remote, f"remote_branch:{branch}"
+        there = git.remote_commit(branch)
+        if there is not None and there not in {head, *_pushed(document, key)}:
+            raise NotOurs(f"branch {branch} of {remote} has commits of somebody else ({there[:12]})")
 
         def find() -> JsonObject | None:
-            return {"sha": cargo.head, "intended": None} if there == cargo.head else None
+            return {"sha": head, "intended": None} if there == head else None
 
         def act() -> JsonObject:
-            self._lease(git, cargo, there)
-            return {"sha": cargo.head, "intended": None}
+            result = git.push(path, branch, expected=there)
+            if not result.pushed and result.reason == "stale":
+                raise NotOurs(f"branch {branch} of {remote} was changed by somebody else meanwhile")
+            if not result.pushed:
+                raise ShippingRefused(f"the remote {remote} refused the push of {branch}: see its rules")
+            return {"sha": head, "intended": None}
 
         if effects.facts(key) is not None:
-            effects.change(key, intended={"sha": cargo.head}, find=find, act=act)
+            effects.change(key, intended={"sha": head}, find=find, act=act)
             return
         # What was there and what will be: after a crash it is one of the two, and both are ours.
-        undo: JsonObject = {
-            "branch": cargo.branch,
-            "remote": self._remote,
-            "sha": there or "",
-            "intended": {"sha": cargo.head},
-        }
+        undo: JsonObject = {"branch": branch, "remote": remote, "sha": there or "", "intended": {"sha": head}}
         effects.make(key, "remote_branch", undo=undo, find=find, act=act)
 
-    def _lease(self, git: Repository, cargo: Cargo, there: str | None) -> None:
-        result = git.push(cargo.path, cargo.branch, expected=there)
-        if result.pushed:
-            return
-        if result.reason == "stale":
-            raise NotOurs(f"branch {cargo.branch} of {self._remote} was changed by somebody else meanwhile")
+    def _publish(
+        self, forge: Forge, context: PhaseContext, effects: Ledger, *, branch: str, base: str, head: str
+    ) -> tuple[int, bool]:
+        """Put the branch up, and merge it where that was asked for; return the number, and whether it is merged."""
+        settings, pull_request = self._home.settings, self._pull_request(forge, context, effects, branch, base)
+        number = pull_request.number
+        if not pull_request.is_merged:
+            if pull_request.state != "open":
+                raise ShippingRefused(f"pull request #{number} was closed: open it again, or give the workflow up")
+            for label in settings.ship_labels or ():
+                _label(forge, effects, number, label)
+            if settings.ship_merge == "no":
+                return number, False
+            if pull_request.is_draft:
+                forge.edit_pull_request(number, is_draft=False)
+            forge.merge_pull_request(number, sha=head, method=settings.ship_merge)
+        effects.mark_merged()
 
-        raise ShippingRefused(f"the remote {self._remote} refused the push of {cargo.branch}: see its rules")
+        return number, True
+
+    def _pull_request(
+        self, forge: Forge, context: PhaseContext, effects: Ledger, branch: str, base: str
+    ) -> PullRequest:
+        """Return the one pull request of the workflow: found by its marker and brought up to date, or opened."""
+        home, document = self._home, context.document
+        maker = ForgeEffects(forge, clock=home.clock, key=home.forge_key, check=lambda: _refuse_lost(context))
+        new = NewPullRequest(
+            title=forge_text.pull_request_title(
+                kind=issue_class(document), number=document.issue_number, title=document.issue_title
+            ),
+            body=forge_text.pull_request_body(
+                adw_id=document.adw_id, number=document.issue_number, summary=summary_of(document)
+            ),
+            head=branch,
+            base=base,
+            is_draft=home.settings.ship_draft,
+        )
+        if effects.facts(PULL_REQUEST) is not None:
+            return maker.pull_request(document.continues or document.adw_id, new)
+        before = effects_module.effect(document, PULL_REQUEST)
+        is_in_doubt = before is not None and before.outcome == "intended"
+        opened: list[PullRequest] = []
+
+        def act() -> JsonObject:
+            opened.append(maker.pull_request(document.adw_id, new, in_doubt=is_in_doubt))
+            return {"pr_number": opened[0].number, "url": opened[0].url}
+
+        effects.make(
+            PULL_REQUEST,
+            "pull_request",
+            undo={"branch": branch, "base": base},
+            find=lambda: None,  # `act` looks it up itself, more than once when in doubt
+            act=act,
+            fields=lambda facts: {"pr_number": facts["pr_number"]},
+        )
+
+        return opened[0]
 
 
 def diff_rules(settings: Settings) -> DiffRules:
@@ -225,31 +223,27 @@ def _refuse_unmet(phase: PhaseSpec, document: WorkflowDocument) -> None:
 
     In a workflow that is carried on, those of the definition it is carried on with; all of them when that has none.
     """
-    earlier = _before(phase, document)
+    names = [item.name for item in definition_of(document).phases]
+    earlier = names[: names.index(phase.name)]
     required = {item.name for item in definition_of(document).phases if item.is_required}
     needed = {name for name in _of_this_run(phase, document) or earlier if name in required} | {*phase.needs}
     records = {record.name: record for record in document.phases}
-    open_phases = [unmet(name, records.get(name)) for name in earlier if name in needed and _is_open(records.get(name))]
-    if open_phases:
-        raise ShippingRefused(f"nothing ships before it is complete: {', '.join(open_phases)}")
-
-
-def _before(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
-    """Return the phases that come before *phase* in the definition."""
-    names = [item.name for item in definition_of(document).phases]
-
-    return names[: names.index(phase.name)]
+    missing = [name for name in earlier if name in needed and not _is_complete(records.get(name))]
+    if missing:
+        said = ", ".join(unmet(name, records.get(name)) for name in missing)
+        raise ShippingRefused(f"nothing ships before it is complete: {said}")
 
 
 def _of_this_run(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
     """Return the phases before *phase* of the definition that the workflow was started, or is carried on, with."""
+    names = [item.name for item in definition_of(document).phases]
     asked = document.workflow.run_phases if document.workflow is not None else []
 
-    return [name for name in _before(phase, document) if not asked or name in asked]
+    return [name for name in names[: names.index(phase.name)] if not asked or name in asked]
 
 
-def _is_open(record: PhaseRecord | None) -> bool:
-    return record is None or record.status != "complete"
+def _is_complete(record: PhaseRecord | None) -> bool:
+    return record is not None and record.status == "complete"
 
 
 def _pushed(document: WorkflowDocument, key: str) -> set[str]:
@@ -275,7 +269,9 @@ def _well(summary: str, **result: str | bool | int | None) -> RunReport:
     return RunReport(ok=True, summary=summary, result={"success": True, "pushed": False, "merged": False, **result})
 
 
-def _not_shipped(phase: PhaseSpec, document: WorkflowDocument, effects: Ledger, said: str, **result: str) -> RunReport:
+def _not_shipped(
+    phase: PhaseSpec, document: WorkflowDocument, effects: Ledger, said: str, **result: str | bool | int | None
+) -> RunReport:
     """Return that nothing left this machine, as a warning; where nothing but shipping was asked for, it failed."""
     if not _of_this_run(phase, document):
         raise ShippingRefused(said)
@@ -284,119 +280,29 @@ def _not_shipped(phase: PhaseSpec, document: WorkflowDocument, effects: Ledger, 
     return _well(said, **result)
 
 
-# Putting work up as a pull request, and merging it where that was asked for.
-#
-# There is one pull request for a workflow: it is found by its marker and brought up to date, or opened. Merging goes
-# through the forge alone, and only for the commit that was shipped.
+def _is_merged(forge: Forge, document: WorkflowDocument) -> bool:
+    """Say whether the workflow's pull request is merged already."""
+    try:
+        return document.pr_number is not None and forge.pull_request(document.pr_number).is_merged
+    except ForgeNotFound:
+        return False
 
 
-#: The ledger's key of a workflow's pull request.
-PULL_REQUEST = "pull_request"
-#: Nothing is merged.
-NO_MERGE = "no"
+def _label(forge: Forge, effects: Ledger, number: int, label: str) -> None:
+    def act() -> JsonObject:
+        forge.add_labels(number, (label,))
+        return {}
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PullRequestOptions:
-    """How pull requests are put up."""
-
-    is_draft: bool = True
-    labels: tuple[str, ...] = ()
-    merge: str = NO_MERGE  #: no | squash | merge | rebase
-
-
-class PullRequestPublisher:
-    """The pull requests of workflows."""
-
-    def __init__(self, forge: Forge, *, clock: Clock, key: bytes, options: PullRequestOptions) -> None:
-        """*key* is that of the markers."""
-        self._forge = forge
-        self._clock = clock
-        self._key = key
-        self._options = options
-
-    def is_merged(self, document: WorkflowDocument) -> bool:
-        """Say whether the workflow's pull request is merged already."""
-        if document.pr_number is None:
-            return False
-        try:
-            return self._forge.pull_request(document.pr_number).is_merged
-        except ForgeNotFound:
-            return False
-
-    def put_up(self, context: PhaseContext, effects: Ledger, *, head: str, branch: str, base: str) -> tuple[int, bool]:
-        """Open or update the pull request of a branch that is at *head*; return its number, and if it is merged."""
-        result = self._found_or_opened(context, effects, branch=branch, base=base)
-        if result.is_merged:
-            effects.mark_merged()
-            return result.number, True
-        if result.state != "open":
-            raise ShippingRefused(f"pull request #{result.number} was closed: open it again, or give the workflow up")
-        for label in self._options.labels:
-            self._label(effects, result.number, label)
-        if self._options.merge == NO_MERGE:
-            return result.number, False
-        self._merge(result, head)
-        effects.mark_merged()
-
-        return result.number, True
-
-    def _found_or_opened(self, context: PhaseContext, effects: Ledger, *, branch: str, base: str) -> PullRequest:
-        document = context.document
-        maker = ForgeEffects(self._forge, clock=self._clock, key=self._key, check=lambda: _refuse_lost(context))
-        new = NewPullRequest(
-            title=forge_text.pull_request_title(
-                kind=git.issue_class(document), number=document.issue_number, title=_title(document)
-            ),
-            body=forge_text.pull_request_body(
-                adw_id=document.adw_id, number=document.issue_number, summary=summary_of(document)
-            ),
-            head=branch,
-            base=base,
-            is_draft=self._options.is_draft,
-        )
-        if effects.facts(PULL_REQUEST) is not None:
-            return maker.pull_request(document.continues or document.adw_id, new)
-        before = effects_module.effect(document, PULL_REQUEST)
-        is_in_doubt = before is not None and before.outcome == "intended"
-        opened: list[PullRequest] = []
-
-        def act() -> JsonObject:
-            opened.append(maker.pull_request(document.adw_id, new, in_doubt=is_in_doubt))
-            return {"pr_number": opened[0].number, "url": opened[0].url}
-
-        effects.make(
-            PULL_REQUEST,
-            "pull_request",
-            undo={"branch": branch, "base": base},
-            find=lambda: None,  # `act` looks it up itself, more than once when in doubt
-            act=act,
-            fields=lambda facts: {"pr_number": facts["pr_number"]},
-        )
-
-        return opened[0]
-
-    def _label(self, effects: Ledger, number: int, label: str) -> None:
-        def act() -> JsonObject:
-            self._forge.add_labels(number, (label,))
-            return {}
-
-        undo: JsonObject = {"number": number, "label": label}
-        effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
-
-    def _merge(self, found: PullRequest, head: str) -> None:
-        if found.is_draft:
-            self._forge.edit_pull_request(found.number, is_draft=False)
-        self._forge.merge_pull_request(found.number, sha=head, method=self._options.merge)
+    undo: JsonObject = {"number": number, "label": label}
+    effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
 
 
 def summary_of(document: WorkflowDocument) -> str:
     """Return what was done, phase by phase, as its phases said."""
-    title = _title(document)
     lines = [f"- {record.name}: {said}" for record in document.phases if (said := _said(record))]
     plan = [f"Plan: `{document.plan_file}`"] if document.plan_file else []
 
-    return "\n\n".join(filter(None, [title, "\n".join(lines), *plan]))
+    return "\n\n".join(filter(None, [document.issue_title, "\n".join(lines), *plan]))
 
 
 def _said(record: PhaseRecord) -> str:
@@ -405,10 +311,6 @@ def _said(record: PhaseRecord) -> str:
     said = report.get("summary") if report else None
 
     return " ".join(said.split())[:300] if isinstance(said, str) else ""
-
-
-def _title(document: WorkflowDocument) -> str:
-    return document.issue.title if document.issue else ""
 
 
 def _refuse_lost(context: PhaseContext) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -19,14 +20,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.circuit_breaker import CircuitBreaker, CircuitBreakerRegistry, CircuitState, Permit
+from adws.adw_modules.circuit_breaker import BreakerRow, CircuitBreaker, CircuitBreakerRegistry, CircuitState, Permit
 from adws.adw_modules.error_handler import ErrorFacts
 from adws.adw_modules.errors import DatabaseError, StateError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.phase import Wait
 from adws.adw_modules.queue.model import RunState
-from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line
+from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS, first_line, told_moment
 from adws.adw_modules.workflow.model import CLEAN, SHIP
 
 if TYPE_CHECKING:
@@ -66,33 +67,20 @@ PERSON_CLASSES = ("auth", "billing")
 #: How the reasons begin with which these open a breaker.
 _PERSON_REASONS = tuple(f"{klass}: " for klass in PERSON_CLASSES)
 
-#: class of an error (`error_tables`) -> what it says; every other class means that the service answered
-FINDINGS: Mapping[str, ServiceVerdict] = MappingProxyType(
+#: Classes of failures (`error_tables`) of the service itself.
+_SERVICE_CLASSES = ("overloaded", "server", "network", "rate_limited", "timeout")
+#: What goes wrong on this side says nothing about the other one.
+_OWN_CLASSES = (
+    *("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "base", "version", "tls"),
+    *("disk", "port", "memory", "descriptors", "busy", "conflict", "database"),
+    *("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"),
+)
+#: class of an error -> what it says; every other class means that the service answered
+VERDICTS: Mapping[str, ServiceVerdict] = MappingProxyType(
     {
-        **dict.fromkeys(("overloaded", "server", "network", "rate_limited", "timeout"), ServiceVerdict.FAILED),
+        **dict.fromkeys(_SERVICE_CLASSES, ServiceVerdict.FAILED),
         **dict.fromkeys(("quota_window", *PERSON_CLASSES), ServiceVerdict.SHUT),
-        # What goes wrong on this side says nothing about the other one.
-        **dict.fromkeys(
-            (
-                "killed",
-                "crashed",
-                "interrupted",
-                "missing",
-                "permission",
-                "dependency",
-                "config",
-                "base",
-                "version",
-                "tls",
-            ),
-            ServiceVerdict.NOTHING,
-        ),
-        **dict.fromkeys(
-            ("disk", "port", "memory", "descriptors", "busy", "conflict", "database"), ServiceVerdict.NOTHING
-        ),
-        **dict.fromkeys(
-            ("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"), ServiceVerdict.NOTHING
-        ),
+        **dict.fromkeys(_OWN_CLASSES, ServiceVerdict.NOTHING),
     }
 )
 
@@ -105,7 +93,7 @@ class BreakerEvent:
     data: JsonObject = field(default_factory=dict)
 
 
-def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
+def verdict_of(facts: ErrorFacts | None) -> ServiceVerdict:
     """Return what the end of an attempt says about its services; None: it went well."""
     if facts is None:
         return ServiceVerdict.ANSWERED
@@ -115,7 +103,7 @@ def finding_of(facts: ErrorFacts | None) -> ServiceVerdict:
     ):
         return ServiceVerdict.NOTHING
 
-    return FINDINGS.get(facts.klass, ServiceVerdict.ANSWERED)
+    return VERDICTS.get(facts.klass, ServiceVerdict.ANSWERED)
 
 
 def is_about(party: str, facts: ErrorFacts) -> bool:
@@ -131,19 +119,11 @@ def is_about(party: str, facts: ErrorFacts) -> bool:
 
 def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
     """Return until when nobody gets an answer: as the service said, else for as long as the class is worth."""
-    told = _told(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
+    told = told_moment(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
     # A quota is open again a little later than it says.
     margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
 
     return min(told, now + MAX_SHUT) + margin
-
-
-def _told(facts: ErrorFacts) -> datetime | None:
-    text = facts.metadata.get("retry_at")
-    try:
-        return timestamps.parse(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None  # what cannot be read was not said
 
 
 class ServiceGuard:
@@ -187,56 +167,54 @@ class ServiceGuard:
 
         When one of them refuses, nothing is taken, and the answer says when to ask again.
         """
-        if not self.parties_of(phase):
-            return None
-        self._give_back(self._taken(document, phase))
-        got: dict[str, Permit] = {}
-        try:
-            refusing = self._acquire(phase, got)
-            if refusing is not None:
-                self._give_back(got)
-                return self._wait(refusing, document.adw_id)
-        except DatabaseError as exc:
-            _warn(exc)
+        key, got = (document.adw_id, phase.name), dict[str, Permit]()
+        with self._guard:
+            before = self._permits.pop(key, {})
+        self._give_back(before)
+        with _logged():
+            for party in self.parties_of(phase):
+                breaker = self._breakers.get(party)
+                permit = breaker.acquire(seconds=_lifetime(phase))
+                if permit is None:
+                    self._give_back(got)
+                    return self._wait(breaker, document.adw_id)
+                got[party] = permit
         if got:
             with self._guard:
-                self._permits[document.adw_id, phase.name] = got
+                self._permits[key] = got
 
         return None
+
+    def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
+        row = breaker.row
+        why = f" ({row.reason})" if row.reason else ""
+        what = "is being tried by another workflow" if row.permits else "is held off"
+
+        return Wait(
+            party=row.name,
+            generation=row.generation,
+            # Between the refusal and this check it may have opened up: then there is no need to wait.
+            at=breaker.refused_until() or self._clock.now(),
+            reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
+            f" {adw_id}",
+        )
 
     def services_of(self, phase: PhaseSpec, facts: ErrorFacts) -> dict[str, int]:
         """Return the services of *phase* that a failure is about, with the generations of their circuit breakers."""
-        try:
-            return {
-                party: self._breakers.get(party).row.generation
-                for party in self.parties_of(phase)
-                if is_about(party, facts)
-            }
-        except DatabaseError as exc:
-            _warn(exc)
-            return {}
+        rows: list[BreakerRow] = []
+        with _logged():
+            rows = [self._breakers.get(party).row for party in self.parties_of(phase) if is_about(party, facts)]
+
+        return {row.name: row.generation for row in rows}
 
     def has_closed(self, waits_for: Mapping[str, int]) -> bool:
         """Say whether the breakers of services have closed since they had these generations."""
-        try:
+        rows: list[BreakerRow] = []
+        with _logged():
             rows = [self._breakers.get(party).row for party in waits_for]
-        except DatabaseError as exc:
-            _warn(exc)
-            return False
         are_closed = all(row.state == CircuitState.CLOSED.value for row in rows)
 
         return are_closed and any(row.generation != waits_for[row.name] for row in rows)
-
-    def _acquire(self, phase: PhaseSpec, got: dict[str, Permit]) -> CircuitBreaker | None:
-        """Fill *got*; return the breaker that refuses."""
-        for party in self.parties_of(phase):
-            breaker = self._breakers.get(party)
-            permit = breaker.acquire(seconds=_lifetime(phase))
-            if permit is None:
-                return breaker
-            got[party] = permit
-
-        return None
 
     def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> bool:
         """
@@ -245,40 +223,34 @@ class ServiceGuard:
         Others need not wait for the end of a long trial. The attempt keeps its permits, and how it ends is still
         counted; `settle` tells what this did to breakers.
         """
-        has_closed = False
+        key, has_closed = (document.adw_id, phase.name), False
         with self._guard:
-            held = self._permits.get((document.adw_id, phase.name), {})
-        try:
+            held = self._permits.get(key, {})
+        with _logged():
             for party, permit in tuple(held.items()):
                 breaker = self._breakers.get(party)
                 # While it is closed only the end counts: a service that answers first and then fails has failed.
-                if breaker.state is not CircuitState.HALF_OPEN or breaker.record_success(permit) is None:
-                    continue
-                self._news.setdefault((document.adw_id, phase.name), []).append(_news(breaker, CircuitState.CLOSED, ""))
-                held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
-                has_closed = True
-        except DatabaseError as exc:
-            _warn(exc)
+                if breaker.state is CircuitState.HALF_OPEN and breaker.record_success(permit) is not None:
+                    self._news.setdefault(key, []).append(_event(breaker, CircuitState.CLOSED, ""))
+                    held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
+                    has_closed = True
 
         return has_closed
 
     def reset_breakers(self, phase: PhaseSpec) -> bool:
         """
-        Reset the breakers of *phase* that only a person can close: a person wants it to go on, so the cause is fixed.
+        Reset the breakers of *phase* that only a person can close; return whether it reset one.
 
-        Returns whether it reset one.
-        After a new login nobody waits for a breaker that cannot know of it. A breaker that is open for any other reason
-        stays open.
+        A person wants it to go on, so the cause is fixed: after a new login nobody waits for a breaker that cannot know
+        of it. A breaker that is open for any other reason stays open.
         """
         has_closed = False
-        try:
+        with _logged():
             for party in self.parties_of(phase):
                 breaker = self._breakers.get(party)
                 if breaker.state is not CircuitState.CLOSED and breaker.row.reason.startswith(_PERSON_REASONS):
                     breaker.reset()
                     has_closed = True
-        except DatabaseError as exc:
-            _warn(exc)
 
         return has_closed
 
@@ -291,23 +263,37 @@ class ServiceGuard:
         Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
         not settled but `let_go`.
         """
-        if not self.parties_of(phase):
-            return ()
-        held = self._taken(document, phase)
-        news = self._news.pop((document.adw_id, phase.name), [])
-        try:
+        key = (document.adw_id, phase.name)
+        with self._guard:
+            held = self._permits.pop(key, {})
+        news = self._news.pop(key, [])
+        with _logged():
             for party in self.parties_of(phase):
                 breaker = self._breakers.get(party)
                 state = self._record(breaker, held.get(party), facts)
                 if state is not None:
-                    news.append(_news(breaker, state, facts.klass if facts else ""))
-        except DatabaseError as exc:
-            _warn(exc)
+                    news.append(_event(breaker, state, facts.klass if facts else ""))
 
         return tuple(news)
 
+    def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
+        if facts is None:
+            return breaker.record_success(permit)
+        verdict = verdict_of(facts) if is_about(breaker.executor_id, facts) else ServiceVerdict.NOTHING
+        reason = self._scrub(f"{facts.klass}: {first_line(facts.message)}")
+        if verdict is ServiceVerdict.ANSWERED:
+            return breaker.record_success(permit)
+        if verdict is ServiceVerdict.FAILED:
+            return breaker.record_failure(permit, reason=reason)
+        if verdict is ServiceVerdict.SHUT:
+            return breaker.open_until(shut_until(facts, self._clock.now()), reason, permit)
+        if permit is not None:
+            breaker.give_back(permit)
+
+        return None
+
     def let_go(self, document: WorkflowDocument) -> None:
-        """Give back the permits of attempts at a workflow of which nobody knows what came; may be repeated."""
+        """Give back the permits of attempts at a workflow whose result is not known; may be repeated."""
         with self._guard:
             mine = [key for key in self._permits if key[0] == document.adw_id]
             held = [self._permits.pop(key) for key in mine]
@@ -316,47 +302,36 @@ class ServiceGuard:
         for permits in held:
             self._give_back(permits)
 
-    def _taken(self, document: WorkflowDocument, phase: PhaseSpec) -> dict[str, Permit]:
-        with self._guard:
-            return self._permits.pop((document.adw_id, phase.name), {})
-
     def _give_back(self, permits: Mapping[str, Permit]) -> None:
-        try:
+        with _logged():  # what is not given back ends by itself
             for party, permit in permits.items():
                 self._breakers.get(party).give_back(permit)
-        except DatabaseError as exc:
-            _warn(exc)  # they end by themselves
 
-    def _record(self, breaker: CircuitBreaker, permit: Permit | None, facts: ErrorFacts | None) -> CircuitState | None:
-        if facts is None:
-            return breaker.record_success(permit)
-        finding = finding_of(facts) if is_about(breaker.executor_id, facts) else ServiceVerdict.NOTHING
-        reason = self._scrub(f"{facts.klass}: {first_line(facts.message)}")
-        if finding is ServiceVerdict.ANSWERED:
-            return breaker.record_success(permit)
-        if finding is ServiceVerdict.FAILED:
-            return breaker.record_failure(permit, reason=reason)
-        if finding is ServiceVerdict.SHUT:
-            return breaker.open_until(shut_until(facts, self._clock.now()), reason, permit)
-        if permit is not None:
-            breaker.give_back(permit)
 
-        return None
+def _lifetime(phase: PhaseSpec) -> float:
+    wall = phase.timeouts.wall
 
-    def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
+    return PERMIT_SECONDS if wall is None else wall + PERMIT_MARGIN_SECONDS
+
+
+def _event(breaker: CircuitBreaker, state: CircuitState, klass: str) -> BreakerEvent:
+    name = "breaker_opened" if state is CircuitState.OPEN else "breaker_closed"
+    data: JsonObject = {"party": breaker.executor_id}
+    if state is CircuitState.OPEN:
         row = breaker.row
-        # Between the refusal and this check it may have opened up: then there is no need to wait.
-        at = breaker.refused_until() or self._clock.now()
-        why = f" ({row.reason})" if row.reason else ""
-        what = "is being tried by another workflow" if row.permits else "is held off"
+        data |= {"reopens_at": row.reopens_at, "reason": row.reason, "class": klass}
+    logger.warning("A breaker changed its state", extra={"action": name, **data})
 
-        return Wait(
-            party=row.name,
-            generation=row.generation,
-            at=at,
-            reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
-            f" {adw_id}",
-        )
+    return BreakerEvent(event_type=name, data=data)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log that the database of the breakers cannot be used, and go on after the block."""
+    try:
+        yield
+    except DatabaseError as exc:
+        logger.warning("The breakers cannot be used", extra={"action": "breakers_unusable", "why": str(exc)})
 
 
 # Runs that wait for a service: due at once when its circuit breaker closes.
@@ -378,26 +353,19 @@ class ServiceWaits:
 
         Never raises: what is not woken goes on at its own time, and the schedule looks for it again.
         """
-        woken = []
-        try:
-            for adw_id in self._waiting():
-                if self._home.service_guard.has_closed(self._waits_for(adw_id)):
-                    self._home.database.transact(partial(self._home.runs.wake_in, adw_id=adw_id))
+        home, woken = self._home, list[str]()
+        with _logged():
+            now, before = timestamps.to_text(home.clock.now()), None
+            waiting: list[str] = []
+            while page := home.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before):
+                waiting.extend(run.adw_id for run in page if run.not_before > now and not run.slot)
+                before = page[-1].run_id
+            for adw_id in waiting:
+                if home.service_guard.has_closed(self._waits_for(adw_id)):
+                    home.database.transact(partial(home.runs.wake_in, adw_id=adw_id))
                     woken.append(adw_id)
-        except DatabaseError as exc:
-            _warn(exc)
 
         return tuple(woken)
-
-    def _waiting(self) -> list[str]:
-        """Return the workflows whose run waits for a moment to come."""
-        now, before = timestamps.to_text(self._home.clock.now()), None
-        waiting: list[str] = []
-        while page := self._home.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before):
-            waiting.extend(run.adw_id for run in page if run.not_before > now and not run.slot)
-            before = page[-1].run_id
-
-        return waiting
 
     def _waits_for(self, adw_id: str) -> dict[str, int]:
         """Return the services that a workflow waits for, {} when it waits for none or its document cannot be read."""
@@ -407,24 +375,3 @@ class ServiceWaits:
             return {}
 
         return next((phase.waits_for for phase in phases if phase.status == "retry_wait"), {})
-
-
-def _warn(exc: DatabaseError) -> None:
-    logger.warning("The breakers cannot be used", extra={"action": "breakers_unusable", "why": str(exc)})
-
-
-def _lifetime(phase: PhaseSpec) -> float:
-    wall = phase.timeouts.wall
-
-    return PERMIT_SECONDS if wall is None else wall + PERMIT_MARGIN_SECONDS
-
-
-def _news(breaker: CircuitBreaker, state: CircuitState, klass: str) -> BreakerEvent:
-    name = "breaker_opened" if state is CircuitState.OPEN else "breaker_closed"
-    data: JsonObject = {"party": breaker.executor_id}
-    if state is CircuitState.OPEN:
-        row = breaker.row
-        data |= {"reopens_at": row.reopens_at, "reason": row.reason, "class": klass}
-    logger.warning("A breaker changed its state", extra={"action": name, **data})
-
-    return BreakerEvent(event_type=name, data=data)

@@ -51,7 +51,6 @@ from adws.adw_modules.maintenance.rebuild import (
     refuse_while_owners_live,
     set_old_aside,
 )
-from adws.adw_modules.plain_document import number_in
 from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration
 from adws.adw_modules.store import files, serialization
 from adws.adw_modules.store.files import FILE_NAME, Kind
@@ -480,7 +479,8 @@ def _put_in_place(
     raised = dict(documents)
     for adw_id, data in documents.items():
         # Never below what was seen: events are known by the revision.
-        if present.get(adw_id, 0) > number_in(data, "revision"):
+        revision = data.get("revision")
+        if present.get(adw_id, 0) > (revision if isinstance(revision, int) else 0):
             raised[adw_id] = {**data, "revision": present[adw_id]}
     if home.settings.store == "files":
         for adw_id, data in raised.items():

@@ -176,7 +176,7 @@ class IssueLocks:
 
 
 class WorkflowRegistry:
-    """A `Registry` in the database."""
+    """Creates workflows in the database: lock, row, lease and first run in one transaction."""
 
     def __init__(self, database: Database, *, clock: Clock, home: str, repository: str = "") -> None:
         """Register workflows whose documents live in *home* ("files" or "database"); "" means *repository* there."""

@@ -39,7 +39,6 @@ from adws.adw_modules.interfaces import (
     LeaseRow,
     LeaseTaken,
     OwnerRecord,
-    Registry,
     StateStore,
     Verdict,
 )
@@ -51,7 +50,7 @@ from adws.adw_modules.store.database import DatabaseStateStore
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.ownership.issue_locks import IssueLocks
+    from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
     from adws.adw_modules.ownership.leases import Leases
     from adws.adw_modules.ownership.local_lock import LocalLock
     from adws.adw_modules.process.identity import SystemProcesses
@@ -360,7 +359,7 @@ class WorkflowOwnership:
         *,
         store: StateStore,
         leases: Leases,
-        registry: Registry,
+        registry: WorkflowRegistry,
         local_lock: LocalLock,
         processes: SystemProcesses,
         clock: Clock,

@@ -15,8 +15,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
-from adws.adw_modules.redaction.patterns import MASK, Match, is_secret_name
-from adws.adw_modules.redaction.source_map import SourceMap
+from adws.adw_modules.redaction.patterns import MASK, Match, SourceMap, is_secret_name
 
 #: A run of so many characters of a secret is hidden.
 GRAM = 12

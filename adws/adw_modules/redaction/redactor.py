@@ -118,8 +118,12 @@ class Redactor:
             return payload
 
         text = payload.decode("utf-8", "surrogateescape")
-        is_json = _is_json(text)
-        cleaner = _JSON_STRING.sub(self._scrub_string, text) if is_json else _hide_all(text, self._find_stored)
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):  # no JSON
+            cleaner = _hide_all(text, self._find_stored)
+        else:
+            cleaner = _JSON_STRING.sub(self._scrub_string, text)
         return payload if cleaner == text else cleaner.encode("utf-8", "surrogateescape")
 
     def scrub_text(self, text: str) -> str:
@@ -169,8 +173,8 @@ class Redactor:
             return value
         if isinstance(value, str):
             return self.redact_text(value)
-        if isinstance(value, int | float):
-            return self._redact_number(value)
+        if isinstance(value, int | float):  # only a known value: what a number looks like says nothing
+            return MASK if self._values.has_any(_say(value)) else value
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
@@ -181,10 +185,6 @@ class Redactor:
             return self._redact_dict(value, depth=depth, inside=inside)
 
         return self._redact_list(value, depth=depth, inside=inside)
-
-    def _redact_number(self, value: float) -> JsonValue:
-        """Hide a number that is a known secret; what a number looks like says nothing."""
-        return MASK if self._values.has_any(_say(value)) else value
 
     def _redact_dict(self, value: Mapping[Any, object], *, depth: int, inside: tuple[int, ...]) -> dict[str, JsonValue]:
         """Redact keys and values; *depth* and *inside* are those of the containers around it."""
@@ -224,7 +224,8 @@ class Redactor:
         before: object = None
         for item in value:
             is_named = isinstance(before, str) and (before.startswith("--") or len(value) == 2) and "=" not in before
-            if is_named and not _is_option(item) and self._keys.is_secret(cast("str", before)):
+            is_option = isinstance(item, str) and item.startswith("--")
+            if is_named and not is_option and self._keys.is_secret(cast("str", before)):
                 result.append(self._hide_value(item))
             else:
                 result.append(self._redact(item, depth=depth, inside=inside))
@@ -356,36 +357,13 @@ def _hide_all(text: str, find: Callable[[str], list[Match]]) -> str:
 def _hide(text: str, found: Iterable[Match]) -> str:
     """Return *text* with the spans of *found* replaced; those that touch become one mask."""
     pieces: list[str] = []
-    at = 0
-    for start, end in _joined(found):
-        pieces += [text[at:start], MASK]
-        at = end
-    if not pieces:
-        return text
-
-    return "".join([*pieces, text[at:]])
-
-
-def _joined(found: Iterable[Match]) -> Iterator[tuple[int, int]]:
-    current: tuple[int, int] | None = None
+    at = -1  #: the end of the last mask
     for start, end in sorted((match.start, match.end) for match in found):
-        if current is not None and start <= current[1]:
-            current = (current[0], max(current[1], end))
-            continue
-        if current is not None:
-            yield current
-        current = (start, end)
-    if current is not None:
-        yield current
+        if start > at:
+            pieces += [text[max(at, 0) : start], MASK]
+        at = max(at, end)
 
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-
-    return True
+    return "".join([*pieces, text[at:]]) if pieces else text
 
 
 def _say(value: object) -> str:
@@ -409,10 +387,6 @@ def _free_name(name: str, taken: dict[str, JsonValue]) -> str:
     while f"{name}#{number}" in taken:
         number += 1
     return f"{name}#{number}"
-
-
-def _is_option(item: object) -> bool:
-    return isinstance(item, str) and item.startswith("--")
 
 
 def _is_trivial(value: str) -> bool:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from adws.adw_modules.redaction.patterns import Match, is_opaque
-from adws.adw_modules.redaction.source_map import SourceMap
+from adws.adw_modules.redaction.patterns import Match, SourceMap, is_opaque
 
 _LETTERS = frozenset(string.ascii_letters)
 _WORD = _LETTERS.union(string.digits)

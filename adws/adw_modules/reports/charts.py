@@ -1,9 +1,9 @@
 """
-Numbers as pictures: columns over time, a line over time, and bars beside names.
+Pictures as SVG text: timelines, the states of a workflow, columns, lines and bars; and state diagrams for Mermaid.
 
-Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that a
-picture fits a phone as it fits a screen and its text stays readable. Colours come from classes, and nothing is told by
-colour alone: each mark has its label, and the picture as a whole has a title and a description that are read out.
+Pure, and everything is escaped. Places across are in percent of the width and heights in pixels, so that a picture fits
+a phone as it fits a screen and its text stays readable. Colours come from classes, and nothing is told by colour alone:
+each mark has its label, and the picture as a whole has a title and a description that are read out.
 """
 
 from __future__ import annotations
@@ -18,23 +18,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from adws.adw_modules.identifiers import span
-from adws.adw_modules.reports.timeline import WAITS, Timeline, TimelineMark
-from adws.adw_modules.reports.timeline import TimelineBar as timeline_Bar
+from adws.adw_modules.reports.timeline import WAITS, Timeline, TimelineBar, TimelineMark
 from adws.adw_modules.state_machine import END_STATES, PHASE_STATES, Table, WorkflowState, is_rework
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import HistoryEntry
 
 
-# A timeline as a picture: one lane for each phase, attempts as blocks, waits as thin lines.
-#
-# Pure: text out of values, everything escaped. Places across are in percent of the width and heights in pixels, so that
-# it fits a phone as it fits a screen, and its text stays readable. Colours come from the classes; nothing is told by
-# colour alone: waits are thin, attempts are thick, failures have a notch, and each has its label.
+# --- a timeline: one lane for each phase, attempts as blocks, waits as thin lines, failures with a notch ------------
 
 
 #: Pixels: of a lane, of the row of times, and where in a lane its block and its line lie.
-_LANE, _AXIS_TIMELINE_SVG = 44, 22
+_LANE, _TIMES = 44, 22
 _BLOCK_TOP, _BLOCK = 20, 16
 _LINE_TOP, _LINE = 25, 6
 #: Times that are written below, the first and the last included.
@@ -51,7 +46,7 @@ _CLASSES = frozenset({"running", "waiting", "succeeded", "suspended", "parked"})
 
 def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str) -> str:
     """Return the picture of *line*; *title* is read out in its place, *say* is what every strange text passes."""
-    height = max(1, len(line.lanes)) * _LANE + _AXIS_TIMELINE_SVG
+    height = max(1, len(line.lanes)) * _LANE + _TIMES
     parts = [
         (
             f'<svg class="timeline kinds" role="img" aria-labelledby="timeline-title timeline-about" width="100%" '
@@ -62,11 +57,12 @@ def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str)
         *_grid(line, height),
         *(part for number in range(len(line.lanes)) for part in _lane(line, number, say)),
         *(_mark(line, mark, height, say) for mark in line.marks if line.start <= mark.at <= line.end),
-        *_now(line, height),
-        "</svg>",
     ]
+    if line.start < line.now < line.end:  # something is still to come
+        place = _percent(line, line.now)
+        parts.append(f'<line class="now" x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _TIMES}"/>')
 
-    return "".join(parts)
+    return "".join([*parts, "</svg>"])
 
 
 def about_timeline(line: Timeline) -> str:
@@ -88,7 +84,7 @@ def _grid(line: Timeline, height: int) -> Iterator[str]:
         anchor = "start" if number == 0 else "end" if number == _TICKS - 1 else "middle"
         at = line.start + (line.end - line.start) * part
         place = f"{part * 100:g}%"
-        yield f'<line class="grid" x1="{place}" x2="{place}" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
+        yield f'<line class="grid" x1="{place}" x2="{place}" y1="0" y2="{height - _TIMES}"/>'
         yield f'<text class="tick" x="{place}" y="{height - 6}" text-anchor="{anchor}">{clock_text(at, line)}</text>'
 
 
@@ -112,8 +108,8 @@ def _lane(line: Timeline, number: int, say: Callable[[str], str]) -> Iterator[st
         yield _block(line, bar, top, text) if bar.attempt else _thin(line, bar, top, text)
 
 
-def _block(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
-    left, width = _across_timeline_svg(line, bar)
+def _block(line: Timeline, bar: TimelineBar, top: int, text: str) -> str:
+    left, width = _extent(line, bar)
     y = top + _BLOCK_TOP
     opened = " open" if bar.is_open else ""
     number = (
@@ -134,8 +130,8 @@ def _block(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
     return f'<g class="bar {kind}{opened}"><title>{text}</title>{box}{notch}{number}</g>'
 
 
-def _thin(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
-    left, width = _across_timeline_svg(line, bar)
+def _thin(line: Timeline, bar: TimelineBar, top: int, text: str) -> str:
+    left, width = _extent(line, bar)
     opened = " open" if bar.is_open else ""
 
     return (
@@ -144,7 +140,7 @@ def _thin(line: Timeline, bar: timeline_Bar, top: int, text: str) -> str:
     )
 
 
-def words(bar: timeline_Bar) -> str:
+def words(bar: TimelineBar) -> str:
     """Return a bar in words: what it was, and for how long."""
     return f"{bar.lane}: {bar.label} ({'so far ' if bar.is_open else ''}{span(bar.seconds)})"
 
@@ -154,19 +150,12 @@ def _mark(line: Timeline, mark: TimelineMark, height: int, say: Callable[[str], 
 
     return (
         f'<g class="mark {mark.kind}"><title>{escape(say(mark.label))}</title>'
-        f'<line x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
+        f'<line x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _TIMES}"/>'
         f'<circle cx="{place:.3f}%" cy="5" r="4"/></g>'
     )
 
 
-def _now(line: Timeline, height: int) -> Iterator[str]:
-    """Yield the line that says how far it is, where something is still to come."""
-    if line.start < line.now < line.end:
-        place = _percent(line, line.now)
-        yield f'<line class="now" x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="{height - _AXIS_TIMELINE_SVG}"/>'
-
-
-def _across_timeline_svg(line: Timeline, bar: timeline_Bar) -> tuple[float, float]:
+def _extent(line: Timeline, bar: TimelineBar) -> tuple[float, float]:
     left = _percent(line, bar.start)
 
     return left, max(0.0, _percent(line, bar.end) - left)
@@ -184,11 +173,10 @@ def legend(line: Timeline) -> list[tuple[str, str, bool]]:
     return [*((kind, kind, False) for kind in kinds if kind in _CLASSES), *waits]
 
 
-# The states of a workflow as a picture: where it is, and which way it came.
+# --- the states of a workflow: where it is, and which way it came --------------------------------------------------
 #
-# Pure: text out of a table and the moves that were made, everything escaped. The way from pending to completed goes
-# down on the left, and what stops it stands on the right. Every move that was made is drawn; of the others those that
-# lead on, and once, from the box around the phases, those that all phases share.
+# The way from pending to completed goes down on the left, and what stops it stands on the right. Every move that was
+# made is drawn; of the others those that lead on, and once, from the box around the phases, those that all share.
 
 
 _S = WorkflowState
@@ -267,10 +255,10 @@ def _places(table: Table) -> dict[str, _Place]:
     right = [state.value for state in _STOPS if state in table]
     rows = max(len(left), len(right))
 
-    return {**_column_state_svg(left, _LEFT, rows), **_column_state_svg(right, _RIGHT, rows)}
+    return {**_column_of_states(left, _LEFT, rows), **_column_of_states(right, _RIGHT, rows)}
 
 
-def _column_state_svg(names: Sequence[str], x: int, rows: int) -> dict[str, _Place]:
+def _column_of_states(names: Sequence[str], x: int, rows: int) -> dict[str, _Place]:
     apart = _PITCH * (rows - 1) / max(1, len(names) - 1)
 
     return {name: _Place(x=x, y=_MARGIN + number * apart, row=number) for number, name in enumerate(names)}
@@ -367,6 +355,8 @@ def _arrowhead(name: str) -> str:
 def _said(name: str) -> str:
     return name.replace("_", " ")
 
+
+# --- columns, lines and bars -------------------------------------------------------------------------------------
 
 #: Pixels: what is drawn into, the row of labels below, and a bar beside a name with its row.
 _HEIGHT, _AXIS = 132, 22
@@ -525,9 +515,12 @@ def scale_of(most: float, plot: Plot) -> float:
 
 
 def _picture(plot: Plot, top: float, labels: Sequence[str], drawn: Iterator[str] | Sequence[str]) -> str:
-    parts = [*_lines(plot, top), *drawn, *_limit(plot, top), *_labels(plot, labels)]
+    parts = [*_lines(plot, top), *drawn]
+    if plot.limit:
+        y, words = _y(plot.limit, top), plot.safe(plot.limit_words)
+        parts.append(f'<g class="limit"><title>{words}</title><line x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/></g>')
 
-    return _framed(plot, "plot", _HEIGHT + _AXIS, parts)
+    return _framed(plot, "plot", _HEIGHT + _AXIS, [*parts, *_labels(plot, labels)])
 
 
 def _framed(plot: Plot, kind: str, height: int, drawn: Iterator[str] | Sequence[str]) -> str:
@@ -567,12 +560,6 @@ def _lines(plot: Plot, top: float) -> Iterator[str]:
             yield f'<text class="tick" x="0" y="{y + 4:.2f}">{plot.safe(plot.text(value))}</text>'
 
 
-def _limit(plot: Plot, top: float) -> Iterator[str]:
-    if plot.limit:
-        y, words = _y(plot.limit, top), plot.safe(plot.limit_words)
-        yield f'<g class="limit"><title>{words}</title><line x1="{_SIDE}%" x2="100%" y1="{y}" y2="{y}"/></g>'
-
-
 def _labels(plot: Plot, labels: Sequence[str]) -> Iterator[str]:
     """Yield labels that are equally far from each other; the last column has one."""
     count, y = len(labels), _HEIGHT + _AXIS - 6
@@ -598,16 +585,12 @@ def _y(value: float | None, top: float) -> float:
     return round(_HEIGHT - max(0.0, value or 0.0) / top * _HEIGHT, 2)
 
 
-# A state table as a Mermaid diagram.
-#
-# Pure: text from a table. Every move of the table is in the picture and no other; a move that all phases share is drawn
-# once, from or to the box around them.
-
+# --- a state table as a Mermaid diagram --------------------------------------------------------------------------
 
 #: Name of the box around the phases.
 BOX = "working"
 
-_LABELS_STATE_DIAGRAM = {
+_LABELS_THERE = {
     WorkflowState.PAUSED: "pause",
     WorkflowState.FAILED: "fail",
     WorkflowState.ABANDONED: "abandon",
@@ -629,7 +612,12 @@ def mermaid(table: Table) -> str:
         f"    [*] --> {WorkflowState.PENDING.value}",
         f"    state {BOX} {{",
         *(f"        {state.value}" for state in phases),
-        *(f"        {line}" for line in _inner(table, phases)),
+        *(
+            f"        {_mermaid_arrow(state.value, target.value, 'rework' if is_rework(state, target) else '')}"
+            for state in phases
+            for target in table[state]
+            if target in PHASE_STATES
+        ),
         "    }",
         *(f"    {line}" for line in _outer(table, phases, others)),
         *(f"    {state.value} --> [*]" for state in others if state in END_STATES),
@@ -643,41 +631,21 @@ def block(table: Table) -> str:
     return f"```mermaid\n{mermaid(table)}```\n"
 
 
-def _inner(table: Table, phases: Iterable[WorkflowState]) -> Iterator[str]:
-    for state in phases:
-        for target in table[state]:
-            if target in PHASE_STATES:
-                yield _arrow_state_diagram(state.value, target.value, "rework" if is_rework(state, target) else "")
-
-
 def _outer(table: Table, phases: list[WorkflowState], others: list[WorkflowState]) -> Iterator[str]:
+    """Yield the moves from and to phases, one that all of them share once, and those between other states."""
     for other in others:
-        if all(other in table[phase] for phase in phases):
-            yield _arrow_state_diagram(BOX, other.value, _LABELS_STATE_DIAGRAM.get(other, ""))
-        else:
-            yield from (
-                _arrow_state_diagram(phase.value, other.value, _LABELS_STATE_DIAGRAM.get(other, ""))
-                for phase in phases
-                if other in table[phase]
-            )
-
+        sources = [phase.value for phase in phases if other in table[phase]]
+        for source in [BOX] if len(sources) == len(phases) else sources:
+            yield _mermaid_arrow(source, other.value, _LABELS_THERE.get(other, ""))
     for other in others:
         back = _LABELS_BACK.get(other, "")
-        if all(phase in table[other] for phase in phases):
-            yield _arrow_state_diagram(other.value, BOX, back)
-        else:
-            yield from (
-                _arrow_state_diagram(other.value, phase.value, back) for phase in phases if phase in table[other]
-            )
-        yield from _between(table, other)
+        targets = [phase.value for phase in phases if phase in table[other]]
+        for target in [BOX] if len(targets) == len(phases) else targets:
+            yield _mermaid_arrow(other.value, target, back)
+        for state in table[other]:
+            if state not in PHASE_STATES:
+                yield _mermaid_arrow(other.value, state.value, _LABELS_THERE.get(state, back))
 
 
-def _between(table: Table, state: WorkflowState) -> Iterator[str]:
-    for target in table[state]:
-        if target not in PHASE_STATES:
-            default = _LABELS_BACK.get(state, "")
-            yield _arrow_state_diagram(state.value, target.value, _LABELS_STATE_DIAGRAM.get(target, default))
-
-
-def _arrow_state_diagram(source: str, target: str, label: str) -> str:
+def _mermaid_arrow(source: str, target: str, label: str) -> str:
     return f"{source} --> {target} : {label}" if label else f"{source} --> {target}"

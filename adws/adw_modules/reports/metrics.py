@@ -13,12 +13,12 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -38,10 +38,11 @@ from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import EVENT_TYPES
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import Clock, RegisteredWorker, Verdict
+from adws.adw_modules.interfaces import Clock, Verdict
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import RUN_KINDS
-from adws.adw_modules.queue.workers import RunnerState, state_of
+from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports.model import Window
 from adws.adw_modules.resources.model import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
@@ -49,8 +50,9 @@ from adws.adw_modules.state_machine import WorkflowState
 if TYPE_CHECKING:
     from adws.app import Home
 
-# Every metric there is: its name, what it counts, and its labels. The page and the documentation are made from this.
+# --- every metric there is ---------------------------------------------------------------------------------------
 #
+# The page and the documentation are made from this.
 # Names follow the conventions of Prometheus: base units, `_total` for what only grows. A label has few values, known
 # before or bounded: no ids, no free text.
 
@@ -66,7 +68,7 @@ Readings: TypeAlias = Mapping[str, Values]
 SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One metric."""
 
@@ -89,147 +91,117 @@ def sum_of(name: str) -> str:
 
 #: In the order of the page.
 METRICS: tuple[Metric, ...] = (
-    Metric(name="adw_info", kind=GAUGE, help="1, with the version of adw that answers.", labels=("version",)),
-    Metric(name="adw_workflows", kind=GAUGE, help="Workflows by the state they are in.", labels=("state",)),
+    Metric("adw_info", GAUGE, "1, with the version of adw that answers.", ("version",)),
+    Metric("adw_workflows", GAUGE, "Workflows by the state they are in.", ("state",)),
     Metric(
-        name="adw_transitions_total",
-        kind=COUNTER,
-        help="Moves of workflows from one state to another, by the state they came to.",
-        labels=("state",),
+        "adw_transitions_total",
+        COUNTER,
+        "Moves of workflows from one state to another, by the state they came to.",
+        ("state",),
+    ),
+    Metric("adw_attempts_total", COUNTER, "Attempts at phases that ended, by how.", ("phase", "outcome")),
+    Metric(
+        "adw_attempt_duration_seconds",
+        HISTOGRAM,
+        "How long attempts took, without the time they waited for others.",
+        ("phase", "outcome"),
+        SECONDS,
     ),
     Metric(
-        name="adw_attempts_total",
-        kind=COUNTER,
-        help="Attempts at phases that ended, by how.",
-        labels=("phase", "outcome"),
-    ),
-    Metric(
-        name="adw_attempt_duration_seconds",
-        kind=HISTOGRAM,
-        help="How long attempts took, without the time they waited for others.",
-        labels=("phase", "outcome"),
-        buckets=SECONDS,
-    ),
-    Metric(
-        name="adw_phase_duration_seconds",
-        kind=HISTOGRAM,
-        help="How long phases took from the start of their first attempt to their end, waits included; a rework counts "
+        "adw_phase_duration_seconds",
+        HISTOGRAM,
+        "How long phases took from the start of their first attempt to their end, waits included; a rework counts "
         "anew.",
-        labels=("phase", "outcome"),
-        buckets=SECONDS,
+        ("phase", "outcome"),
+        SECONDS,
     ),
     Metric(
-        name="adw_retries_total",
-        kind=COUNTER,
-        help="Failures that are tried again, by the category of the error, of phases and of calls of steps.",
-        labels=("of", "category"),
+        "adw_retries_total",
+        COUNTER,
+        "Failures that are tried again, by the category of the error, of phases and of calls of steps.",
+        ("of", "category"),
     ),
     Metric(
-        name="adw_breaker_state",
-        kind=GAUGE,
-        help="1 for the state that the breaker of an outside party is in, 0 for the others.",
-        labels=("party", "state"),
+        "adw_breaker_state",
+        GAUGE,
+        "1 for the state that the breaker of an outside party is in, 0 for the others.",
+        ("party", "state"),
+    ),
+    Metric("adw_breaker_failures", GAUGE, "Failures of an outside party in a row.", ("party",)),
+    Metric(
+        "adw_queue_runs",
+        GAUGE,
+        "Runs that are not over, and those that were given up, by kind and where they stand.",
+        ("kind", "state"),
     ),
     Metric(
-        name="adw_breaker_failures",
-        kind=GAUGE,
-        help="Failures of an outside party in a row.",
-        labels=("party",),
+        "adw_queue_oldest_age_seconds",
+        GAUGE,
+        "How long the oldest run of a kind has been in a state; of one that waits since it could be claimed.",
+        ("kind", "state"),
     ),
     Metric(
-        name="adw_queue_runs",
-        kind=GAUGE,
-        help="Runs that are not over, and those that were given up, by kind and where they stand.",
-        labels=("kind", "state"),
+        "adw_lease_takeovers_total",
+        COUNTER,
+        "Workflows taken over from an owner that had not given them back, by what was known about its process.",
+        ("verdict",),
     ),
     Metric(
-        name="adw_queue_oldest_age_seconds",
-        kind=GAUGE,
-        help="How long the oldest run of a kind has been in a state; of one that waits since it could be claimed.",
-        labels=("kind", "state"),
+        "adw_runs_recovered_total",
+        COUNTER,
+        "What recovery did about what workers left, by what was known about the worker, the mode and the action.",
+        ("verdict", "mode", "action"),
     ),
     Metric(
-        name="adw_lease_takeovers_total",
-        kind=COUNTER,
-        help="Workflows taken over from an owner that had not given them back, by what was known about its process.",
-        labels=("verdict",),
+        "adw_cost_usd_total",
+        COUNTER,
+        "US dollars spent, as far as anybody knows; what is paid by the month costs nothing.",
+        ("provider", "model"),
+    ),
+    Metric("adw_tokens_total", COUNTER, "Tokens that agents used.", ("provider", "model", "type")),
+    Metric(
+        "adw_quota_used",
+        GAUGE,
+        "How much of a limit is used, in the unit of the limit; for disk and memory what is free.",
+        ("quota", "unit"),
     ),
     Metric(
-        name="adw_runs_recovered_total",
-        kind=COUNTER,
-        help="What recovery did about what workers left, by what was known about the worker, the mode and the action.",
-        labels=("verdict", "mode", "action"),
+        "adw_quota_limit",
+        GAUGE,
+        "The limit: the most that may be used; for disk and memory the least that must be free.",
+        ("quota", "unit"),
+    ),
+    Metric("adw_quota_exceeded", GAUGE, "1 when there is no room: nothing new is begun.", ("quota",)),
+    Metric(
+        "adw_deliveries_total",
+        COUNTER,
+        "Deliveries of webhooks and polls that were stored, by what was made of them; one that came again is repeated.",
+        ("verdict",),
     ),
     Metric(
-        name="adw_cost_usd_total",
-        kind=COUNTER,
-        help="US dollars spent, as far as anybody knows; what is paid by the month costs nothing.",
-        labels=("provider", "model"),
+        "adw_webhook_refused_total",
+        COUNTER,
+        "Webhook deliveries that this server refused since it started, by why.",
+        ("reason",),
     ),
+    Metric("adw_runners", GAUGE, "Workers by what is known about them.", ("state",)),
     Metric(
-        name="adw_tokens_total",
-        kind=COUNTER,
-        help="Tokens that agents used.",
-        labels=("provider", "model", "type"),
+        "adw_runner_places",
+        GAUGE,
+        "Places of workers that are online: for how many runs there is one, and how many are taken.",
+        ("use",),
     ),
+    Metric("adw_executions_running", GAUGE, "Steps whose calls are being made."),
     Metric(
-        name="adw_quota_used",
-        kind=GAUGE,
-        help="How much of a limit is used, in the unit of the limit; for disk and memory what is free.",
-        labels=("quota", "unit"),
+        "adw_iterations_open",
+        GAUGE,
+        "Iterations of those steps that are not over, by where they stand.",
+        ("state",),
     ),
-    Metric(
-        name="adw_quota_limit",
-        kind=GAUGE,
-        help="The limit: the most that may be used; for disk and memory the least that must be free.",
-        labels=("quota", "unit"),
-    ),
-    Metric(
-        name="adw_quota_exceeded",
-        kind=GAUGE,
-        help="1 when there is no room: nothing new is begun.",
-        labels=("quota",),
-    ),
-    Metric(
-        name="adw_deliveries_total",
-        kind=COUNTER,
-        help="Deliveries of webhooks and polls that were stored, by what was made of them; one that came again is "
-        "repeated.",
-        labels=("verdict",),
-    ),
-    Metric(
-        name="adw_webhook_refused_total",
-        kind=COUNTER,
-        help="Webhook deliveries that this server refused since it started, by why.",
-        labels=("reason",),
-    ),
-    Metric(name="adw_runners", kind=GAUGE, help="Workers by what is known about them.", labels=("state",)),
-    Metric(
-        name="adw_runner_places",
-        kind=GAUGE,
-        help="Places of workers that are online: for how many runs there is one, and how many are taken.",
-        labels=("use",),
-    ),
-    Metric(
-        name="adw_executions_running",
-        kind=GAUGE,
-        help="Steps whose calls are being made.",
-    ),
-    Metric(
-        name="adw_iterations_open",
-        kind=GAUGE,
-        help="Iterations of those steps that are not over, by where they stand.",
-        labels=("state",),
-    ),
-    Metric(
-        name="adw_executions_total",
-        kind=COUNTER,
-        help="Steps with calls that ended, by how.",
-        labels=("outcome",),
-    ),
-    Metric(name="adw_iterations_total", kind=COUNTER, help="Iterations that ended, by how.", labels=("outcome",)),
-    Metric(name="adw_calls_total", kind=COUNTER, help="Calls of steps that ended, by how.", labels=("outcome",)),
-    Metric(name="adw_events_total", kind=COUNTER, help="Events that were stored, by type.", labels=("type",)),
+    Metric("adw_executions_total", COUNTER, "Steps with calls that ended, by how.", ("outcome",)),
+    Metric("adw_iterations_total", COUNTER, "Iterations that ended, by how.", ("outcome",)),
+    Metric("adw_calls_total", COUNTER, "Calls of steps that ended, by how.", ("outcome",)),
+    Metric("adw_events_total", COUNTER, "Events that were stored, by type.", ("type",)),
 )
 
 BY_NAME: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in METRICS})
@@ -268,7 +240,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
 MOST_VALUES: Mapping[str, int] = MappingProxyType({"phase": 60, "provider": 20, "model": 60, "party": 60})
 
 
-# The page that Prometheus reads.
+# --- the page that Prometheus reads ------------------------------------------------------------------------------
 #
 # Made for each request from readings, by a collector in a registry of its own: nothing is kept in this process, because
 # counters are in the database, shared by all processes of the home.
@@ -350,7 +322,6 @@ _ENDS = {"phase_completed": "completed", "phase_failed": "failed"}
 _CATEGORIES = frozenset({*(category.value for category in ErrorCategory), "interrupted"})
 _STATES = frozenset(state.value for state in WorkflowState)
 _VERDICTS = frozenset(verdict.value for verdict in Verdict)
-_TOKEN_TYPES = tuple(TokenUsage.__dataclass_fields__)
 #: What a name that strangers give may look like.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}")
 
@@ -364,13 +335,10 @@ OF_EVENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-class EventFact(NamedTuple):
-    """What is looked at of an event."""
-
-    event_type: str
-    node_name: str | None
-    duration: float | None
-    data: str  #: JSON
+#: Events of which more than the type is looked at.
+DETAILED = frozenset(
+    {*_OUTCOMES, *_ENDS, "retry_scheduled", "action_failed", "lease_taken_over", "state_changed", "cost_added"}
+)
 
 
 class Tally:
@@ -386,45 +354,38 @@ class Tally:
         for event_type, count in counts:
             self._add(EVENTS, event_type if event_type in EVENT_TYPES else OTHER, amount=count)
 
-    def add(self, fact: EventFact) -> None:
+    def add(self, event_type: str, node_name: str | None, duration: float | None, data_json: str) -> None:
         """Count an event of DETAILED."""
-        _RULES[fact.event_type](self, fact, _data_of(fact))
-
-    # --- by event ------------------------------------------------------------------------------------------------
-
-    def _attempt(self, fact: EventFact, _data: JsonObject) -> None:
-        phase, outcome = self._bounded("phase", fact.node_name), _OUTCOMES[fact.event_type]
-        self._add(ATTEMPTS, phase, outcome)
-        self._observe(ATTEMPT_SECONDS, fact.duration, phase, outcome)
-
-    def _phase(self, fact: EventFact, _data: JsonObject) -> None:
-        self._observe(PHASE_SECONDS, fact.duration, self._bounded("phase", fact.node_name), _ENDS[fact.event_type])
-
-    def _retry(self, _fact: EventFact, data: JsonObject) -> None:
-        self._add(RETRIES, "phase", _one_of(_CATEGORIES, data.get("category")))
-
-    def _call_failed(self, _fact: EventFact, data: JsonObject) -> None:
-        if _object(data.get("retry")).get("again") is True:
+        try:
+            data = _object(json.loads(data_json))
+        except ValueError:  # somebody changed the row by hand: what is left of it counts
+            data = {}
+        if event_type in _OUTCOMES:
+            labels = (self._bounded("phase", node_name), _OUTCOMES[event_type])
+            self._add(ATTEMPTS, *labels)
+            self._observe(ATTEMPT_SECONDS, duration, *labels)
+        elif event_type in _ENDS:
+            self._observe(PHASE_SECONDS, duration, self._bounded("phase", node_name), _ENDS[event_type])
+        elif event_type == "retry_scheduled":
+            self._add(RETRIES, "phase", _one_of(_CATEGORIES, data.get("category")))
+        elif event_type == "action_failed" and _object(data.get("retry")).get("again") is True:
             self._add(RETRIES, "call", _one_of(_CATEGORIES, _object(data.get("error")).get("category")))
+        elif event_type == "lease_taken_over":
+            self._add(TAKEOVERS, _one_of(_VERDICTS, data.get("verdict")))
+        elif event_type == "state_changed":
+            self._add(TRANSITIONS, _one_of(_STATES, data.get("to")))
+        elif event_type == "cost_added":
+            self._add_cost(data)
 
-    def _takeover(self, _fact: EventFact, data: JsonObject) -> None:
-        self._add(TAKEOVERS, _one_of(_VERDICTS, data.get("verdict")))
-
-    def _move(self, _fact: EventFact, data: JsonObject) -> None:
-        self._add(TRANSITIONS, _one_of(_STATES, data.get("to")))
-
-    def _cost(self, _fact: EventFact, data: JsonObject) -> None:
+    def _add_cost(self, data: JsonObject) -> None:
         provider = self._bounded("provider", data.get("provider") or NO_PROVIDER)
         model = self._bounded("model", data.get("model") or NO_PROVIDER)
         cost = money(data.get("cost_usd"))
         if cost is not None:
             self._add(COSTS, provider, model, amount=cost)
-        used = TokenUsage.from_json(_object(data.get("tokens")))
-        for kind in _TOKEN_TYPES:
-            if count := getattr(used, kind):
+        for kind, count in TokenUsage.from_json(_object(data.get("tokens"))).to_json().items():
+            if isinstance(count, int) and count:
                 self._add(TOKENS, provider, model, kind, amount=count)
-
-    # --- how -----------------------------------------------------------------------------------------------------
 
     def _add(self, metric: str, *labels: str, amount: float = 1.0) -> None:
         values = self.added.setdefault(metric, {})
@@ -446,21 +407,6 @@ class Tally:
         known.add(value)
 
         return value
-
-
-_RULES: Mapping[str, Callable[[Tally, EventFact, JsonObject], None]] = MappingProxyType(
-    {
-        **dict.fromkeys(_OUTCOMES, Tally._attempt),  # noqa: SLF001 - of this module
-        **dict.fromkeys(_ENDS, Tally._phase),  # noqa: SLF001 - of this module
-        "retry_scheduled": Tally._retry,  # noqa: SLF001 - of this module
-        "action_failed": Tally._call_failed,  # noqa: SLF001 - of this module
-        "lease_taken_over": Tally._takeover,  # noqa: SLF001 - of this module
-        "state_changed": Tally._move,  # noqa: SLF001 - of this module
-        "cost_added": Tally._cost,  # noqa: SLF001 - of this module
-    }
-)
-#: Events of which more than the type is looked at.
-DETAILED = frozenset(_RULES)
 
 
 def bound_of(metric: str, value: float) -> str:
@@ -506,20 +452,14 @@ def _one_of(allowed: frozenset[str], value: object) -> str:
     return value if isinstance(value, str) and value in allowed else OTHER
 
 
-def _data_of(fact: EventFact) -> JsonObject:
-    try:
-        return _object(json.loads(fact.data))
-    except ValueError:  # somebody changed the row by hand: what is left of it counts
-        return {}
-
-
 def _object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-# What the page of metrics asks of the database: what was counted, and how things stand.
+# --- reading everything that the page shows ----------------------------------------------------------------------
 #
-# Apart from `interfaces` because only that page needs it.
+# Counters are brought up to date first, so the page is as new as the request. Metrics with a fixed set of labels have
+# every one of them from the start, 0 where nothing is: an alert on a series that does not exist yet would be silent.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -540,13 +480,6 @@ class GaugeValues:
     queue: tuple[QueueGauge, ...] = ()
     executions: int = 0  #: steps whose calls are being made
     iterations: dict[str, int] = field(default_factory=dict)  #: of those steps, by where they stand
-
-
-# Reading everything that the page of metrics shows.
-#
-# Counters were made from events, or are brought up to date first: then the page is as new as the request. Gauges are
-# read from the stores. Metrics with a fixed set of labels have every one of them from the start, 0 where nothing is: an
-# alert on what is not there yet would be silent.
 
 
 #: Where a run can stand that is not over.
@@ -575,6 +508,10 @@ class MetricsCollector:
         home.tally.catch_up()
         counted = home.tally.counted()
         standing = home.gauges.look()
+        today = Window(since=timestamps.to_text(now)[:10])
+        spent = sum(line.cost_usd for line in home.reports.costs(today, by="day"))
+        limits = home.quotas.gauges(spent_today=spent, sizes=None)
+        fixed = {metric: _filled(labels, counted.get(metric, {})) for metric, labels in _FIXED.items()}
 
         return {
             "adw_info": {(adws.__version__,): 1.0},
@@ -583,22 +520,17 @@ class MetricsCollector:
             "adw_executions_running": {(): float(standing.executions)},
             "adw_iterations_open": _by_one(standing.iterations),
             **_breakers(home.breakers.stored(), now),
-            **_quotas(self._limits(timestamps.to_text(now)[:10])),
-            **self._runners(home.workers.all()),
-            **_counters(counted),
+            **_quotas(limits),
+            **self._runners(),
+            **counted,
+            **fixed,
+            **derived(fixed[EVENTS]),
         }
 
-    def _limits(self, day: str) -> tuple[QuotaStatus, ...]:
-        """Return the limits as they stand on *day*, such as 2026-01-31."""
-        spent = sum(line.cost_usd for line in self._home.reports.costs(Window(since=day), by="day"))
-
-        return self._home.quotas.gauges(spent_today=spent, sizes=None)
-
-    def _runners(self, runners: Iterable[RegisteredWorker]) -> _Found:
+    def _runners(self) -> _Found:
         states, places = Counter[str](), Counter[str]()
-        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
-        for runner in runners:
-            state = state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
+        for runner in self._home.workers.all():
+            state = worker_state(self._home, runner)
             states[state.value] += 1
             if state is RunnerState.ONLINE:
                 places["all"] += runner.concurrency
@@ -608,14 +540,6 @@ class MetricsCollector:
             "adw_runners": _filled(_singles(state.value for state in RunnerState), _by_one(states)),
             "adw_runner_places": _filled(_singles(("all", "busy")), _by_one(places)),
         }
-
-
-def _counters(counted: Readings) -> _Found:
-    result: _Found = dict(counted)
-    for metric, labels in _FIXED.items():
-        result[metric] = _filled(labels, counted.get(metric, {}))
-
-    return {**result, **derived(result[EVENTS])}
 
 
 def _queue(standing: GaugeValues, now: datetime) -> _Found:
@@ -679,13 +603,11 @@ _FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-# Numbers that only grow, in the table counters: whatever process counts, one page shows them all.
-#
-# One statement adds; nothing is read to count.
+# --- numbers that only grow, in the table counters: whatever process counts, one page shows them all ---------------
 
 
 class Counters:
-    """`Counters` in the database."""
+    """Counters in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -712,7 +634,11 @@ class Counters:
 def add_in(session: Session, added: Readings) -> None:
     """Add to the counters of metrics, in a fixed order: so that two writers never deadlock."""
     params = [
-        {"name": metric, "labels": _labels_text(metric, labels), "amount": amount}
+        {
+            "name": metric,
+            "labels": json.dumps(dict(zip(labels_of(metric), labels, strict=True)), sort_keys=True),
+            "amount": amount,
+        }
         for metric, values in sorted(added.items())
         for labels, amount in sorted(values.items())
     ]
@@ -723,26 +649,14 @@ def read_in(session: Session) -> Readings:
     """Return every counter of a metric; what is none, or has other labels than it should, is left out."""
     result: dict[str, dict[tuple[str, ...], float]] = {}
     for name, text, value in session.all(workers.COUNTERS_ALL):
-        labels = _labels_in(name, text)
-        if labels is not None:
-            result.setdefault(name, {})[labels] = float(value)
+        names, labels = labels_of(name), json.loads(text)
+        if names and isinstance(labels, dict) and labels.keys() == set(names):
+            result.setdefault(name, {})[tuple(str(labels[label]) for label in names)] = float(value)
 
     return result
 
 
-def _labels_text(metric: str, labels: tuple[str, ...]) -> str:
-    return json.dumps(dict(zip(labels_of(metric), labels, strict=True)), sort_keys=True)
-
-
-def _labels_in(metric: str, text: str) -> tuple[str, ...] | None:
-    names, said = labels_of(metric), json.loads(text)
-    if not names or not isinstance(said, dict) or said.keys() != set(names):
-        return None
-
-    return tuple(str(said[name]) for name in names)
-
-
-# Counting what happened: stored events become counters, each once.
+# --- counting what happened: stored events become counters, each once --------------------------------------------
 #
 # Nothing is counted where events are written, so no step waits for a counter, and no two writers wait for each other. A
 # reader of the counters processes the events since the last read; their counts and the new position are one commit, and
@@ -768,7 +682,7 @@ WHERE {_IN_PIECE} AND event_type IN ({_DETAILED}) ORDER BY seq
 
 
 class EventTally:
-    """An `metrics.EventTally` over the tables events and counters."""
+    """Counts stored events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -826,12 +740,12 @@ def _tally(session: Session, after: int, end: int) -> tuple[Tally, int]:
     types = session.all(TYPES, piece)
     tally.add_types((row[0], row[1]) for row in types)
     for row in session.all(FACTS, piece):
-        tally.add(EventFact(*row))
+        tally.add(*row)
 
     return tally, sum(row[1] for row in types)
 
 
-# How many there are of what, now: for the page of metrics.
+# --- how many there are of what, now -----------------------------------------------------------------------------
 #
 # Each count walks over an index that has little else: workflows by state over one that has no documents in it, runs and
 # steps over those that are not over. So a read stays cheap however much was done before.

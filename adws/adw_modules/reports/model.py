@@ -1,33 +1,32 @@
 """
-What reports and the overview ask of the database, and the values that cross.
+The values of reports, what one workflow adds to their sums, and what it does or waits for now. Pure.
 
-Nothing here grows with the number of workflows there are: sums are kept for each day, lists have a limit, and a count
-stops where it was told to. A day is one of UTC, and a window begins with a whole day. Sums outlive the workflows that
-they are of: what was forgotten because of its age was still done.
+A day is one of UTC, and a window begins with a whole day. Sums outlive the workflows that they are of: what was
+forgotten because of its age was still done.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from adws.adw_modules import costs
-from adws.adw_modules.costs import NO_PROVIDER
 from adws.adw_modules.engine import advisor
 from adws.adw_modules.engine.transitions import QUOTA_WAIT
 from adws.adw_modules.error_tables import ErrorCategory
-from adws.adw_modules.errors import QUOTA_REFUSAL, UsageError
-from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.plain_document import definition_in, error_of, last_attempt, number_in, objects, phase_in, text_in
+from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.workflow.model import EXTERNAL
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
 
 #: A count stops here unless it is told otherwise.
 MOST_COUNTED = 1000
@@ -270,12 +269,7 @@ class StuckNow:
     commands: tuple[str, ...] = ()  #: what to type
 
 
-# What one workflow adds to the sums of reports, read from its document as plain JSON.
-#
-# Pure, and without the document's own model. The same document always adds the same, so looking at it twice adds
-# nothing: what is new is the difference to what was added before. A document of another tool may hold anything: what
-# has not the right form is passed over.
-
+# --- what one workflow adds to the sums --------------------------------------------------------------------------
 
 #: How a workflow can have ended, as its state says it.
 OUTCOMES = ("completed", "failed", "abandoned", "rolled_back")
@@ -329,9 +323,9 @@ class Last(NamedTuple):
     label: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Tallies:
-    """What a workflow adds."""
+    """What a workflow adds. The same document always adds the same."""
 
     adw_id: str
     workflow: str
@@ -339,107 +333,67 @@ class Tallies:
     last_day: str = ""  #: on which an attempt ended last
     attempts: int = 0  #: that ended
     cost: int = 0  #: millionths of a dollar
-    sums: Mapping[SumKey, ReportSum] = field(default_factory=dict)
-    lasts: Mapping[SumKey, Last] = field(default_factory=dict)  #: of failures
+    sums: dict[SumKey, ReportSum] = field(default_factory=dict)
+    lasts: dict[SumKey, Last] = field(default_factory=dict)  #: of failures
+
+    def add(self, key: SumKey, number: int = 1, amount: int = 0) -> None:
+        """Add to a sum."""
+        self.sums[key] = self.sums.get(key, NOTHING).plus(ReportSum(number, amount))
 
 
-# --- reading a document ----------------------------------------------------------------------------------------
-
-
-def tallies_of(adw_id: str, workflow: str, data: JsonObject) -> Tallies:
-    """Return what the document *data* of a workflow with that name of a definition adds."""
-    maker = _Maker(adw_id, workflow)
-    phases = data.get("phases")
-    for phase in objects(phases):
-        maker.add_phase(str(phase.get("name") or ""), list(objects(phase.get("attempts"))))
-    for entry in costs.entries_of(adw_id, workflow, phases):
-        maker.add_cost(entry)
-    outcome = data.get("current_state")
-    if outcome in OUTCOMES and (day := day_of(_ended_at(data, str(outcome)))):
-        maker.add(SumKey("outcome", day, workflow, item=str(outcome)))
-
-    return maker.result(str(outcome) if outcome in OUTCOMES else "")
-
-
-class _Maker:
-    """Adds up what is found."""
-
-    def __init__(self, adw_id: str, workflow: str) -> None:
-        self._adw_id, self._workflow = adw_id, workflow
-        self._sums: dict[SumKey, list[int]] = {}  #: number and amount, changed in place: there are dozens of each
-        self._lasts: dict[SumKey, Last] = {}
-        self._last_day, self._attempts, self._cost = "", 0, 0
-
-    def add(self, slot: SumKey, number: int = 1, amount: int = 0) -> None:
-        result = self._sums.setdefault(slot, [0, 0])
-        result[0] += number
-        result[1] += amount
-
-    def add_phase(self, name: str, attempts: Iterable[JsonObject]) -> None:
-        needed, in_round = 0, None
-        for attempt in attempts:
-            status, day = str(attempt.get("status") or ""), day_of(attempt.get("ended_at"))
-            needed = needed if attempt.get("round", 1) == in_round else 0
-            in_round = attempt.get("round", 1)
-            needed += status in COUNTED
-            if not day:
-                continue
-            self._attempts += 1
-            self._last_day = max(self._last_day, day)
-            self._add_attempt(name, day, attempt, needed)
-            needed = 0 if status == "succeeded" else needed
-
-    def _add_attempt(self, phase: str, day: str, attempt: JsonObject, needed: int) -> None:
-        status, took = str(attempt.get("status") or ""), milliseconds(attempt.get("duration"))
-        workflow = self._workflow
-        self.add(SumKey("attempt", day, workflow, phase, status), amount=took or 0)
-        if status == "succeeded":
-            self.add(SumKey("needed", day, workflow, phase, str(min(needed, MOST_NEEDED))))
-        if status == "succeeded" and took is not None:
-            self.add(SumKey("duration", f"{day[:7]}-01", workflow, phase, str(bucket_of(took))))
-        if status in FAILED:
-            self._add_failure(SumKey("failure", day, workflow, phase), attempt)
-
-    def _add_failure(self, slot: SumKey, attempt: JsonObject) -> None:
-        error = error_of(attempt)
-        message, klass = str(error.get("message") or "").strip(), str(error.get("klass") or "")
-        slot = slot._replace(item=failure_item(str(error.get("category") or "unknown"), klass, message))
-        at = str(attempt.get("ended_at"))
-        self.add(slot)
-        if at >= self._lasts.get(slot, Last()).at:
-            self._lasts[slot] = Last(at, self._adw_id, message[:LABEL_LENGTH])
-
-    def add_cost(self, entry: costs.CostEntry) -> None:
-        day = day_of(entry.ended_at)
-        if not day:
-            return
+def tallies_of(document: WorkflowDocument) -> Tallies:
+    """Return what the workflow in *document* adds; what has no day that can be read is left out."""
+    name, state = document.workflow_name, document.current_state
+    tallies = Tallies(adw_id=document.adw_id, workflow=name)
+    for phase in document.phases:
+        _add_attempts(tallies, phase)
+    for entry in costs.of_document(document):
+        if not (day := day_of(entry.ended_at)):
+            continue
         micros = round((entry.cost_usd or 0.0) * 1_000_000)
-        self._cost += micros
+        tallies.cost += micros
         figures = (1, entry.is_unknown, entry.is_subscription, entry.is_estimated, entry.tokens.total)
         for kind, number in zip(COST_KINDS, figures, strict=True):
             if number:
-                slot = SumKey(kind, day, self._workflow, entry.phase, entry.provider)
-                self.add(slot, int(number), micros if kind == "cost" else 0)
+                key = SumKey(kind, day, name, entry.phase, entry.provider)
+                tallies.add(key, int(number), micros if kind == "cost" else 0)
+    if state in OUTCOMES:
+        tallies.outcome = state
+        moves = [entry.timestamp for entry in document.state_history if entry.to_state == state]
+        if day := day_of(moves[-1] if moves else document.updated_at):
+            tallies.add(SumKey("outcome", day, name, item=state))
 
-    def result(self, outcome: str) -> Tallies:
-        return Tallies(
-            adw_id=self._adw_id,
-            workflow=self._workflow,
-            outcome=outcome,
-            last_day=self._last_day,
-            attempts=self._attempts,
-            cost=self._cost,
-            sums={slot: ReportSum(*item) for slot, item in self._sums.items()},
-            lasts=self._lasts,
-        )
+    return tallies
 
 
-def _ended_at(data: JsonObject, outcome: str) -> object:
-    """Return when the workflow came to its outcome: its last move there, else its last change."""
-    history = data.get("state_history")
-    moves = [move for move in objects(history) if move.get("to") == outcome]
-
-    return moves[-1].get("timestamp") if moves else data.get("updated_at")
+def _add_attempts(tallies: Tallies, phase: PhaseRecord) -> None:
+    needed, in_round = 0, None
+    for attempt in phase.attempts:
+        status, day = attempt.status, day_of(attempt.ended_at or "")
+        needed = needed if attempt.round == in_round else 0
+        in_round = attempt.round
+        needed += status in COUNTED
+        if not day:
+            continue
+        tallies.attempts += 1
+        tallies.last_day = max(tallies.last_day, day)
+        key = SumKey("attempt", day, tallies.workflow, phase.name, status)
+        took = attempt.duration if attempt.duration is not None and attempt.duration >= 0 else None
+        milliseconds = int(min((took or 0.0) * 1000, _LONGEST_MS))
+        tallies.add(key, amount=milliseconds)
+        if status == "succeeded":
+            tallies.add(key._replace(kind="needed", item=str(min(needed, MOST_NEEDED))))
+            needed = 0
+            if took is not None:
+                tallies.add(key._replace(kind="duration", day=f"{day[:7]}-01", item=str(bucket_of(milliseconds))))
+        elif status in FAILED:
+            error = attempt.error or {}
+            message = str(error.get("message") or "").strip()
+            item = failure_item(str(error.get("category") or "unknown"), str(error.get("klass") or ""), message)
+            key = key._replace(kind="failure", item=item)
+            tallies.add(key)
+            last = Last(attempt.ended_at or "", tallies.adw_id, message[:LABEL_LENGTH])
+            tallies.lasts[key] = max(last, tallies.lasts.get(key, Last()), key=lambda one: one.at)
 
 
 def failure_item(category: str, klass: str, message: str) -> str:
@@ -449,32 +403,16 @@ def failure_item(category: str, klass: str, message: str) -> str:
     return f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
-def category_of(item: str) -> str:
-    """Return the category of a group of failures."""
-    return item.rpartition(":")[0]
-
-
-def day_of(moment: object) -> str:
+def day_of(moment: str) -> str:
     """Return the day of a moment, "" for what is none."""
-    match = _DAY.match(moment) if isinstance(moment, str) else None
+    match = _DAY.match(moment)
 
     return match.group() if match else ""
 
 
-def milliseconds(seconds: object) -> int | None:
-    """Return a duration in milliseconds, None for what is none."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        return None
-
-    return int(min(seconds * 1000, _LONGEST_MS))
-
-
-# --- durations -------------------------------------------------------------------------------------------------
-
-
-def bucket_of(took: int) -> int:
-    """Return the bucket of so many milliseconds."""
-    return math.floor(PER_DOUBLING * math.log2(max(took, 1)))
+def bucket_of(milliseconds: int) -> int:
+    """Return the bucket of a duration."""
+    return math.floor(PER_DOUBLING * math.log2(max(milliseconds, 1)))
 
 
 def seconds_at(bucket: float) -> float:
@@ -482,36 +420,18 @@ def seconds_at(bucket: float) -> float:
     return float(2.0 ** (bucket / PER_DOUBLING) / 1000.0)
 
 
-# --- what is new -----------------------------------------------------------------------------------------------
-
-
 def difference(before: Mapping[SumKey, ReportSum], after: Mapping[SumKey, ReportSum]) -> dict[SumKey, ReportSum]:
     """Return what has to be added to *before* to make it *after*; sums that stay the same are left out."""
-    if not before:
-        return dict(after)
     changed = {}
-    for slot in {**before, **after}:
-        old, new = before.get(slot, NOTHING), after.get(slot, NOTHING)
+    for key in {**before, **after}:
+        old, new = before.get(key, NOTHING), after.get(key, NOTHING)
         if old != new:
-            changed[slot] = ReportSum(new.number - old.number, new.amount - old.amount)
+            changed[key] = ReportSum(new.number - old.number, new.amount - old.amount)
 
     return changed
 
 
-def to_text(sums: Mapping[SumKey, ReportSum]) -> str:
-    """Return sums as text, for a row."""
-    return json.dumps([[*slot, *total] for slot, total in sums.items()], separators=(",", ":"))
-
-
-def from_text(text: str | None) -> dict[SumKey, ReportSum]:
-    """Return the sums in the text of a row; none for None."""
-    return {SumKey(*entry[:5]): ReportSum(*entry[5:]) for entry in json.loads(text or "[]")}
-
-
-# Sums as the values that reports show.
-#
-# Pure. A sum comes in by its kind and the columns it was grouped by.
-
+# --- sums as the values that reports show ------------------------------------------------------------------------
 
 #: Kind and values of the columns -> sum.
 Grouped: TypeAlias = Mapping[tuple[str, ...], ReportSum]
@@ -520,29 +440,6 @@ Grouped: TypeAlias = Mapping[tuple[str, ...], ReportSum]
 HISTORY_MONTHS = 3
 #: What costs can be told by -> the column.
 COST_COLUMNS = {"phase": "phase", "day": "day", "provider": "item"}
-
-
-def grouped(
-    sums: Iterable[tuple[SumKey, ReportSum]], *, kinds: Iterable[str], columns: Iterable[str], window: Window
-) -> dict[tuple[str, ...], ReportSum]:
-    """Return sums of *kinds* that are in the window, one for each kind and value of *columns*."""
-    wanted, names, result = frozenset(kinds), tuple(columns), dict[tuple[str, ...], ReportSum]()
-    for slot, total in sums:
-        if slot.kind in wanted and is_in(slot, window):
-            key = (slot.kind, *(getattr(slot, name) for name in names))
-            result[key] = result.get(key, NOTHING).plus(total)
-
-    return result
-
-
-def is_in(slot: SumKey, window: Window) -> bool:
-    """Say whether a sum is in the window."""
-    return slot.day >= window.first_day and window.workflow in ("", slot.workflow)
-
-
-def together(first: Grouped, second: Grouped) -> dict[tuple[str, ...], ReportSum]:
-    """Return both, added."""
-    return {key: first.get(key, NOTHING).plus(second.get(key, NOTHING)) for key in {**first, **second}}
 
 
 def outcomes_of(found: Grouped) -> tuple[DayOutcomes, ...]:
@@ -557,7 +454,7 @@ def outcomes_of(found: Grouped) -> tuple[DayOutcomes, ...]:
 
 def attempts_of(found: Grouped) -> tuple[PhaseAttempts, ...]:
     """Return the attempts in sums by phase and item, by the name of the phase."""
-    needed, statuses, took = dict[str, dict[int, int]](), dict[str, dict[str, int]](), dict[str, int]()
+    needed, statuses, took = dict[str, dict[int, int]](), dict[str, dict[str, int]](), Counter[str]()
     for (kind, phase, item), total in sorted(found.items()):
         if total.number <= 0:
             continue
@@ -565,7 +462,7 @@ def attempts_of(found: Grouped) -> tuple[PhaseAttempts, ...]:
             needed.setdefault(phase, {})[int(item)] = total.number
         else:
             statuses.setdefault(phase, {})[item] = total.number
-            took[phase] = took.get(phase, 0) + total.amount
+            took[phase] += total.amount
 
     return tuple(
         PhaseAttempts(
@@ -578,21 +475,13 @@ def attempts_of(found: Grouped) -> tuple[PhaseAttempts, ...]:
     )
 
 
-def cost_column(by: str) -> str:
-    """Return the column that costs are told by; raise UsageError for what they cannot be told by."""
-    if by not in COST_COLUMNS:
-        raise UsageError(f"costs are told by {', '.join(COST_COLUMNS)}, not by {by!r}")
-
-    return COST_COLUMNS[by]
-
-
 def costs_of(found: Grouped, by: str) -> tuple[CostSum, ...]:
     """Return what was spent in sums by one column, in the order of the keys."""
     keys = sorted({key for (kind, key), total in found.items() if kind == "cost" and total.number > 0})
 
     return tuple(
         CostSum(
-            key=(key or NO_PROVIDER) if by == "provider" else key,
+            key=(key or costs.NO_PROVIDER) if by == "provider" else key,
             cost_usd=found["cost", key].amount / 1_000_000,
             attempts=found["cost", key].number,
             unknown=found.get(("cost_unknown", key), NOTHING).number,
@@ -604,52 +493,11 @@ def costs_of(found: Grouped, by: str) -> tuple[CostSum, ...]:
     )
 
 
-def cost_of(tallies: Tallies) -> WorkflowCost:
-    """Return what one workflow cost."""
-    return WorkflowCost(
-        adw_id=tallies.adw_id,
-        workflow=tallies.workflow,
-        outcome=tallies.outcome,
-        cost_usd=tallies.cost / 1_000_000,
-        attempts=tallies.attempts,
-        last_day=tallies.last_day,
-    )
-
-
-def has_cost_in(tallies: Tallies, window: Window) -> bool:
-    """Say whether a workflow cost something and has an attempt that ended in the window."""
-    is_of = window.workflow in ("", tallies.workflow)
-
-    return tallies.cost > 0 and tallies.last_day >= window.first_day and is_of
-
-
-def failure_of(phase: str, item: str, count: int, last: Last) -> FailureGroup:
-    """Return a group of failures."""
-    return FailureGroup(
-        phase=phase,
-        category=category_of(item),
-        message=last.label,
-        count=count,
-        last_at=last.at,
-        adw_id=last.adw_id,
-    )
-
-
-# --- durations -------------------------------------------------------------------------------------------------
-
-
 def history_since(now: datetime) -> str:
     """Return the first day of a history: the month and two before it."""
     months = now.year * 12 + now.month - 1 - (HISTORY_MONTHS - 1)
 
     return f"{months // 12:04}-{months % 12 + 1:02}-01"
-
-
-def with_news(kept: Mapping[int, int], new: Grouped, workflow: str, phase: str) -> dict[int, int]:
-    """Return how many fell in each bucket of a phase, with those that are not kept yet (by workflow, phase, item)."""
-    added = {int(key[3]): total.number for key, total in new.items() if key[1:3] == (workflow, phase)}
-
-    return {bucket: kept.get(bucket, 0) + added.get(bucket, 0) for bucket in {**kept, **added}}
 
 
 def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHistory | None:
@@ -659,94 +507,60 @@ def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHi
         return None
     count = sum(there.values())
 
+    def reached(share: float) -> int:
+        """Return the bucket in which so much of all is reached."""
+        totals = zip(there, accumulate(there.values()), strict=True)
+        return next(bucket for bucket, total in totals if total >= math.ceil(count * share))
+
     return PhaseHistory(
         workflow=workflow,
         phase=phase,
         count=count,
-        median=seconds_at(_bucket_at(there, count, 0.5) + 0.5),
-        p95=seconds_at(_bucket_at(there, count, 0.95) + 1),
+        median=seconds_at(reached(0.5) + 0.5),
+        p95=seconds_at(reached(0.95) + 1),
         longest=seconds_at(max(there) + 1),
     )
 
 
-def _bucket_at(buckets: Mapping[int, int], count: int, share: float) -> int:
-    """Return the bucket in which so much of all is reached."""
-    reached = zip(buckets, accumulate(buckets.values()), strict=True)
-
-    return next(bucket for bucket, total in reached if total >= math.ceil(count * share))
+# --- what a workflow does or waits for now -----------------------------------------------------------------------
 
 
-# What a workflow does or waits for now, read from its document as plain JSON and from its run.
-#
-# Pure. What the document says comes first; where it says nothing, the run waits for its time or for a worker.
+def phase_with(document: WorkflowDocument | None, status: str) -> PhaseRecord | None:
+    """Return the first phase with that status; None when there is none, or no document."""
+    return next((phase for phase in document.phases if phase.status == status), None) if document else None
 
 
-#: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
-JUST_ENDED = timedelta(minutes=1)
+def waiting(
+    subject: Subject, document: WorkflowDocument | None, *, since: str, not_before: str = "", reason: str = "", now: str
+) -> WaitingNow:
+    """
+    Return what a workflow waits for whose run waits *since* then, *not_before* a moment and for a *reason*.
+
+    What the document says comes first; where it says nothing, the run waits for its time or for a worker.
+    """
+    if not_before <= now:
+        return WaitingNow(subject=subject, kind=WaitKind.WORKER, since=max(since, not_before), why=reason)
+    phase = phase_with(document, "retry_wait")
+    if document is None or phase is None:
+        kind = WaitKind.QUOTA if reason.startswith(QUOTA_REFUSAL) else WaitKind.LATER
+        return WaitingNow(subject=subject, kind=kind, since=since, until=not_before, why=reason)
+    kind = _wait_kind(document, phase)
+    until = {WaitKind.CALLS: "", WaitKind.EXTERNAL: not_before}.get(kind, phase.retry_at or not_before)
+    why = phase.wait_reason or phase.last_failure_reason or ""
+
+    return WaitingNow(subject=subject, kind=kind, phase=phase.name, since=since, until=until, why=why)
 
 
-class AtWork(NamedTuple):
-    """What somebody works on."""
-
-    phase: str = ""  #: "" between two phases
-    attempt: int = 0
-    started_at: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFacts:
-    """What is known about a run that waits."""
-
-    since: str
-    not_before: str = ""  #: "": at once
-    reason: str = ""
-
-
-def at_work(data: JsonObject) -> AtWork:
-    """Return what is under way according to the document *data*."""
-    phase = phase_in(data, "running")
-    if phase is None:
-        return AtWork()
-
-    return AtWork(text_in(phase, "name"), number_in(phase, "attempts_used"), text_in(last_attempt(phase), "started_at"))
-
-
-def waiting(subject: Subject, data: JsonObject, run: RunFacts, *, now: str) -> WaitingNow:
-    """Return what a workflow waits for whose run waits; *now* is a moment as documents have it."""
-    phase = phase_in(data, "retry_wait")
-    if run.not_before <= now:
-        return WaitingNow(subject=subject, kind=WaitKind.WORKER, since=max(run.since, run.not_before), why=run.reason)
-    if phase is not None:
-        return _phase_waits(subject, data, phase, run)
-    kind = WaitKind.QUOTA if run.reason.startswith(QUOTA_REFUSAL) else WaitKind.LATER
-
-    return WaitingNow(subject=subject, kind=kind, since=run.since, until=run.not_before, why=run.reason)
-
-
-def _phase_waits(subject: Subject, data: JsonObject, phase: JsonObject, run: RunFacts) -> WaitingNow:
-    name, reason, at = (text_in(phase, key) for key in ("name", "wait_reason", "retry_at"))
-    kind = _kind_of(data, phase)
-    until = {WaitKind.CALLS: "", WaitKind.EXTERNAL: run.not_before}.get(kind, at or run.not_before)
-
-    return WaitingNow(
-        subject=subject,
-        kind=kind,
-        phase=name,
-        since=run.since,
-        until=until,
-        why=reason or text_in(phase, "last_failure_reason"),
-    )
-
-
-def _kind_of(data: JsonObject, phase: JsonObject) -> WaitKind:
-    reason = text_in(phase, "wait_reason")
-    if reason and not phase.get("retry_at"):
-        is_outside = definition_in(data, text_in(phase, "name")).get("runner") == EXTERNAL
+def _wait_kind(document: WorkflowDocument, phase: PhaseRecord) -> WaitKind:
+    reason, last = phase.wait_reason or "", phase.attempts[-1] if phase.attempts else None
+    if reason and not phase.retry_at:
+        defined = document.workflow.phases if document.workflow else []
+        is_outside = any(one.get("name") == phase.name and one.get("runner") == EXTERNAL for one in defined)
         return WaitKind.EXTERNAL if is_outside else WaitKind.CALLS
-    is_limited = error_of(last_attempt(phase)).get("category") == ErrorCategory.RATE_LIMIT.value
+    is_limited = bool(last and last.error and last.error.get("category") == ErrorCategory.RATE_LIMIT.value)
     if reason.startswith(QUOTA_WAIT):
         return WaitKind.QUOTA
-    if reason and phase.get("wait_deadline_at") and last_attempt(phase).get("status") == "parked":
+    if reason and phase.wait_deadline_at and last and last.status == "parked":
         return WaitKind.RATE_LIMIT if is_limited else WaitKind.OUTAGE
     if reason:
         return WaitKind.BREAKER
@@ -754,14 +568,12 @@ def _kind_of(data: JsonObject, phase: JsonObject) -> WaitKind:
     return WaitKind.RATE_LIMIT if is_limited else WaitKind.RETRY
 
 
-def paused(subject: Subject, data: JsonObject) -> WaitingNow:
+def paused(subject: Subject, document: WorkflowDocument | None) -> WaitingNow:
     """Return for whom a workflow waits that is paused."""
-    phase = phase_in(data, "waiting")
-    since = text_in(data, "updated_at")
-    if phase is not None:
-        name = text_in(phase, "name")
-        return WaitingNow(
-            subject=subject, kind=WaitKind.APPROVAL, phase=name, since=since, why=f"a person has to look at {name}"
-        )
+    since = document.updated_at if document else ""
+    if phase := phase_with(document, "waiting"):
+        why = f"a person has to look at {phase.name}"
+        return WaitingNow(subject=subject, kind=WaitKind.APPROVAL, phase=phase.name, since=since, why=why)
+    why = (document.pause_reason if document else None) or ""
 
-    return WaitingNow(subject=subject, kind=WaitKind.PERSON, since=since, why=text_in(data, "pause_reason"))
+    return WaitingNow(subject=subject, kind=WaitKind.PERSON, since=since, why=why)

@@ -1,12 +1,10 @@
 """
-A report as one value, and the report of the day as text.
-
-Pure: what was counted comes in.
+A report as one value, the report of the day as text, what is stuck, and the pictures of reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
-from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState, state_of
+from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports import charts
 from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
 from adws.adw_modules.reports.model import (
@@ -28,7 +27,6 @@ from adws.adw_modules.reports.model import (
     RunningNow,
     StuckKind,
     StuckNow,
-    Subject,
     WaitingNow,
     WaitKind,
     Window,
@@ -47,6 +45,8 @@ _MESSAGE = 80
 #: The goals of the success metrics: more than this share of workflows is completed, nothing is stuck for so long.
 SUCCESS_GOAL = 0.8
 STUCK_HOURS = 4
+#: Field of `DayOutcomes` -> what it is called; drawn from the bottom up.
+OUTCOMES = {"completed": "completed", "failed": "failed", "abandoned": "abandoned", "rolled_back": "rolled back"}
 
 
 # --- a report --------------------------------------------------------------------------------------------------
@@ -171,26 +171,14 @@ class Report:
 
 def together(outcomes: Sequence[DayOutcomes]) -> DayOutcomes:
     """Return the outcomes of several days as those of one."""
-    return DayOutcomes(
-        day="total",
-        completed=sum(day.completed for day in outcomes),
-        failed=sum(day.failed for day in outcomes),
-        abandoned=sum(day.abandoned for day in outcomes),
-        rolled_back=sum(day.rolled_back for day in outcomes),
-    )
+    return DayOutcomes(day="total", **{name: sum(getattr(day, name) for day in outcomes) for name in OUTCOMES})
 
 
 def spent_on(costs: Sequence[CostSum]) -> CostSum:
     """Return several costs as one."""
-    return CostSum(
-        key="total",
-        cost_usd=sum(cost.cost_usd for cost in costs),
-        attempts=sum(cost.attempts for cost in costs),
-        unknown=sum(cost.unknown for cost in costs),
-        subscription=sum(cost.subscription for cost in costs),
-        estimated=sum(cost.estimated for cost in costs),
-        tokens=sum(cost.tokens for cost in costs),
-    )
+    names = ("cost_usd", "attempts", "unknown", "subscription", "estimated", "tokens")
+
+    return CostSum(key="total", **{name: sum(getattr(cost, name) for cost in costs) for name in names})
 
 
 def outcomes_json(day: DayOutcomes) -> JsonObject:
@@ -252,7 +240,6 @@ def headline(counts: DayCounts) -> str:
     """Return the report in one line."""
     total = sum(counts.by_state.values())
     stuck = f", {len(counts.stuck)} stuck" if counts.stuck else ""
-
     waiting = f"{counted(counts.waiting, 'run')} waiting{stuck}"
 
     return f"{counted(total, 'workflow')}, {waiting}, {counts.cost_usd:.2f} USD in a day"
@@ -294,15 +281,12 @@ def short(message: str, length: int = _MESSAGE) -> str:
     return line if len(line) <= length else f"{line[: length - 3].rstrip()}..."
 
 
-# What is stuck now, why, and what to type.
+# --- what is stuck now, why, and what to type --------------------------------------------------------------------
 #
-# Pure. How long an attempt may take is said by its own history: how long successful attempts at that phase of that
-# workflow took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or
-# external work is not stuck, and neither is one that waits because every worker is busy. One that a limit of this home
-# keeps from going on is.
-
-
-_HISTORY = "of {count} that succeeded, 95 % took {p95} or less and none more than {longest}"
+# How long an attempt may take is said by its own history: how long successful attempts at that phase of that workflow
+# took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or external
+# work is not stuck, and neither is one that waits because every worker is busy. One that a limit of this home keeps
+# from going on is.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,20 +316,38 @@ class StuckFacts:
     running: Sequence[RunningNow] = ()
     waiting: Sequence[WaitingNow] = ()
     unattended: Sequence[WaitingNow] = ()
-    histories: Mapping[tuple[str, str], PhaseHistory] | None = None  #: by workflow and phase
+    histories: Mapping[tuple[str, str], PhaseHistory] = field(default_factory=dict)  #: by workflow and phase
     has_worker: bool = True  #: one that would take something up
     is_limit_reached: bool = False  #: new work waits because a limit of this home is used up
 
 
 def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
     """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
-    return (
-        *(_silent(one) for one in facts.running if is_silent(one, terms)),
-        *(_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds),
-        *_too_long(facts, terms),
-        *_not_taken(facts, terms),
-        *(_refused(one) for one in facts.waiting if facts.is_limit_reached and one.why.startswith(QUOTA_REFUSAL)),
-    )
+    silent, too_long, untaken, refused = list[StuckNow](), list[StuckNow](), list[StuckNow](), list[StuckNow]()
+    for one in facts.running:
+        adw_id, took = one.subject.adw_id, _age(one.started_at, facts.now)
+        history = facts.histories.get((one.subject.workflow, one.phase))
+        limit = terms.limit_of(history)
+        if is_silent(one, terms):
+            seconds = max(-one.seconds_left, one.silent_seconds or 0.0)
+            why = f"its worker has not said for {span(seconds)} that it lives"
+            silent.append(_stuck(one, StuckKind.SILENT, why, "adw recover", f"adw explain {adw_id}"))
+        elif one.phase and limit is not None and took > limit:
+            usual = _usual(history, terms, limit)
+            why = f"attempt {one.attempt} at {one.phase} takes {span(took)} so far: {usual}"
+            too_long.append(_stuck(one, StuckKind.TOO_LONG, why, f"adw logs {adw_id} -f", f"adw stop {adw_id}"))
+    for waiting in facts.waiting:
+        waited = _age(waiting.since, facts.now)
+        if facts.is_limit_reached and waiting.why.startswith(QUOTA_REFUSAL):
+            refused.append(_stuck(waiting, StuckKind.LIMIT, waiting.why, "adw quota", "adw gc"))
+        elif not facts.has_worker and waiting.kind is WaitKind.WORKER and waited >= terms.untaken_seconds:
+            why = f"it has been due for {span(waited)}, and no worker is there to take it"
+            commands = ("adw worker", f"adw resume {waiting.subject.adw_id}")
+            untaken.append(_stuck(waiting, StuckKind.NOT_TAKEN, why, *commands))
+
+    unattended = [_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds]
+
+    return (*silent, *unattended, *too_long, *untaken, *refused)
 
 
 def is_silent(one: RunningNow, terms: StuckTerms) -> bool:
@@ -355,88 +357,27 @@ def is_silent(one: RunningNow, terms: StuckTerms) -> bool:
     return one.seconds_left < 0.0 or is_unheard
 
 
-def _silent(one: RunningNow) -> StuckNow:
-    silent = max(-one.seconds_left, one.silent_seconds or 0.0)
-    adw_id = one.subject.adw_id
+def _stuck(one: RunningNow | WaitingNow, kind: StuckKind, why: str, *commands: str) -> StuckNow:
+    since = one.started_at if isinstance(one, RunningNow) else one.since
 
-    return StuckNow(
-        subject=one.subject,
-        kind=StuckKind.SILENT,
-        phase=one.phase,
-        since=one.started_at,
-        why=f"its worker has not said for {span(silent)} that it lives",
-        commands=("adw recover", f"adw explain {adw_id}"),
-    )
+    return StuckNow(subject=one.subject, kind=kind, phase=one.phase, since=since, why=why, commands=commands)
 
 
 def _unattended(one: WaitingNow) -> StuckNow:
-    adw_id = one.subject.adw_id
     what = f"{one.phase} is under way" if one.phase else f"it is {one.subject.state}"
+    why = f"{what} by its document, but nobody works on it and no run of it waits"
 
-    return StuckNow(
-        subject=one.subject,
-        kind=StuckKind.UNATTENDED,
-        phase=one.phase,
-        since=one.since,
-        why=f"{what} by its document, but nobody works on it and no run of it waits",
-        commands=("adw recover", f"adw resume {adw_id}"),
-    )
-
-
-def _refused(one: WaitingNow) -> StuckNow:
-    return StuckNow(
-        subject=one.subject,
-        kind=StuckKind.LIMIT,
-        phase=one.phase,
-        since=one.since,
-        why=one.why,
-        commands=("adw quota", "adw gc"),
-    )
-
-
-def _too_long(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
-    for one in facts.running:
-        history = (facts.histories or {}).get(key_of(one.subject, one.phase))
-        took, limit = _age(one.started_at, facts.now), terms.limit_of(history)
-        if not one.phase or is_silent(one, terms) or limit is None or took <= limit:
-            continue
-        adw_id = one.subject.adw_id
-        yield StuckNow(
-            subject=one.subject,
-            kind=StuckKind.TOO_LONG,
-            phase=one.phase,
-            since=one.started_at,
-            why=f"attempt {one.attempt} at {one.phase} takes {span(took)} so far: {_usual(history, terms, limit)}",
-            commands=(f"adw logs {adw_id} -f", f"adw stop {adw_id}"),
-        )
+    return _stuck(one, StuckKind.UNATTENDED, why, "adw recover", f"adw resume {one.subject.adw_id}")
 
 
 def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str:
     if history is None or history.count < terms.minimum:
         return f"more than {span(limit)}, and too few have succeeded to say how long it usually takes"
 
-    return _HISTORY.format(count=history.count, p95=span(history.p95), longest=span(history.longest))
-
-
-def _not_taken(facts: StuckFacts, terms: StuckTerms) -> Iterator[StuckNow]:
-    for one in () if facts.has_worker else facts.waiting:
-        waited = _age(one.since, facts.now)
-        is_refused = facts.is_limit_reached and one.why.startswith(QUOTA_REFUSAL)
-        if one.kind is not WaitKind.WORKER or is_refused or waited < terms.untaken_seconds:
-            continue
-        yield StuckNow(
-            subject=one.subject,
-            kind=StuckKind.NOT_TAKEN,
-            phase=one.phase,
-            since=one.since,
-            why=f"it has been due for {span(waited)}, and no worker is there to take it",
-            commands=("adw worker", f"adw resume {one.subject.adw_id}"),
-        )
-
-
-def key_of(subject: Subject, phase: str) -> tuple[str, str]:
-    """Return what a history is kept under."""
-    return subject.workflow, phase
+    return (
+        f"of {history.count} that succeeded, 95 % took {span(history.p95)} or less "
+        f"and none more than {span(history.longest)}"
+    )
 
 
 def _age(moment: str, now: datetime) -> float:
@@ -447,10 +388,7 @@ def _age(moment: str, now: datetime) -> float:
         return 0.0
 
 
-# Making reports: what was done, what is stuck, what is left over.
-#
-# Read-only. What is stuck is decided by the history of each phase; left-overs are those that `adw gc` finds.
-
+# --- making reports ----------------------------------------------------------------------------------------------
 
 #: Lines of each list in a report.
 MOST_SHOWN = 10
@@ -470,8 +408,9 @@ class Reporting:
         """Return what is stuck now; *limit* is how many workflows of each sort are looked at."""
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
-        phases = {key_of(one.subject, one.phase) for one in running if one.phase}
-        has_worker, is_limit_reached = self._has_worker(), bool(self.limits())
+        phases = {(one.subject.workflow, one.phase) for one in running if one.phase}
+        is_limit_reached = bool(self.limits())
+        has_worker = any(worker_state(self._home, one) is RunnerState.ONLINE for one in self._home.workers.all())
         facts = StuckFacts(
             now=self._home.clock.now(),
             running=running,
@@ -515,30 +454,14 @@ class Reporting:
             problems=() if collector is None else tuple(collector.problems),
         )
 
-    def _has_worker(self) -> bool:
-        """Say whether a worker is there that takes things up."""
-        processes, lease_seconds = self._home.processes, self._home.settings.lease_ttl_seconds
 
-        return any(
-            state_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds) is RunnerState.ONLINE
-            for runner in self._home.workers.all()
-        )
-
-
-# What reports and the overview draw: how workflows ended, how often with success, what was spent, on what.
+# --- what reports and the overview draw --------------------------------------------------------------------------
 #
-# Pure. Days on which nothing happened are drawn as well: a gap is a fact.
+# Days on which nothing happened are drawn as well: a gap is a fact.
 
 
 #: What a text of strangers passes.
 Say: TypeAlias = Callable[[str], str]
-#: Field of `DayOutcomes` -> what it is called; from the bottom up.
-OUTCOMES = {
-    "completed": "completed",
-    "failed": "failed",
-    "abandoned": "abandoned",
-    "rolled_back": "rolled back",
-}
 #: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
 FAR_BUDGET = 4.0
 #: Characters of a name above a bar: on a phone there is no space for more.

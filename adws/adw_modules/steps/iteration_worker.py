@@ -106,8 +106,8 @@ class Lane:
         self._stops_at_failure = is_sequential(new.step) or (loop is not None and loop.on_failure == FAIL_FAST)
 
     def is_due(self, taken: Taken) -> bool:
-        """Return whether there is more to do at once, after something was tidied up."""
-        return not taken.is_over and bool(taken.wait_until) and taken.wait_until <= self._in(0.0)
+        """Return whether there is more to do at once; a lane that lets others come first has a reason to wait."""
+        return bool(taken.wait_until) and not (taken.is_over or taken.reason) and taken.wait_until <= self._in(0.0)
 
     def iterate(self, assignments: tuple[Assignment, ...]) -> Taken:
         """

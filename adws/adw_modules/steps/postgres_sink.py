@@ -2,7 +2,7 @@
 Saving rows to a PostgreSQL database of the user.
 
 One transaction for each call: its key and its rows, or neither. A connection that broke is made again once, and what
-was under way is done again: the key tells whether it had been committed.
+was under way is done again: the key shows whether it had been committed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PostgresSink:
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
         """
-        Save *rows* once for *sink_key*, by *key* where they are upserted; say whether this did it.
+        Save *rows* once for *sink_key*, by *key* where they are upserted; return whether this did it.
 
         Raises SinkRefused, or DatabaseUnavailable and TransactionAborted, which may go by themselves.
         """

@@ -66,8 +66,8 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
-#: Ledgers and connections that a parent process has open: never used, never closed, never collected.
-_PARENTS: list[SinkLedger | sqlite3.Connection] = []
+#: Connections that a parent process has open: never used, never closed, never collected.
+_PARENTS: list[sqlite3.Connection] = []
 
 #: Makes the bytes of a part; gets what reads the first line of the file, None when that is empty.
 Compose = Callable[[Callable[[], bytes] | None], bytes]
@@ -77,10 +77,10 @@ class LineFiles:
     """Saves rows to files below a working directory."""
 
     def __init__(self) -> None:
-        self._open: dict[Path, tuple[int, os.stat_result, SinkLedger]] = {}
+        self._open: dict[Path, SinkLedger] = {}
 
     def save_json(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str) -> bool:
-        """Append *rows* to a file of JSON Lines, once for *sink_key*; say whether this did it."""
+        """Append *rows* to a file of JSON Lines, once for *sink_key*; return whether this did it."""
         return self._save(root, path, sink_key, lambda _header: json_lines(rows))
 
     def save_csv(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str, delimiter: str = ",") -> bool:
@@ -100,9 +100,7 @@ class LineFiles:
     def close(self) -> None:
         """Close the ledgers."""
         while self._open:
-            self._let_go(next(iter(self._open)))
-
-    # --- one part ----------------------------------------------------------------------------------------------
+            self._open.popitem()[1].close()
 
     def _save(self, root: Path, path: str, sink_key: str, compose: Compose) -> bool:
         place = _inside(root, path)
@@ -124,27 +122,13 @@ class LineFiles:
         return True
 
     def _ledger(self, place: Path) -> SinkLedger:
-        """Return the ledger of a file, open; another process' or that of a directory that is gone is not used."""
         path = _ledger_path(place)
-        result = self._open.get(path)
-        if result is not None:
-            pid, seen, ledger = result
-            if pid == os.getpid() and _is_same(path, seen):
-                return ledger
-            self._let_go(path)
-        while len(self._open) >= KEPT:
-            self._let_go(next(iter(self._open)))
-        ledger = SinkLedger(path)
-        self._open[path] = (os.getpid(), path.stat(), ledger)
+        if path not in self._open:
+            while len(self._open) >= KEPT:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[path] = SinkLedger(path)
 
-        return ledger
-
-    def _let_go(self, path: Path) -> None:
-        pid, _, ledger = self._open.pop(path)
-        if pid == os.getpid():
-            ledger.close()
-        else:
-            _PARENTS.append(ledger)
+        return self._open[path]
 
 
 def _is_same(path: Path, seen: os.stat_result) -> bool:
@@ -370,19 +354,56 @@ class Sinks:
         return value
 
 
-# What was saved to a file, by key: a small SQLite database beside it.
-#
-# A part is recorded before it is in the file (`intend`, durable when it returns) and settled when it is. At most one
-# part is not settled: the one whose writer vanished, or is at it; the next holder of the file's lock settles it.
+class _SqliteFile:
+    """A SQLite file. A connection that a parent process opened, or to a file that was moved away, is not used."""
+
+    def __init__(self, path: Path, patience_seconds: float, *setup: str) -> None:
+        """Statements of *setup* are run on every new connection."""
+        self._path = path
+        self._patience_seconds = patience_seconds
+        self._setup = setup
+        self._connection: sqlite3.Connection | None = None
+        self._owner = 0  #: the process that opened it
+        self._seen: os.stat_result | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that can be used."""
+        return self._owner == os.getpid() and self._seen is not None and _is_same(self._path, self._seen)
+
+    def connect(self) -> sqlite3.Connection:
+        """Return the connection."""
+        if self._connection is not None and self.is_open:
+            return self._connection
+        self.close()
+        # Another thread may close it: that of the worker, when those that saved have ended.
+        self._connection = sqlite3.connect(
+            self._path, isolation_level=None, timeout=self._patience_seconds, check_same_thread=False
+        )
+        self._owner = os.getpid()
+        for statement in self._setup:
+            self._connection.execute(statement)
+        self._seen = self._path.stat()
+
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection, if it is ours."""
+        connection, self._connection, self._seen = self._connection, None, None
+        if connection is not None and self._owner == os.getpid():
+            connection.close()
+        elif connection is not None:
+            _PARENTS.append(connection)
 
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS parts (
-  sink_key TEXT PRIMARY KEY, start INTEGER NOT NULL, length INTEGER NOT NULL, sha256 TEXT NOT NULL,
-  is_settled INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS open_parts ON parts (is_settled) WHERE is_settled = 0;
-"""
+_LEDGER_SETUP = (
+    "PRAGMA journal_mode = WAL",
+    """CREATE TABLE IF NOT EXISTS parts (
+      sink_key TEXT PRIMARY KEY, start INTEGER NOT NULL, length INTEGER NOT NULL, sha256 TEXT NOT NULL,
+      is_settled INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS open_parts ON parts (is_settled) WHERE is_settled = 0",
+)
 
 
 class SavedPart(NamedTuple):
@@ -395,41 +416,36 @@ class SavedPart(NamedTuple):
 
 
 class SinkLedger:
-    """The parts of one file. Its user holds the lock of that file."""
+    """
+    The parts of one file, by key: a small SQLite database beside it. Its user holds the lock of that file.
 
-    def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
-        """Open the ledger *path*, or make it."""
+    A part is recorded before it is in the file (`intend`, durable when it returns) and settled when it is. At most one
+    part is not settled: the one whose writer vanished, or is writing it; the next holder of the file's lock settles it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Use the ledger *path*, which is made when it is not there."""
         self._path = path
-        try:
-            # Another thread may close it: that of the worker, when those that saved have ended.
-            self._connection = sqlite3.connect(
-                path, isolation_level=None, timeout=patience_seconds, check_same_thread=False
-            )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.executescript(_SCHEMA)
-        except sqlite3.Error as exc:
-            with suppress(AttributeError):
-                self._connection.close()
-            raise self._error(exc) from exc
+        self._file = _SqliteFile(path, 30.0, *_LEDGER_SETUP)
 
     def close(self) -> None:
         """Close it."""
-        self._connection.close()
+        self._file.close()
 
     def has(self, sink_key: str) -> bool:
-        """Say whether the part *sink_key* is in the file."""
+        """Return whether the part *sink_key* is in the file."""
         sql = "SELECT 1 FROM parts WHERE sink_key = ? AND is_settled = 1"
 
         return bool(self._run(sql, (sink_key,)))
 
     def unsettled(self) -> SavedPart | None:
-        """Return the part of which nobody knows whether it is in the file."""
+        """Return the part of which it is not known whether it is in the file."""
         result = self._run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0", ())
 
         return SavedPart(*result[0]) if result else None
 
     def intend(self, sink_key: str, *, start: int, length: int, sha256: str) -> None:
-        """Write down that a part is about to be written; durable when this returns."""
+        """Record that a part is about to be written; durable when this returns."""
         self._run("PRAGMA synchronous = FULL", ())
         self._run(
             "INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)",
@@ -437,7 +453,7 @@ class SinkLedger:
         )
 
     def settle(self, sink_key: str) -> None:
-        """Write down that a part is in the file; when a power cut loses this, the file itself is looked at."""
+        """Record that a part is in the file; when a power cut loses this, the file itself is checked."""
         self._run("PRAGMA synchronous = NORMAL", ())
         self._run("UPDATE parts SET is_settled = 1 WHERE sink_key = ?", (sink_key,))
 
@@ -448,18 +464,11 @@ class SinkLedger:
 
     def _run(self, sql: str, params: tuple[object, ...]) -> list[tuple[str, int, int, str]]:
         try:
-            return self._connection.execute(sql, params).fetchall()
+            return self._file.connect().execute(sql, params).fetchall()
         except sqlite3.Error as exc:
-            raise self._error(exc) from exc
-
-    def _error(self, exc: sqlite3.Error) -> DatabaseUnavailable:
-        return DatabaseUnavailable(f"cannot use {self._path}, which knows what the file beside it holds: {exc}")
-
-
-# Saving rows to a SQLite file of the user.
-#
-# One transaction for each call: its key and its rows, or neither. The file's own settings (journal, page size) are left
-# as they are.
+            raise DatabaseUnavailable(
+                f"cannot use {self._path}, which knows what the file beside it holds: {exc}"
+            ) from exc
 
 
 #: Whole numbers that the file can hold.
@@ -479,21 +488,26 @@ _TRANSIENT = frozenset(
 
 
 class SqliteSink:
-    """One file that rows are saved to. One thread at a time uses it."""
+    """
+    A SQLite file of the user that rows are saved to. One thread at a time uses it.
+
+    One transaction for each call: its key and its rows, or neither. The file's own settings (journal, page size) are
+    left as they are.
+    """
 
     def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
         """Use the file *path*, which is made when it is not there."""
         self._path = path
-        self._patience = patience_seconds
-        self._connection: sqlite3.Connection | None = None
-        self._owner = 0  #: the process that opened it
-        self._file: os.stat_result | None = None
+        self._file = _SqliteFile(path, patience_seconds, "PRAGMA synchronous = FULL")
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
-        """Save *rows* once for *sink_key*; say whether this did it. Raises SinkRefused or DatabaseUnavailable."""
+        """Save *rows* once for *sink_key*; return whether this did it. Raises SinkRefused or DatabaseUnavailable."""
         new = TableRows(table, rows, sink_key=sink_key, key=key)
         try:
-            connection = self._opened()
+            if not self._file.is_open:
+                sqlite.refuse_network(self._path)
+                durable_file.make_directory(str(self._path.parent))
+            connection = self._file.connect()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 is_new = self._save(connection, new)
@@ -509,9 +523,7 @@ class SqliteSink:
 
     def close(self) -> None:
         """Close the file."""
-        connection, self._connection = self._connection, None
-        if connection is not None and self._owner == os.getpid():
-            connection.close()
+        self._file.close()
 
     def _save(self, connection: sqlite3.Connection, new: TableRows) -> bool:
         connection.execute(MAKE_KEYS)
@@ -531,26 +543,6 @@ class SqliteSink:
         connection.executemany(new.insert("?"), new.values(_adapt))
 
         return True
-
-    def _opened(self) -> sqlite3.Connection:
-        """Return the connection; one that a parent opened, or to a file that was moved away, is not used."""
-        if self._connection is not None:
-            if self._owner == os.getpid() and self._file is not None and _is_same(self._path, self._file):
-                return self._connection
-            if self._owner == os.getpid():
-                self._connection.close()
-            else:
-                _PARENTS.append(self._connection)
-        sqlite.refuse_network(self._path)
-        durable_file.make_directory(str(self._path.parent))
-        self._connection = sqlite3.connect(
-            self._path, isolation_level=None, timeout=self._patience, check_same_thread=False
-        )
-        self._owner = os.getpid()
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._file = self._path.stat()
-
-        return self._connection
 
     def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable:
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from adws.adw_modules import costs, durable_file, error_tables
 from adws.adw_modules.agent import AgentProfile, AgentTask
 from adws.adw_modules.agents import base as agents_base
-from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
+from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine import runner_agent, runner_command
@@ -616,7 +616,7 @@ class AgentTool:
                 cwd=context.cwd,
                 folder=folder,
                 model=context.model if model is None else _text(model, "model"),
-                session_id=agents_sessions.new_session_id(home.clock.token()) if able.chooses_session else "",
+                session_id=uuid_of(home.clock.token()) if able.chooses_session else "",
                 max_turns=options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
                 permissions=options.permissions or PERMISSIONS,
                 arguments=options.arguments,

@@ -123,7 +123,7 @@ class Key(NamedTuple):
     """A key of a table."""
 
     field: str  #: where its value goes in the dataclass
-    read: Callable[[object], object]  #: raises BadValue, or Refused with problems further inside
+    read: Callable[[object], object]  #: raises BadValue, or InvalidValue with problems further inside
 
 
 class InvalidValue(Exception):
@@ -174,7 +174,7 @@ def read_table(
 
 
 def whole_table(raw: object, keys: Mapping[str, Key], what: str) -> dict[str, object]:
-    """Return the fields in *raw*; raise Refused with all that is wrong in it, BadValue when it is no table."""
+    """Return the fields in *raw*; raise InvalidValue with all that is wrong in it, BadValue when it is no table."""
     problems: list[DefinitionProblem] = []
     fields = read_table(raw, keys, what, problems)
     if problems:
@@ -184,7 +184,7 @@ def whole_table(raw: object, keys: Mapping[str, Key], what: str) -> dict[str, ob
 
 
 def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) -> list[object]:
-    """Return what *read* makes of each element; raise Refused with all that is wrong in them."""
+    """Return what *read* makes of each element; raise InvalidValue with all that is wrong in them."""
     result: list[object] = []
     problems: list[DefinitionProblem] = []
     for index, element in enumerate(raw):
@@ -217,7 +217,7 @@ _WORD = re.compile(r"\b(error|response)\b")
 
 
 def read_steps(value: object) -> tuple[StepSpec, ...]:
-    """Return the steps in a list of tables; raise Refused with all that is wrong in them."""
+    """Return the steps in a list of tables; raise InvalidValue with all that is wrong in them."""
     if not isinstance(value, list):
         raise BadValue("must be a list of tables, each begun by [[workflows.NAME.phases.steps]]")
     result: list[StepSpec] = []
@@ -235,48 +235,30 @@ def read_steps(value: object) -> tuple[StepSpec, ...]:
 
 
 def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
-    fields: dict[str, object] = {}
-    try:
-        table_ = table(raw)
-    except BadValue as exc:
-        problems.append(DefinitionProblem(path=(), message=f"it {exc}"))
+    if not isinstance(raw, Mapping):
+        problems.append(DefinitionProblem(path=(), message="it must be a table"))
         return StepSpec(name="", tool="")
-    tool = table_.get("tool")
-    fields = read_table(
-        table_, {**STEP_KEYS, **_input_keys(tool)}, _kind_of(tool), problems, elsewhere=_misplaced(tool)
-    )
-    own = {key.field for key in STEP_KEYS.values()}
-    inputs = {name: fields.pop(name) for name in list(fields) if name not in own}
-    unread = {problem.path[:1] for problem in problems}
-    for name, words in (("name", "give it one"), ("tool", f"say which it calls, one of {', '.join(TOOLS)}")):
-        if not fields.get(name) and (name,) not in unread:
-            problems.append(DefinitionProblem(path=(), message=f"it has no {name}: {words}"))
-        fields.setdefault(name, "")
-
-    return StepSpec(inputs=inputs, **fields)  # type: ignore[arg-type]  # the readers of STEP_KEYS saw to the types
-
-
-def _kind_of(tool: object) -> str:
-    return f"a step with the tool {tool}" if tool in TOOLS else "a step"
-
-
-def _input_keys(tool: object) -> Mapping[str, Key]:
-    """Return the keys that are inputs of *tool*; of all tools when there is no such tool, which is told elsewhere."""
-    tools = [tool] if tool in TOOLS else TOOLS
-
-    return {name: Key(name, json_value) for one in tools for name in INPUTS_OF_TOOL[str(one)]}
-
-
-def _misplaced(tool: object) -> Mapping[str, str]:
-    """Return a sentence for each input of another tool."""
+    tool = raw.get("tool")
+    is_known = tool in TOOLS  # an unknown tool is reported elsewhere: then inputs of all tools are read
     own = INPUTS_OF_TOOL.get(str(tool), ())
-
-    return {
+    inputs_of = {str(tool): own} if is_known else INPUTS_OF_TOOL
+    inputs = {name: Key(name, json_value) for names in inputs_of.values() for name in names}
+    misplaced = {
         name: f"{name} is for the tool {other}, and the tool here is {tool}: take one of them out"
         for other, names in INPUTS_OF_TOOL.items()
         for name in names
         if name not in own
     }
+    what = f"a step with the tool {tool}" if is_known else "a step"
+    values = read_table(raw, {**STEP_KEYS, **inputs}, what, problems, elsewhere=misplaced)
+    given = {name: values.pop(name) for name in list(values) if name not in STEP_KEYS}
+    unread = {problem.path[:1] for problem in problems}
+    for name, words in (("name", "give it one"), ("tool", f"say which it calls, one of {', '.join(TOOLS)}")):
+        if not values.get(name) and (name,) not in unread:
+            problems.append(DefinitionProblem(path=(), message=f"it has no {name}: {words}"))
+        values.setdefault(name, "")
+
+    return StepSpec(inputs=given, **values)  # type: ignore[arg-type]  # the readers of STEP_KEYS saw to the types
 
 
 def json_value(value: object) -> JsonValue:

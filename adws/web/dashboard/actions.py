@@ -15,6 +15,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from adws.adw_modules import views
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.rollback.plan import RollbackOptions, plan_lines
@@ -27,7 +28,6 @@ from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.auth import PageAuth
 from adws.web.dashboard.frame import sentence
 from adws.web.dashboard.sessions import Form
-from adws.web.dashboard.workflow import name_of
 from adws.web.dependencies import AdwId, HomeOf
 
 # What people do on a page: the form they sent, who they are for the history, and what the next page tells them.
@@ -195,7 +195,7 @@ def ask_abandon(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse:
         request,
         "workflow_abandon.html",
         adw_id=adw_id,
-        name=name_of(document),
+        name=views.workflow(document).name,
         document=document,
         is_possible=allowed_actions(document, now=home.clock.now).may_abandon,
     )
@@ -229,7 +229,7 @@ def ask_rollback(
         request,
         "workflow_rollback.html",
         adw_id=adw_id,
-        name=name_of(document),
+        name=views.workflow(document).name,
         document=document,
         steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they would be done
         hosts=sorted({step.host for step in plan.steps if step.host and not step.is_over}) if plan else [],

@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import events
+from adws.adw_modules import events, views
 from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import RunState
@@ -27,7 +27,6 @@ from adws.adw_modules.steps.views import ExecutionLine
 from adws.web import api_views, api_workflows
 from adws.web.api_steps import ExecutionId, Index
 from adws.web.dashboard import frame
-from adws.web.dashboard.workflow import name_of
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
 
 
 def _name(home: Home, adw_id: str) -> str:
-    return name_of(home.store.load(adw_id).document)
+    return views.workflow(home.store.load(adw_id).document).name
 
 
 def _pretty(value: JsonValue) -> str:

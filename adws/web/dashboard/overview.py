@@ -1,7 +1,5 @@
 """
-What the overview says about a home: totals, what needs a person, what is waiting and why, how full limits are.
-
-Pure.
+The overview of a home: totals, what needs a person, what is waiting and why, how full limits are.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from fastapi import APIRouter, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import circuit_breaker
+from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.circuit_breaker import BreakerRow
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
@@ -167,18 +165,19 @@ def today_of(now: datetime) -> str:
 
 def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
-    return (*_tiles_of_work(seen), *_tiles_of_ends(seen, budget))
-
-
-def _tiles_of_work(seen: OverviewSnapshot) -> tuple[Tile, ...]:
     people = _count_of(seen.for_people)
     oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
+    longest = frame.elapsed(min((one.started_at for one in seen.running), default=""), seen.now)
+    failed = seen.states.get("failed", Count(number=0))
+    ended = reports_module.together(seen.outcomes)
+    rate = ended.success_rate
+    spent = spent_on(seen.costs, today_of(seen.now))
 
     return (
         Tile(
             label="At work",
             value=_count_of(seen.running),
-            note=_longest(seen),
+            note=f"the longest for {longest}" if seen.running else "nothing is at work",
             href="#running",
             tone="busy" if seen.running else "",
         ),
@@ -195,16 +194,6 @@ def _tiles_of_work(seen: OverviewSnapshot) -> tuple[Tile, ...]:
             note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
             href="/runs?state=pending",
         ),
-    )
-
-
-def _tiles_of_ends(seen: OverviewSnapshot, budget: float) -> tuple[Tile, ...]:
-    failed = seen.states.get("failed", Count(number=0))
-    ended = reports_module.together(seen.outcomes)
-    rate = ended.success_rate
-    spent = spent_on(seen.costs, today_of(seen.now))
-
-    return (
         Tile(
             label="Failed",
             value=str(failed),
@@ -232,13 +221,6 @@ def _count_of(lines: Sequence[object]) -> str:
     return str(Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN))
 
 
-def _longest(seen: OverviewSnapshot) -> str:
-    if not seen.running:
-        return "nothing is at work"
-
-    return f"the longest for {frame.elapsed(min(one.started_at for one in seen.running), seen.now)}"
-
-
 def _tone_of(share: float) -> str:
     if share >= 1:
         return "bad"
@@ -251,40 +233,32 @@ def _tone_of(share: float) -> str:
 
 def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
     """Return what somebody should look at, what stops most first."""
-    return (*_no_worker(seen), *_limits(seen), *_parties(seen), *_stuck(seen))
-
-
-def _no_worker(seen: OverviewSnapshot) -> Iterable[Concern]:
+    found: list[Concern] = []
     if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
-        yield Concern(
-            what="No worker is there",
-            why=f"{seen.queue.due} wait for one. Start one with:",
-            advice="adw worker",
-            is_command=True,
-        )
-
-
-def _limits(seen: OverviewSnapshot) -> Iterable[Concern]:
-    for gauge in seen.gauges:
-        if gauge.is_exceeded:
-            yield Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
-
-
-def _parties(seen: OverviewSnapshot) -> Iterable[Concern]:
-    for breaker in seen.breakers:
-        if breaker.state == "open":
-            yield Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
-
-
-def _stuck(seen: OverviewSnapshot) -> Iterable[Concern]:
-    for one in seen.stuck:
-        yield Concern(
+        why = f"{seen.queue.due} wait for one. Start one with:"
+        found.append(Concern(what="No worker is there", why=why, advice="adw worker", is_command=True))
+    found += (
+        Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
+        for gauge in seen.gauges
+        if gauge.is_exceeded
+    )
+    found += (
+        Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
+        for breaker in seen.breakers
+        if breaker.state == "open"
+    )
+    found += (
+        Concern(
             what=one.subject.title or one.subject.adw_id,
             why=one.why,
             advice=one.commands[0] if one.commands else "",
             href=f"/workflows/{one.subject.adw_id}",
             is_command=bool(one.commands),
         )
+        for one in seen.stuck
+    )
+
+    return tuple(found)
 
 
 # --- limits ----------------------------------------------------------------------------------------------------
@@ -345,7 +319,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         seen=seen,
         tiles=tiles(seen, budget=budget),
         concerns=concerns(seen),
-        owners={one.run_id: web_models.name_of(one.owner) or "nobody" for one in seen.running},
+        owners={one.run_id: views.owner_name(one.owner) or "nobody" for one in seen.running},
         for_people=seen.for_people,
         for_others=seen.waiting,
         pictures=_pictures(seen, budget),
@@ -385,7 +359,10 @@ def look(home: Home, server: ServerState) -> OverviewSnapshot:
         failures=reports.failures(window, limit=LINES),
         gauges=home.quotas.gauges(spent_today=spent, sizes=sizes),
         breakers=[circuit_breaker.seen(row, now) for row in home.breakers.stored()],
-        runners=_runners(home),
+        # Those that are there, or were until a moment ago.
+        runners=[
+            line for line in (web_models.runner_of(home, one) for one in home.workers.all()) if line.state != "gone"
+        ],
     )
 
 
@@ -398,14 +375,3 @@ def _pictures(seen: OverviewSnapshot, budget: float) -> dict[str, Markup]:
     }
 
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 - escaped where it is drawn
-
-
-def _runners(home: Home) -> list[RunnerLine]:
-    """Return the workers that are there, or were until a moment ago."""
-    processes, lease_seconds = home.processes, home.settings.lease_ttl_seconds
-    result = (
-        web_models.runner_of(runner, verdict=processes.verdict(runner.owner), lease_seconds=lease_seconds)
-        for runner in home.workers.all()
-    )
-
-    return [runner for runner in result if runner.state != "gone"]

@@ -7,7 +7,6 @@ of it is there all the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,11 +17,9 @@ from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import attempt_files, costs, effects, events
-from adws.adw_modules.agent import TokenUsage
+from adws.adw_modules import attempt_files, costs, effects, events, views
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.costs import cap_of
-from adws.adw_modules.engine.transitions import limit
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK
 from adws.adw_modules.recovery.explain import Explanation, claim_of, diagnosis_of, explain
@@ -36,138 +33,30 @@ from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
     from adws.adw_modules.checkpoint import CheckpointLine
+    from adws.adw_modules.costs import CostEntry
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
     from adws.adw_modules.effects import Effect
     from adws.adw_modules.events import Event
-    from adws.adw_modules.identifiers import JsonObject, JsonValue
-    from adws.adw_modules.interfaces import AgentSession, IssueLock, LeaseRow, LoadNotice, Verdict
+    from adws.adw_modules.identifiers import JsonValue
+    from adws.adw_modules.interfaces import AgentSession, IssueLock, LeaseRow, Verdict
     from adws.adw_modules.queue.model import Run
     from adws.adw_modules.recovery.plan import Claim
     from adws.adw_modules.resources.model import DiffStat, PortRow
     from adws.adw_modules.rollback.plan import Step
     from adws.adw_modules.steps.views import ExecutionLine
+    from adws.adw_modules.views import AttemptView, WorkflowView
     from adws.app import Home
-
-
-# What the page of a workflow tells of its document: attempts, phases, moves, links.
-#
-# Pure.
 
 
 #: Attempts that the page lists, the newest.
 MOST_ATTEMPTS = 200
-_ISSUE_PAGE = re.compile(r"(https?://[^\s?#]+)/issues/[0-9]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptRow:
-    """One attempt."""
+def attempts_of(document: WorkflowDocument, view: WorkflowView) -> list[tuple[AttemptView, CostEntry | None]]:
+    """Return the attempts, the newest first, each with what it cost."""
+    paid = {(one.phase, one.attempt): one for one in costs.of_document(document)}
 
-    phase: str
-    number: int
-    round: int
-    status: str
-    started_at: str
-    ended_at: str | None
-    seconds: float | None  #: of work; None: nobody knows, or it has not ended
-    waited_seconds: float
-    model: str
-    agent: str
-    category: str  #: of its error
-    error: str
-    summary: str  #: what its runner said
-    cost_usd: float | None
-    is_estimated: bool
-    is_subscription: bool
-    tokens: TokenUsage
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseRow:
-    """One phase."""
-
-    name: str
-    status: str
-    round: int
-    used: int
-    limit: int
-    tries: int  #: over all rounds
-    uncounted: int  #: of these, ended on order or parked
-    seconds: float
-    cost_usd: float | None
-    retry_at: str | None
-    wait_reason: str
-    trouble: str  #: its last failure, while that is not made good
-    terminal_reason: str
-
-
-def attempt_rows(document: WorkflowDocument) -> tuple[AttemptRow, ...]:
-    """Return the attempts, the newest first."""
-    costs = costs_of(document)
-    rows = [
-        attempt_row(phase, attempt, costs.get((phase.name, attempt.number)))
-        for phase in document.phases
-        for attempt in phase.attempts
-    ]
-
-    return tuple(sorted(rows, key=lambda row: (row.started_at, row.number), reverse=True))
-
-
-def costs_of(document: WorkflowDocument) -> dict[tuple[str, int], costs.CostEntry]:
-    """Return what the attempts cost, by phase and number."""
-    data = [phase.model_dump(mode="json") for phase in document.phases]
-
-    return {(one.phase, one.attempt): one for one in costs.entries_of(document.adw_id, "", data)}
-
-
-def attempt_row(phase: PhaseRecord, attempt: AttemptRecord, cost: costs.CostEntry | None = None) -> AttemptRow:
-    """Return one attempt, with what it cost."""
-    error, agent, report = attempt.error or {}, attempt.agent or {}, attempt.report or {}
-
-    return AttemptRow(
-        phase=phase.name,
-        number=attempt.number,
-        round=attempt.round,
-        status=attempt.status,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        seconds=attempt.duration,
-        waited_seconds=attempt.waited_seconds,
-        model=(cost.model if cost else "") or attempt.model or "",
-        agent=text_of(agent, "name"),
-        category=text_of(error, "category") or text_of(error, "order"),
-        error=text_of(error, "message"),
-        summary=text_of(report, "summary"),
-        cost_usd=cost.cost_usd if cost else None,
-        is_estimated=bool(cost and cost.is_estimated),
-        is_subscription=bool(cost and cost.is_subscription),
-        tokens=cost.tokens if cost else TokenUsage(),
-    )
-
-
-def phase_rows(document: WorkflowDocument) -> tuple[PhaseRow, ...]:
-    """Return the phases, in the order they run."""
-    return tuple(_phase_row(document, phase) for phase in document.phases)
-
-
-def _phase_row(document: WorkflowDocument, phase: PhaseRecord) -> PhaseRow:
-    is_good = phase.status in {"complete", "skipped"}
-
-    return PhaseRow(
-        name=phase.name,
-        status=phase.status,
-        round=phase.round,
-        used=phase.attempts_used,
-        limit=limit(phase),
-        tries=len(phase.attempts),
-        uncounted=sum(1 for attempt in phase.attempts if attempt.status in {"suspended", "parked"}),
-        seconds=sum(attempt.duration or 0.0 for attempt in phase.attempts),
-        cost_usd=document.cost.by_phase.get(phase.name),
-        retry_at=phase.retry_at,
-        wait_reason=phase.wait_reason or "",
-        trouble="" if is_good else phase.last_failure_reason or "",
-        terminal_reason=phase.terminal_reason or "",
-    )
+    return [(attempt, paid.get((attempt.phase, attempt.number))) for attempt in view.attempts]
 
 
 def find_attempt(document: WorkflowDocument, phase: str, number: int) -> tuple[PhaseRecord, AttemptRecord] | None:
@@ -213,31 +102,6 @@ def rollback_of(document: WorkflowDocument) -> RollbackFacts | None:
         steps=recorded_steps(document),
         blocked_by=record.blocked_by,
     )
-
-
-# --- links -----------------------------------------------------------------------------------------------------
-
-
-def issue_url(document: WorkflowDocument) -> str:
-    """Return the address of the issue, "" when there is none that a browser may be sent to."""
-    return _safe(document.issue.url or "") if document.issue else ""
-
-
-def pull_request_url(document: WorkflowDocument) -> str:
-    """Return the address of the pull request: as the forge said it, else beside that of the issue; "" for none."""
-    if document.pr_number is None:
-        return ""
-    for phase in document.phases:
-        result = phase.result or {}
-        if result.get("pr_number") == document.pr_number and (value := _safe(text_of(result, "url"))):
-            return value
-    place = _ISSUE_PAGE.fullmatch(issue_url(document))
-
-    return f"{place[1]}/pull/{document.pr_number}" if place else ""
-
-
-def _safe(url: str) -> str:
-    return url if url.startswith(("https://", "http://")) and len(url) <= 2000 else ""
 
 
 # --- plain JSON ------------------------------------------------------------------------------------------------
@@ -304,13 +168,12 @@ class WorkflowFacts:
     """Everything."""
 
     document: WorkflowDocument
-    notices: tuple[LoadNotice, ...]
     explanation: Explanation
     possible: Possible
     ownership: Ownership
     pictures: Pictures
-    phases: tuple[PhaseRow, ...]
-    attempts: tuple[AttemptRow, ...]
+    view: WorkflowView
+    attempts: Sequence[tuple[AttemptView, CostEntry | None]]
     executions: tuple[ExecutionLine, ...]
     effects: tuple[Effect, ...]
     checkpoints: tuple[CheckpointLine, ...]
@@ -318,8 +181,6 @@ class WorkflowFacts:
     changes: Changes
     output: Followed
     cap_usd: float | None
-    issue_url: str
-    pull_request_url: str
     rollback: RollbackFacts | None
 
 
@@ -327,14 +188,13 @@ def gather(home: Home, adw_id: str) -> WorkflowFacts:
     """Return all about a workflow; raise StateNotFound, or why its document cannot be read."""
     loaded = home.store.load(adw_id)
     document, now = loaded.document, home.clock.now()
-    data: JsonObject = document.model_dump(mode="json", by_alias=True)
+    view = views.workflow(document, notices=loaded.notices)
     ownership = _ownership(home, document)
     settings_cap = home.settings.quota_max_cost
     has_rollback_run = bool(ownership.run and ownership.run.kind == ROLLBACK and ownership.run.state not in FINAL_RUNS)
 
     return WorkflowFacts(
         document=document,
-        notices=tuple(loaded.notices),
         explanation=explain(diagnosis_of(home, document, now=now)),
         possible=allowed_actions(
             document,
@@ -345,17 +205,15 @@ def gather(home: Home, adw_id: str) -> WorkflowFacts:
         ),
         ownership=ownership,
         pictures=pictures_of(document, now=now, say=sayer(home)),
-        phases=phase_rows(document),
-        attempts=attempt_rows(document),
+        view=view,
+        attempts=attempts_of(document, view),
         executions=home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
         effects=effects.effects(document)[::-1],
         checkpoints=home.checkpoints.lines_of(adw_id),
         events=home.events.newest(adw_id, limit=MOST_EVENTS),
         changes=_changes(home, document),
-        output=_output(home, adw_id, data),
+        output=_output(home, document),
         cap_usd=cap_of(document, settings_cap),
-        issue_url=issue_url(document),
-        pull_request_url=pull_request_url(document),
         rollback=rollback_of(document),
     )
 
@@ -422,10 +280,10 @@ def folder_of(home: Home, adw_id: str) -> Path:
     return home.settings.state_dir / adw_id
 
 
-def _output(home: Home, adw_id: str, data: JsonObject) -> Followed:
-    folder = folder_of(home, adw_id)
+def _output(home: Home, document: WorkflowDocument) -> Followed:
+    folder = folder_of(home, document.adw_id)
 
-    return readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, data)))
+    return readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document)))
 
 
 def readable(read: Callable[[], Followed]) -> Followed:
@@ -457,7 +315,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "workflow.html",
         topic=f"workflow:{adw_id}",
         facts=facts,
-        name=name_of(facts.document),
+        name=facts.view.name,
         output=frame.readable(facts.output.text),
         events=[(event, events.facts_of(event)) for event in facts.events],
         moves=[(entry, why_of(entry.metadata)) for entry in facts.document.state_history[::-1]][:MOST_MOVES],
@@ -484,20 +342,11 @@ def show_events(
         "workflow_events.html",
         topic="" if before else f"workflow:{adw_id}",
         adw_id=adw_id,
-        name=name_of(document),
+        name=views.workflow(document).name,
         events=[(event, events.facts_of(event)) for event in page],
         before=before,
         older=page[-1].event_id if len(result) > EVENTS_OF_A_PAGE else "",
     )
-
-
-def name_of(document: WorkflowDocument) -> str:
-    """Return a workflow as people call it: by its issue, else by its id."""
-    title = document.issue.title if document.issue else ""
-    if document.issue_number is None:
-        return title or document.adw_id
-
-    return f"#{document.issue_number} {title}".strip()
 
 
 def why_of(metadata: Mapping[str, JsonValue]) -> str:

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse
 
-from adws.adw_modules import attempt_files
+from adws.adw_modules import attempt_files, views
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.state_machine import is_terminal
 from adws.web.dashboard import frame, workflow
-from adws.web.dashboard.workflow import folder_of, name_of, readable
+from adws.web.dashboard.workflow import folder_of, readable
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show_log(
         request,
         "workflow_log.html",
         adw_id=adw_id,
-        name=name_of(document),
+        name=views.workflow(document).name,
         followed=result,
         output=frame.readable(result.text),
         is_newest=not phase,
@@ -73,19 +73,19 @@ def show_log(
 @router.get("/log/tail")
 def tail(home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "") -> PlainTextResponse:
     """Give what came since, as plain text; the header says where to go on, as long as something may come."""
-    loaded = home.store.load(adw_id)
-    data = loaded.data
+    document = home.store.load(adw_id).document
     folder = folder_of(home, adw_id)
-    sources = attempt_files.outputs(folder, data)
+    sources = attempt_files.outputs(folder, document)
     if after:
         spot = attempt_files.spot_in(after)
-        has_ended = _has_ended(data, spot.phase, spot.attempt)
+        attempt = workflow.find_attempt(document, spot.phase, spot.attempt)
+        has_ended = attempt is not None and attempt[1].ended_at is not None
         result = readable(lambda: attempt_files.follow(folder, sources, spot, has_ended=has_ended))
     else:
         result = readable(lambda: attempt_files.begin(folder, sources))
     text = frame.readable(home.redactor.redact_text(result.text))
     headers = {"Cache-Control": "no-store"}
-    if result.text or not is_terminal(loaded.document.current_state):
+    if result.text or not is_terminal(document.current_state):
         where = f"?after={quote(str(result.spot), safe='')}" if result.spot else ""
         headers[NEXT] = f"/workflows/{adw_id}/log/tail{where}"
 
@@ -100,6 +100,9 @@ def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, nu
     if result is None:
         raise HTTPException(404)
     record, attempt = result
+    view = views.workflow(document)
+    attempts = workflow.attempts_of(document, view)
+    row, cost = next(one for one in attempts if (one[0].phase, one[0].number) == (phase, number))
     output = begin(home, document, phase=phase, attempt=number)
     files = next((one.files for one in _written(home, document) if (one.phase, one.attempt) == (phase, number)), ())
 
@@ -108,8 +111,9 @@ def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, nu
         "workflow_attempt.html",
         topic=f"workflow:{adw_id}" if attempt.ended_at is None else "",
         adw_id=adw_id,
-        name=name_of(document),
-        row=workflow.attempt_row(record, attempt, workflow.costs_of(document).get((phase, number))),
+        name=view.name,
+        row=row,
+        cost=cost,
         attempt=attempt,
         error=attempt.error or {},
         report=attempt.report or {},
@@ -142,7 +146,7 @@ def show_file(
         request,
         "workflow_file.html",
         adw_id=adw_id,
-        name=name_of(document),
+        name=views.workflow(document).name,
         file=name,
         text=frame.readable(attempt_files.clipped(part.decode("utf-8", "replace"))) if part else "",
         start=start,
@@ -155,10 +159,10 @@ def show_file(
 
 def begin(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0) -> Followed:
     """Return the end of what an attempt wrote."""
-    folder, data = folder_of(home, document.adw_id), document.model_dump(mode="json", by_alias=True)
+    folder = folder_of(home, document.adw_id)
 
     return readable(
-        lambda: attempt_files.begin(folder, attempt_files.outputs(folder, data), phase=phase, attempt=attempt)
+        lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document), phase=phase, attempt=attempt)
     )
 
 
@@ -168,7 +172,7 @@ def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
         files = attempt_files.list_files(folder_of(home, document.adw_id))
     except OSError:  # they are being forgotten
         return []
-    rows = workflow.attempt_rows(document)
+    rows = views.workflow(document).attempts
     result = (
         AttemptOutput(
             phase=row.phase,
@@ -179,18 +183,6 @@ def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
     )
 
     return [one for one in result if one.files]
-
-
-def _has_ended(data: JsonObject, phase: str, number: int) -> bool:
-    """Say whether an attempt is over, as the plain document *data* has it."""
-    phases = data.get("phases")
-    for record in phases if isinstance(phases, list) else []:
-        attempts = record.get("attempts") if isinstance(record, dict) and record.get("name") == phase else None
-        for attempt in attempts if isinstance(attempts, list) else []:
-            if isinstance(attempt, dict) and attempt.get("number") == number:
-                return attempt.get("ended_at") is not None
-
-    return False
 
 
 def _is_last(attempts: list[AttemptRecord], number: int) -> bool:

@@ -82,5 +82,5 @@ def test_what_agents_can_do_is_said():
     assert {name for name in can if can[name].resumes} == {"claude", "codex", "gemini", "opencode"}
     assert {name for name in can if can[name].totals_are_of_session} == {"claude", "codex"}
     assert {name for name in can if not can[name].tells_result} == {"opencode", "aider"}
-    assert {name for name in can if can[name].tells_cost} == {"claude", "opencode", "aider"}
     assert {name for name in can if can[name].limits_budget or can[name].limits_turns} == {"claude"}
+    assert {name for name in can if can[name].tells_cost} == {"claude", "opencode", "aider"}

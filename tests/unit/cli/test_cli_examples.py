@@ -30,9 +30,7 @@ def test_every_command_has_an_example_and_every_example_a_command():
 
 @pytest.mark.parametrize(("name", "typed"), LINES, ids=[typed for _name, typed in LINES])
 def test_every_example_is_understood(name, typed, tmp_path, monkeypatch):
-    """
-    Its command is the one it stands under, and its options and arguments are known; nothing is run.
-    """
+    """Its command is the one it stands under, and its options and arguments are known; nothing is run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agents").mkdir()  # `adw state migrate` looks whether its directory is there
     ctx = frame.cli.make_context("adw", shlex.split(typed), obj=frame.Invocation())

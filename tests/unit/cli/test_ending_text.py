@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from adws.adw_modules import views
 from adws.cli import work
 from adws.cli.work import RunEnding
+from tests.unit.timeline_cases import document, phase, tried
 
 ID = "1a2b3c4d"
 
 
 def ending(state="building", **facts):
     own = {name: facts.pop(name) for name in ("message", "has_worker", "signal_exit") if name in facts}
-    return RunEnding(data={"adw_id": ID, "current_state": state, **facts}, **own)
+    return RunEnding(workflow=views.workflow(document(*facts.pop("phases", ()), current_state=state, **facts)), **own)
 
 
-def phase(status="failed", **facts):
-    return {"name": "build", "status": status, **facts}
+def build(*attempts, status="failed", **facts):
+    return phase("build", *attempts, status=status, **facts)
 
 
 def test_what_is_completed_is_done_and_shows_its_warnings():
@@ -30,8 +32,8 @@ def test_what_is_completed_is_done_and_shows_its_warnings():
 
 def test_what_failed_says_where_why_and_what_helps():
     error = {"message": "red", "advice": "Mend the tests, then: adw retry ID."}
-    failed = phase(last_failure_reason="3 tests are red", attempts=[{"error": error}])
-    optional = {"name": "audit", "status": "failed", "last_failure_reason": "not needed"}
+    failed = build(tried(1, 0, 1, "failed", error=error), last_failure_reason="3 tests are red")
+    optional = phase("audit", status="failed", last_failure_reason="not needed")
     end = ending("failed", terminal_reason="NOT_RETRIED", phases=[optional, failed])
 
     assert work.lines(end) == [
@@ -46,13 +48,13 @@ def test_what_failed_says_where_why_and_what_helps():
 
 
 def test_a_failure_without_details_is_still_told():
-    assert work.lines(ending("failed", phases=None))[0] == f"workflow {ID} failed in a phase"
+    assert work.lines(ending("failed"))[0] == f"workflow {ID} failed in a phase"
     assert work.lines(ending("failed", failed_phase="testing"))[0] == f"workflow {ID} failed in testing"
-    assert work.told(ending("failed", phases=[phase(attempts=["odd"])]))["advice"] is None
+    assert work.told(ending("failed", phases=[build()]))["advice"] is None
 
 
 def test_what_waits_for_approval_is_no_failure():
-    end = ending("paused", pause_reason="awaiting_approval", phases=[phase("waiting")], signal_exit=130)
+    end = ending("paused", pause_reason="awaiting_approval", phases=[build(status="waiting")], signal_exit=130)
 
     assert work.lines(end) == [
         f"workflow {ID} waits for approval of build",

@@ -130,9 +130,7 @@ def test_a_span_is_told_in_its_largest_units(seconds, said):
 
 
 def test_no_secret_is_in_a_line(capsys):
-    """
-    What was just stored was scrubbed on its way; the event in hand was not.
-    """
+    """What was just stored was scrubbed on its way; the event in hand was not."""
     event = Event(event_type="hint_given", data={"text": "use correct-horse-battery"})
 
     cli_output.PlainLines(Redactor(["correct-horse-battery"]).redact_text).tell(document(), [event])

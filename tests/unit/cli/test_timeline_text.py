@@ -19,13 +19,11 @@ def attempt(number: int, start: float, end: float | None, status: str = "succeed
 
 def drawn(*phases: PhaseRecord) -> list[str]:
     document = a_document(created_at=at(0), updated_at=at(48), phases=list(phases))
-    return demo.lines(document)
+    return demo.timeline(document)
 
 
 def test_an_attempt_stands_at_its_place_in_time():
-    """
-    48 seconds are 48 columns.
-    """
+    """48 seconds are 48 columns."""
     plan, build, whole = drawn(
         PhaseRecord(name="plan", state="planning", attempts=[attempt(1, 0, 11.5)]),
         PhaseRecord(name="build", state="building", attempts=[attempt(1, 12, 23.5, "failed"), attempt(2, 36, 48)]),

@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adws.adw_modules import document, timestamps
+from adws.adw_modules import document, timestamps, views
 from adws.adw_modules.events import Event, stamp
 from adws.adw_modules.interfaces import (
     AgentSession,
     LeaseRow,
-    LoadedState,
     LoadNotice,
     OwnerRecord,
     Page,
@@ -21,6 +20,7 @@ from adws.adw_modules.interfaces import (
     WorkflowSummary,
 )
 from adws.cli import views as cli_views
+from adws.cli.views import Status
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 EARLIER = timestamps.to_text(NOW - timedelta(minutes=5))
@@ -29,25 +29,33 @@ OWNER = OwnerRecord(
 )
 
 
-def plain(**changes):
-    """A document as it stands in the file."""
-    made = document.WorkflowDocument(adw_id="1a2b3c4d", issue_number=7, created_at=EARLIER, updated_at=EARLIER)
-    return made.model_dump(by_alias=True) | changes
+def view(**changes):
+    """The view of a document that has *changes*; `lease`, `verdict` and `notices` are about its owner and its load."""
+    known = {name: changes.pop(name) for name in ("lease", "verdict", "notices") if name in changes}
+    made = {"adw_id": "1a2b3c4d", "issue_number": 7, "created_at": EARLIER, "updated_at": EARLIER, **changes}
+    return views.workflow(document.parse(made), **known)
 
 
-LOADED = LoadedState(document=document.parse(plain()))
+def lines(**changes):
+    return cli_views.status_lines(Status(view=view(**changes)), NOW)
 
 
-def status_data(doc, lease=None, verdict=None, notices=()):
-    return cli_views.status_data(LoadedState(document=document.parse(doc), notices=notices), lease, verdict)
+def table(*phases):
+    """The lines of the table of phases."""
+    shown = lines(phases=list(phases))
+    return shown[next(place for place, line in enumerate(shown) if line.startswith("PHASE ")) :]
 
 
-def lines(doc, lease=None, verdict=None, notices=()):
-    return cli_views.status_lines(status_data(doc, lease, verdict, notices), NOW)
+def phase(name="build", **facts):
+    return {"name": name, "state": "building", "status": "failed", "attempts_used": 2, "max_attempts": 2, **facts}
+
+
+def attempt(number, status="failed", **facts):
+    return {"number": number, "status": status, "started_at": EARLIER, **facts}
 
 
 def test_the_status_of_a_fresh_workflow_shows_what_is_known_and_nothing_else():
-    assert lines(plain(revision=1)) == [
+    assert lines(revision=1) == [
         "id        1a2b3c4d",
         "state     pending",
         "issue     #7",
@@ -60,33 +68,29 @@ def test_the_status_of_a_fresh_workflow_shows_what_is_known_and_nothing_else():
 
 
 def test_the_status_of_a_failed_workflow_says_where_why_and_what_is_left():
-    phase = {
-        "name": "test",
-        "state": "testing",
-        "status": "failed",
-        "attempts_used": 6,
-        "max_attempts": 5,
-        "granted": 2,
-        "last_failure_reason": "3 tests are red",
-        "retry_at": timestamps.to_text(NOW + timedelta(minutes=2)),
-    }
+    test = phase(
+        "test",
+        attempts_used=6,
+        max_attempts=5,
+        granted=2,
+        last_failure_reason="3 tests are red",
+        retry_at=timestamps.to_text(NOW + timedelta(minutes=2)),
+    )
     shown = "\n".join(
         lines(
-            plain(
-                current_state="failed",
-                failed_phase="test",
-                terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
-                retry_count=2,
-                reworks=1,
-                pr_number=12,
-                branch_name="feature-7",
-                worktree_path="trees/1a2b3c4d",
-                repository="acme/shop",
-                issue={"title": "Add a cart"},
-                workflow={"name": "sdlc"},
-                cost={"total_usd": 1.234},
-                phases=[phase],
-            )
+            current_state="failed",
+            failed_phase="test",
+            terminal_reason="MAX_ATTEMPTS_EXHAUSTED",
+            retry_count=2,
+            reworks=1,
+            pr_number=12,
+            branch_name="feature-7",
+            worktree_path="trees/1a2b3c4d",
+            repository="acme/shop",
+            issue={"title": "Add a cart"},
+            workflow={"name": "sdlc"},
+            cost={"total_usd": 1.234},
+            phases=[test],
         )
     )
 
@@ -99,7 +103,7 @@ def test_the_status_of_a_failed_workflow_says_where_why_and_what_is_left():
 
 
 def test_a_paused_workflow_says_where_it_goes_on():
-    assert "state     paused (resumes with building)" in lines(plain(current_state="paused", resume_state="building"))
+    assert "state     paused (resumes with building)" in lines(current_state="paused", resume_state="building")
 
 
 @pytest.mark.parametrize(
@@ -113,13 +117,13 @@ def test_a_paused_workflow_says_where_it_goes_on():
 def test_the_owner_is_shown_with_its_liveness(verdict, left, words):
     lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=left)
 
-    assert f"owner     {words}" in lines(plain(), lease, verdict)
+    assert f"owner     {words}" in lines(lease=lease, verdict=verdict)
 
 
 def test_the_token_of_the_owner_is_not_shown():
     lease = LeaseRow(adw_id="1a2b3c4d", fence=3, owner=OWNER, seconds_left=1.0)
 
-    assert OWNER.token not in str(status_data(plain(), lease, Verdict.ALIVE))
+    assert OWNER.token not in str(view(lease=lease, verdict=Verdict.ALIVE).to_json())
 
 
 def test_what_was_noticed_while_reading_is_told_one_line_each():
@@ -128,41 +132,38 @@ def test_what_was_noticed_while_reading_is_told_one_line_each():
         LoadNotice(kind="recovered", path="/h/state/1a2b3c4d/previous", reason="revision 3 was used"),
     )
 
-    assert lines(plain(), notices=notices)[-3:] == [
+    assert lines(notices=notices)[-3:] == [
         "",
         "note: /h/state/1a2b3c4d/adw_state.json: it ends in the middle",
         "note: /h/state/1a2b3c4d/previous: revision 3 was used",
     ]
-    assert status_data(plain(), notices=notices[1:])["notices"] == [
+    assert view(notices=notices[1:]).to_json()["notices"] == [
         {"kind": "recovered", "path": "/h/state/1a2b3c4d/previous", "reason": "revision 3 was used"}
     ]
-    assert status_data(plain())["notices"] == []
 
 
 def test_an_owner_that_the_database_cannot_tell_is_unknown_and_not_nobody():
-    data = cli_views.status_data(LOADED, None, None, database_problem="the database is gone")
-    shown = cli_views.status_lines(data, NOW)
+    shown = cli_views.status_lines(Status(view=view(), database_problem="the database is gone"), NOW)
 
     assert "owner     unknown" in "\n".join(shown)
     assert shown[-1] == "note: the database is gone"
 
 
 def test_warnings_and_a_begun_rollback_are_notices():
-    shown = lines(plain(warnings=["the branch was kept"], rollback={"reason": "x", "blocked_by": ["push", "pr"]}))
+    shown = lines(warnings=["the branch was kept"], rollback={"reason": "x", "blocked_by": ["push", "pr"]})
 
     assert shown[-2:] == ["notice: the branch was kept", "notice: a rollback was begun, blocked by push, pr"]
 
 
 def test_a_moment_that_nobody_knows_is_null_for_programs_and_unknown_for_people():
     unknown = timestamps.UNKNOWN_MOMENT
-    document = plain(created_at=unknown, updated_at=EARLIER)
+    data = view(created_at=unknown).to_json()
     page = Page(rows=(summary(1, created_at=unknown, updated_at=unknown),))
 
-    data = status_data(document)
     (row,) = cli_views.list_data(page)["workflows"]
 
     assert (data["created_at"], data["updated_at"]) == (None, EARLIER)
-    assert "created   unknown" in lines(document)
+    assert "created   unknown" in lines(created_at=unknown)
     assert (row["created_at"], row["updated_at"]) == (None, None)
     assert "  unknown  " in cli_views.list_lines(page, NOW)[1]
 
@@ -238,21 +239,19 @@ def test_an_event_of_a_loop_names_its_element(total, where):
 
 
 def test_a_paused_workflow_says_why_and_one_that_goes_on_does_not():
-    waiting = {"name": "plan", "state": "planning", "status": "waiting"}
+    waiting = phase("plan", status="waiting")
 
-    assert "why paused  lunch" in lines(plain(current_state="paused", pause_reason="lunch"))
-    assert "why paused  waits for approval of plan" in lines(plain(current_state="paused", phases=[waiting]))
-    assert not any("why paused" in line for line in lines(plain(current_state="building", pause_reason="old")))
+    assert "why paused  lunch" in lines(current_state="paused", pause_reason="lunch")
+    assert "why paused  waits for approval of plan" in lines(current_state="paused", phases=[waiting])
+    assert not any("why paused" in line for line in lines(current_state="building", pause_reason="old"))
 
 
-def test_a_failed_workflow_names_its_phase_and_not_only_its_state():
-    failed = {"name": "unit-tests", "state": "testing", "status": "failed"}
+def test_a_failed_workflow_names_its_last_failed_phase_and_not_only_its_state():
+    phases = [phase("audit"), phase("unit-tests"), phase("ship", status="queued")]
 
-    assert "failed phase  unit-tests" in lines(plain(current_state="failed", failed_phase="testing", phases=[failed]))
-    assert not any(
-        "failed phase" in line
-        for line in lines(plain(current_state="building", failed_phase="testing", phases=[failed]))
-    )
+    assert "failed phase  unit-tests" in lines(current_state="failed", failed_phase="testing", phases=phases)
+    assert "failed phase  testing" in lines(current_state="failed", failed_phase="testing")
+    assert not any("failed phase" in line for line in lines(current_state="building", phases=phases))
 
 
 def test_one_event_is_a_line_with_its_facts_in_few_words():
@@ -285,10 +284,95 @@ def test_the_status_shows_the_agent_at_work_and_what_it_calls_its_session():
         started_at=EARLIER,
     )
 
-    data = cli_views.status_data(LOADED, None, None, session=session)
-    nameless = cli_views.status_data(LOADED, None, None, session=replace(session, executor_session_id=""))
+    named = Status(view=view(), session=session)
+    nameless = Status(view=view(), session=replace(session, executor_session_id=""))
+    shown = named.to_json()["agent_session"]
 
-    assert "agent     claude running: attempt 2 of build on forge, its session abc" in cli_views.status_lines(data, NOW)
+    assert "agent     claude running: attempt 2 of build on forge, its session abc" in cli_views.status_lines(
+        named, NOW
+    )
     assert "agent     claude running: attempt 2 of build on forge" in cli_views.status_lines(nameless, NOW)
-    assert (data["agent_session"]["session_id"], data["agent_session"]["ended_at"]) == ("1a2b3c4d.build.2", None)
-    assert status_data(plain())["agent_session"] is None
+    assert (shown["session_id"], shown["ended_at"]) == ("1a2b3c4d.build.2", None)
+    assert Status(view=view()).to_json()["agent_session"] is None
+
+
+# --- phases ----------------------------------------------------------------------------------------------------
+
+
+def test_totals_count_every_round_and_the_average_only_what_has_a_time():
+    attempts = [
+        attempt(1, duration=2.0, error={"message": "red", "category": "fatal"}),
+        attempt(2, "suspended", duration=4.0),
+        attempt(3, "interrupted", round=2),
+    ]
+
+    (data,) = view(phases=[phase(granted=1, attempts=attempts)]).to_json()["phases"]
+
+    assert (data["total_attempts"], data["suspended_attempts"], data["max_attempts"]) == (3, 1, 3)
+    assert (data["total_seconds"], data["average_seconds"]) == (6.0, 3.0)
+    assert [(one["error"], one["category"]) for one in data["attempts"][:2]] == [("red", "fatal"), (None, None)]
+
+
+def test_a_row_has_counters_times_and_the_failure_cut_to_fit():
+    attempts = [attempt(1, duration=75.0), attempt(2, "suspended", duration=5.0), attempt(3, "parked")]
+    long = phase(attempts=attempts, last_failure_reason="x" * 100)
+    fresh = phase("test", status="queued", attempts_used=0, max_attempts=5)
+
+    head, first, second = table(long, fresh)
+
+    assert " ".join(head.split()) == "PHASE STATUS ATTEMPTS IN ALL TIME AVERAGE NEXT TRY LAST FAILURE"
+    assert first.startswith("build  failed  2/2       3 (1 suspended, 1 parked)  1 min 20 s  40 s     -         xxx")
+    assert first.endswith("...")
+    assert second.split() == ["test", "queued", "0/5", "0", "-", "-", "-", "-"]
+    assert lines(phases=[]) == lines()
+
+
+def test_agents_have_a_column_when_there_are_any():
+    head, first, second = table(phase(attempts=[attempt(1, agent={"name": "claude"})]), phase("test"))
+
+    assert (head.split()[2], first.split()[2], second.split()[2]) == ("AGENT", "claude", "-")
+
+
+def test_the_newest_failure_that_was_not_made_good_is_told():
+    old = phase("lint", last_failure_reason="style", last_attempt_timestamp="2026-01-31T08:00:00Z")
+    new = phase("test", status="retry_wait", last_failure_reason="red", last_attempt_timestamp="2026-01-31T08:30:00Z")
+    good = phase(status="complete", last_failure_reason="flaky", last_attempt_timestamp="2026-01-31T08:59:00Z")
+
+    assert "last failure  test: red" in lines(phases=[new, old, good])
+    assert not any("last failure" in line for line in lines(phases=[good]))
+
+
+def test_hints_are_shown_with_what_is_known_about_them():
+    full = {"text": "use less memory", "by": "ann", "at": timestamps.to_text(NOW), "phase": "test", "other": 1}
+
+    assert lines(hints=[full, {"text": "hurry"}])[-3:] == [
+        "",
+        "hint: use less memory [for test, by ann, 2026-01-31 09:00:00 UTC (now)]",
+        "hint: hurry",
+    ]
+    assert "other" not in view(hints=[full]).to_json()["hints"][0]
+
+
+def test_a_wait_for_others_is_said_with_its_reason():
+    waiting = phase(status="retry_wait", retry_at="2026-01-31T10:00:00Z", wait_reason="anthropic keeps failing")
+
+    (line,) = (line for line in lines(phases=[waiting, phase("test")]) if line.startswith("waiting:"))
+
+    assert line == "waiting: build until 2026-01-31 10:00:00 UTC (in 1 h): anthropic keeps failing"
+
+
+def test_the_advisor_is_told_decision_by_decision():
+    calls = [
+        {"attempt": 2, "by": "rules", "decision": "retry_model", "reason": "too hard", "model": "large", "more": 1},
+        {"attempt": 3, "by": "claude", "decision": "replan", "reason": "wrong", "problem": "it cannot be done: x"},
+        {"attempt": 4, "by": "pkg:fn"},
+    ]
+
+    assert lines(phases=[phase(doctor=calls)])[-4:] == [
+        "",
+        "doctor: build, attempt 2: retry_model large: too hard [by rules]",
+        "doctor: build, attempt 3: replan: wrong (it cannot be done: x) [by claude]",
+        "doctor: build, attempt 4: was asked and gave no answer [by pkg:fn]",
+    ]
+    (data,) = view(phases=[phase(doctor=calls)]).to_json()["phases"]
+    assert data["doctor"][0] == {key: calls[0][key] for key in ("attempt", "by", "decision", "reason", "model")}

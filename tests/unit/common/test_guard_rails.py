@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import sampling, tiers
+
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -58,3 +60,21 @@ def test_the_tier_decides_how_often_a_test_repeats(repeat, monkeypatch, soak, ex
     monkeypatch.setenv("ADW_SOAK", soak)
 
     assert repeat(3, 7) == expected
+
+
+def test_some_cases_are_tried_in_the_ordinary_run_and_all_of_them_in_the_soak(monkeypatch):
+    monkeypatch.setenv("ADW_SOAK", "")
+    few = sampling.some("abcdefg", 3), sampling.each_value_once("abc", "xy"), sampling.share("abcde", 1)
+    monkeypatch.setenv("ADW_SOAK", "1")
+    full = sampling.some("abcdefg", 3), sampling.each_value_once("abc", "xy"), sampling.share("abcde", 1)
+
+    assert few == (["a", "d", "g"], [("a", "x"), ("b", "y"), ("c", "x")], ["c", "d"])
+    assert (len(full[0]), len(full[1]), len(full[2])) == (7, 6, 5)
+
+
+def test_what_the_quick_tier_leaves_out_is_there():
+    there = {path.name for path in tiers.TESTS.rglob("test_*.py")}
+
+    assert (tiers.SLOW_FILES | tiers.QUICK_COMMANDS) - there == set()
+    assert not tiers.is_fast(tiers.TESTS / "crash" / "test_crash_writes.py")
+    assert tiers.is_fast(Path(__file__))

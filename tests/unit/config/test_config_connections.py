@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.workflow.model import CONNECTION_TYPES, Connection, chosen
 from adws.config import load as config_load
-from adws.config.settings import KEYS
+from adws.config.settings import CONNECTION_KEYS
 
 
 def load(tmp_path, text):
@@ -94,7 +94,7 @@ def test_what_is_no_connection_is_said_with_its_line(tmp_path, text, words):
 
 
 def test_the_types_are_those_that_sinks_know():
-    assert tuple(KEYS) == CONNECTION_TYPES
+    assert tuple(CONNECTION_KEYS) == CONNECTION_TYPES
 
 
 def test_a_sink_means_the_connection_it_names_or_the_only_one_of_its_type():

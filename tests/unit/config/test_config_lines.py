@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.config.load import lines_of
+from adws.config.toml_file import lines_of
 
 EVERYTHING = '''\
 # [not.a.table]

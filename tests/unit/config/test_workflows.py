@@ -15,7 +15,7 @@ from adws.adw_modules.errors import ConfigError, UnknownWorkflow, WorkflowInvali
 from adws.adw_modules.workflow.library import Workflows, built_in_names
 from adws.adw_modules.workflow.load import GATE_KEYS, PHASE_KEYS, RETRY_KEYS, TIMEOUT_KEYS, WORKFLOW_KEYS, PlainTable
 from adws.adw_modules.workflow.model import RUNNERS, PhaseSpec, WorkflowSpec, thaw
-from adws.config.load import SettingsFile
+from adws.config.toml_file import ConfigSection, SettingsFile
 
 FILE = Path("/home/adw.toml")
 MINE = """\
@@ -36,8 +36,8 @@ def make(text="", *, files=(), runners=RUNNERS, **options):
     return Workflows(
         runners=runners,
         has_file=files.__contains__,
-        definitions=file.section("workflows"),
-        phases=file.section("phases"),
+        definitions=ConfigSection("workflows", file),
+        phases=ConfigSection("phases", file),
         **options,
     )
 

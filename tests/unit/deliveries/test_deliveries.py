@@ -18,6 +18,7 @@ from adws.adw_triggers.delivery import judge, read
 from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules, rules_of
 from adws.adw_triggers.http import Problem
 from adws.config import load as config_load
+from adws.config.settings import Settings
 from tests.delivery_cases import (
     HEAD,
     RULES,
@@ -599,7 +600,7 @@ def test_samples_of_what_the_official_package_does_not_have(name, event, kind):
 # --- settings --------------------------------------------------------------------------------------------------
 
 
-def load(tmp_path: Path, **env: str) -> config_load.Settings:
+def load(tmp_path: Path, **env: str) -> Settings:
     named = {f"ADW_{name.upper()}": value for name, value in env.items()}
     return config_load.load(env={"ADW_HOME": str(tmp_path), **named}, cwd=tmp_path)
 

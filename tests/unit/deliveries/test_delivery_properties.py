@@ -80,9 +80,9 @@ def _change(draw: st.DrawFn, told: dict[str, Any]) -> None:
 
 
 def _judged(headers: dict[str, str], body: bytes) -> Delivery | Problem:
-    started = time.perf_counter()
+    started = time.process_time()
     made = read(headers, body, RULES)
-    assert time.perf_counter() - started < SOON
+    assert time.process_time() - started < SOON
 
     return made
 

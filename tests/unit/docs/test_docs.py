@@ -98,8 +98,8 @@ def test_the_page_of_settings_names_every_key_every_table_and_what_is_not_read()
         if setting.key:
             assert f"{setting.key.rpartition('.')[2]} = " in example
     assert '# repository = "owner/name or its URL"' in example
-    for section in config_settings.SECTIONS:
-        assert f"`[{section.name}]`" in page
+    for name in config_settings.SECTIONS:
+        assert f"`[{name}]`" in page
     for name in config_settings.IGNORED_VARIABLES:
         assert f"| `{name}` | Known from other ADW set-ups. Ignored" in page
     for prefix in config_settings.RESERVED_PREFIXES:

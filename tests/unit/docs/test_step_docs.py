@@ -28,7 +28,7 @@ TABLES = {
     "### Keys of `on_error`": {*workflow_load.ON_ERROR_KEYS},
     "### Keys of `on_success`": {*workflow_load.ON_SUCCESS_KEYS} - {*workflow_load.ON_ERROR_KEYS},
     "### Keys of `sink`": {*workflow_load.SINK_KEYS},
-    "### Keys of `[connections.NAME]`": {key for keys in settings.KEYS.values() for key in keys},
+    "### Keys of `[connections.NAME]`": {key for keys in settings.CONNECTION_KEYS.values() for key in keys},
 }
 
 

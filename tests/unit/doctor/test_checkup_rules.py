@@ -1,4 +1,4 @@
-"""What the facts of `adw doctor` mean: how bad it is, and what mends it."""
+"""What the facts of `adw doctor` mean: how bad it is, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.db import sqlite
+from adws.adw_modules.maintenance.check import Inconsistency
 from adws.doctor import checks
 from adws.doctor.checks import (
     OK,
     PROBLEM,
     WARNING,
     AgentFacts,
-    ClockFacts,
     DatabaseFacts,
-    DatabaseProblem,
     DiskFacts,
     Finding,
     ForgeFacts,
     GitFacts,
-    PortFacts,
-    PythonFacts,
     SettingsFacts,
     StorageFacts,
     WebhookFacts,
@@ -31,7 +28,6 @@ from adws.doctor.checks import (
 
 GIB = 2**30
 
-PYTHON = PythonFacts(version=(3, 11, 7), executable="/usr/bin/python3", has_proc=True)
 GIT = GitFacts(
     version="git version 2.43.0",
     numbers=(2, 43),
@@ -46,15 +42,28 @@ DISK = DiskFacts(
     name="worktrees", path="/w", free_bytes=50 * GIB, min_free_bytes=10 * GIB, free_inodes=10**6, all_inodes=10**7
 )
 STORAGE = StorageFacts(path="/s", kind="ext4", has_sqlite=True, sync_seconds=0.004)
-CLOCK = ClockFacts(year=2026)
-PORTS = PortFacts(described="9100 to 9114", count=15, free=14, reserved=1)
+PORTS = {"described": "9100 to 9114", "count": 15, "free": 14, "reserved": 1}
+
+
+def python(facts):
+    return checks.python(**{"version": (3, 11, 7), "has_proc": True, **facts})
+
+
+def clock(facts):
+    return checks.clock(**{"year": 2026, **facts})
+
+
+def ports(facts):
+    return checks.ports(**{**PORTS, **facts})
+
+
 SETTINGS = SettingsFacts(file="/h/adw.toml", has_file=True, default_workflow="sdlc")
 FORGE = ForgeFacts(
     kind="github", repository="acme/shop", login="ada", may_push=True, scopes=("repo",), requests_left=4999
 )
 
 WELL = [
-    (checks.python, PYTHON),
+    (python, {}),
     (checks.git, GIT),
     (checks.git, replace(GIT, works_in_worktrees=False)),
     (checks.agents, (AGENT,)),
@@ -65,10 +74,10 @@ WELL = [
     (checks.disk, replace(DISK, all_inodes=0, free_inodes=0)),
     (checks.storage, STORAGE),
     (checks.storage, replace(STORAGE, kind="", sync_seconds=None)),
-    (checks.clock, CLOCK),
-    (checks.clock, replace(CLOCK, skews=(("GitHub", 0.6), ("the database", -0.2)))),
-    (checks.ports, PORTS),
-    (checks.ports, replace(PORTS, count=1, free=1, reserved=0)),
+    (clock, {}),
+    (clock, {"skews": (("GitHub", 0.6), ("the database", -0.2))}),
+    (ports, {}),
+    (ports, {"count": 1, "free": 1, "reserved": 0}),
     (checks.settings, SETTINGS),
     (checks.settings, replace(SETTINGS, default_workflow="")),
     (checks.forge, FORGE),
@@ -93,13 +102,13 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
     ("judge", "facts", "level", "what", "mend"),
     [
         (
-            checks.python,
-            replace(PYTHON, version=(3, 9, 2)),
+            python,
+            {"version": (3, 9, 2)},
             PROBLEM,
             "Python 3.9.2 is too old",
             "install Python",
         ),
-        (checks.python, replace(PYTHON, has_proc=False), WARNING, "no processes in /proc", "use Linux"),
+        (python, {"has_proc": False}, WARNING, "no processes in /proc", "use Linux"),
         (checks.git, GitFacts(version=""), PROBLEM, "there is no git in PATH", "install git 2.36 or later"),
         (checks.git, replace(GIT, numbers=(2, 25)), PROBLEM, "is too old", "install git 2.36 or later"),
         (checks.git, replace(GIT, author=""), WARNING, "does not know who you are", "git config --global"),
@@ -179,12 +188,12 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
             "can read /s/adw.db",
             "chmod -R go",
         ),
-        (checks.clock, ClockFacts(year=1970), PROBLEM, "the year 1970", "timedatectl"),
-        (checks.clock, replace(CLOCK, goes_back=True), PROBLEM, "goes back", "restart"),
-        (checks.clock, replace(CLOCK, skews=(("GitHub", 7.0),)), WARNING, "7 s ahead of that of GitHub", "time"),
-        (checks.clock, replace(CLOCK, skews=(("GitHub", -90.0),)), PROBLEM, "90 s behind that", "timedatectl"),
-        (checks.ports, replace(PORTS, free=0), PROBLEM, "0 of 15 pairs free", "adw ports"),
-        (checks.ports, replace(PORTS, free=2), WARNING, "2 of 15 pairs free", "ports.backend_start"),
+        (clock, {"year": 1970}, PROBLEM, "the year 1970", "timedatectl"),
+        (clock, {"goes_back": True}, PROBLEM, "goes back", "restart"),
+        (clock, {"skews": (("GitHub", 7.0),)}, WARNING, "7 s ahead of that of GitHub", "time"),
+        (clock, {"skews": (("GitHub", -90.0),)}, PROBLEM, "90 s behind that", "timedatectl"),
+        (ports, {"free": 0}, PROBLEM, "0 of 15 pairs free", "adw ports"),
+        (ports, {"free": 2}, WARNING, "2 of 15 pairs free", "ports.backend_start"),
         (checks.settings, replace(SETTINGS, has_file=False), WARNING, "there is no /h/adw.toml", "adw init"),
         (checks.settings, replace(SETTINGS, ignored=("A", "B")), WARNING, "A, B: set", "unset A B"),
         (
@@ -253,8 +262,8 @@ def test_of_many_names_a_few_are_told():
 # --- the database ----------------------------------------------------------------------------------------------
 
 
-def trouble(kind: str, text: str = "it is wrong", adw_id: str = "") -> DatabaseProblem:
-    return DatabaseProblem(kind=kind, text=text, hint="do this", adw_id=adw_id)
+def trouble(kind: str, text: str = "it is wrong", adw_id: str = "") -> Inconsistency:
+    return Inconsistency(kind=kind, text=text, hint="do this", adw_id=adw_id)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adws.config import load as config_load
+from adws.config import toml_file
 from adws.doctor import project_init
 from adws.doctor.project_init import Findings, Project, ProjectCommand, ignored_lines, settings_text
 
@@ -82,7 +83,7 @@ def test_git_is_told_to_ignore_what_adw_makes(found, lines):
 def test_any_text_can_be_written_and_read_back(text):
     readable = text.encode("utf-8", "replace").decode()
 
-    assert tomllib.loads(f"a = {config_load.quoted(text)}\nb = {config_load.listed([text, 'x'])}") == {
+    assert tomllib.loads(f"a = {toml_file.quoted(text)}\nb = {toml_file.listed([text, 'x'])}") == {
         "a": readable,
         "b": [readable, "x"],
     }

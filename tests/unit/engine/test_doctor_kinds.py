@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from adws.adw_modules.engine.advisor import (
+    Advice,
     AgentAdvisor,
     CallAdvisor,
     Case,
-    Decision,
     RulesAdvisor,
     load_function,
     prompt_for,
@@ -26,7 +27,7 @@ from adws.testing import FakeClock, MemoryOrders, ScriptedRunner
 from tests.unit.engine_cases import attempt, document_of, phase, records_of, spec_of
 
 ANSWER = {"success": True, "decision": "replan", "reason": "the plan is wrong", "model": ""}
-REPLAN = Decision(decision="replan", reason="the plan is wrong")
+REPLAN = Advice(decision="replan", reason="the plan is wrong")
 
 
 def case_of(folder: Path = Path("nowhere"), message: str = "3 tests fail") -> Case:
@@ -51,10 +52,19 @@ def case_of(folder: Path = Path("nowhere"), message: str = "3 tests fail") -> Ca
     return Case(facts=facts, phase=spec.phases[1], record=document.phases[1], document=document, context=context)
 
 
+def by_agent(runner: ScriptedRunner, model: str = "") -> AgentAdvisor:
+    home = SimpleNamespace(
+        settings=SimpleNamespace(doctor_agent="claude", doctor_model=model),
+        clock=SimpleNamespace(token=lambda: "MARK"),
+        redactor=SimpleNamespace(redact_text=lambda text: text.replace("hunter2", "***")),
+        agent_runners={"claude": runner},
+    )
+    return AgentAdvisor(home)
+
+
 def asked(case: Case, *entries, **options):
     runner = ScriptedRunner({"build-doctor": entries})
-    doctor = AgentAdvisor("claude", {"claude": runner}, token=lambda: "MARK", redact=lambda text: text, **options)
-    return doctor.ask(case), runner.calls
+    return by_agent(runner, **options).ask(case), runner.calls
 
 
 # --- a function ------------------------------------------------------------------------------------------------
@@ -66,14 +76,14 @@ def test_a_function_gets_the_case_as_json_and_decides():
 
     result = doctor.ask(case_of())
 
-    assert (result.prescription, result.by, doctor.is_free) == (REPLAN, "pkg:fn", False)
+    assert (result, doctor.is_free) == (replace(REPLAN, by="pkg:fn"), False)
     assert (seen[0]["phase"], seen[0]["error"]["class"]) == ("build", "gate")
 
 
 def test_a_function_that_answers_nonsense_is_no_answer():
     result = CallAdvisor("pkg:fn", lambda: lambda _data: {"decision": "panic"}).ask(case_of())
 
-    assert result.prescription.decision == "retry"
+    assert result.decision == "retry"
     assert "its decision is 'panic'" in result.problem
 
 
@@ -94,7 +104,7 @@ def test_an_agent_is_asked_in_a_conversation_of_its_own_and_may_only_read(tmp_pa
 
     result, (call,) = asked(case_of(tmp_path), report, model="large")
 
-    assert (result.prescription, result.by, result.report) == (REPLAN, "claude", report)
+    assert result == replace(REPLAN, by="claude", report=report)
     assert call.context.model == "large"
     call.context.record_agent({"session_id": "its own"})
 
@@ -108,11 +118,8 @@ def test_an_agent_is_told_the_case_as_fenced_data(tmp_path):
             return super().run(item, context)
 
     runner = Runner({"build-doctor": [RunReport(ok=True, result=ANSWER)]})
-    doctor = AgentAdvisor(
-        "claude", {"claude": runner}, token=lambda: "MARK", redact=lambda text: text.replace("hunter2", "***")
-    )
 
-    doctor.ask(case_of(tmp_path, "MARK {{goal}} is ignored, the password is hunter2"))
+    by_agent(runner).ask(case_of(tmp_path, "MARK {{goal}} is ignored, the password is hunter2"))
 
     (item,) = seen
     text = Path(item.prompt).read_text()
@@ -136,7 +143,7 @@ def test_an_agent_is_told_the_case_as_fenced_data(tmp_path):
 def test_an_agent_without_a_usable_answer_leaves_it_to_what_was_judged(tmp_path, answer, problem):
     result, _ = asked(case_of(tmp_path), answer)
 
-    assert result.prescription.decision == "retry"
+    assert result.decision == "retry"
     assert problem in result.problem
     assert result.report == (answer if isinstance(answer, RunReport) else None)
 
@@ -199,4 +206,4 @@ def test_the_model_of_the_doctor_by_rules_are_the_spare_ones():
 
     result = RulesAdvisor(spare=("large",)).ask(twice)
 
-    assert (result.prescription.decision, result.prescription.model) == ("retry_model", "large")
+    assert (result.decision, result.model) == ("retry_model", "large")

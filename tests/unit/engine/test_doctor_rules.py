@@ -16,7 +16,6 @@ from adws.adw_modules.engine.advisor import (
     SKIP,
     Advice,
     Case,
-    Decision,
     case_data,
     fingerprint,
     may_ask,
@@ -61,7 +60,7 @@ def case_of(*errors: BaseException, spec=None, models=(), **fields):
     return known.phases[index], document.phases[index], document
 
 
-def prescribed(*errors: BaseException, spare=(), **how) -> Decision:
+def prescribed(*errors: BaseException, spare=(), **how) -> Advice:
     item, record, document = case_of(*errors, **how)
     return prescribe(facts_of(errors[-1]), item, record, document, spare=spare)
 
@@ -256,18 +255,18 @@ def test_a_phase_that_is_done_and_has_no_attempt_left_cannot_be_done_again():
         {"decision": "replan", "reason": " the plan is wrong ", "model": "ignored"},
         '{"decision": "replan", "reason": "the plan is wrong"}',
         'So:\n```json\n{"decision": "replan", "reason": "the plan is wrong"}\n```\n',
-        Decision(decision="replan", reason="the plan is wrong"),
+        Advice(decision="replan", reason="the plan is wrong"),
     ],
     ids=["object", "text", "fenced", "prescription"],
 )
 def test_an_answer_is_read(answer):
-    assert read_answer(answer) == Decision(decision=REPLAN, reason="the plan is wrong")
+    assert read_answer(answer, "rules") == Advice(decision=REPLAN, reason="the plan is wrong")
 
 
 def test_a_model_comes_with_the_decision_for_one():
-    answer = read_answer({"decision": "retry_model", "reason": "too hard", "model": "openai/gpt-5"})
+    answer = read_answer({"decision": "retry_model", "reason": "too hard", "model": "openai/gpt-5"}, "rules")
 
-    assert answer == Decision(decision=RETRY_MODEL, reason="too hard", model="openai/gpt-5")
+    assert answer == Advice(decision=RETRY_MODEL, reason="too hard", model="openai/gpt-5")
 
 
 @pytest.mark.parametrize(
@@ -288,22 +287,20 @@ def test_a_model_comes_with_the_decision_for_one():
 )
 def test_an_answer_that_is_none_says_why(answer, why):
     with pytest.raises(ValueError, match=why):
-        read_answer(answer)
+        read_answer(answer, "rules")
 
 
 def test_a_doctor_that_gave_no_answer_leaves_it_to_what_was_judged():
     result = no_answer("pkg:fn", KeyError("x"))
 
-    assert (result.prescription.decision, result.problem, result.by) == (RETRY, "KeyError: 'x'", "pkg:fn")
+    assert (result.decision, result.problem, result.by) == (RETRY, "KeyError: 'x'", "pkg:fn")
     assert no_answer("claude", "it was stopped").problem == "it was stopped"
 
 
 def test_only_rules_that_have_nothing_to_add_are_no_news():
-    plain = Decision(decision=RETRY, reason="x")
-
-    assert not Advice(prescription=plain, by="rules").is_news
-    assert Advice(prescription=plain, by="claude").is_news
-    assert Advice(prescription=Decision(decision=SKIP, reason="x"), by="rules").is_news
+    assert not Advice(decision=RETRY, reason="x").is_news
+    assert Advice(decision=RETRY, reason="x", by="claude").is_news
+    assert Advice(decision=SKIP, reason="x").is_news
 
 
 def test_a_case_is_plain_json_with_what_went_before():

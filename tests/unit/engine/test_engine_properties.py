@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adws.adw_modules.engine import resume, transitions
-from adws.adw_modules.engine.advisor import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS, Advice, Decision
+from adws.adw_modules.engine.advisor import MAX_CALLS, MAX_CALLS_PER_PHASE, MAX_REPLANS, Advice
 from adws.adw_modules.engine.transitions import Chosen, choose, is_exhausted, limit, running_attempt
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, StateWriteFailed, UsageError
 from adws.adw_modules.housekeeping.verify import check_document
@@ -36,11 +37,11 @@ ENDS = {"attempt_succeeded", "attempt_failed", "attempt_interrupted", "attempt_s
 NOT_COUNTED = {"attempt_suspended", "attempt_parked"}
 QUOTA = RunFailed(FailedRun(subtype="quota_window", text="usage limit reached", retry_after_seconds=600.0))
 PRESCRIPTIONS = [
-    Decision(decision="retry", reason="why not"),
-    Decision(decision="retry_model", reason="too hard", model="large"),
-    Decision(decision="replan", reason="the plan is wrong"),
-    Decision(decision="skip", reason="no progress"),
-    Decision(decision="human", reason="nobody knows"),
+    Advice(decision="retry", reason="why not"),
+    Advice(decision="retry_model", reason="too hard", model="large"),
+    Advice(decision="replan", reason="the plan is wrong"),
+    Advice(decision="skip", reason="no progress"),
+    Advice(decision="human", reason="nobody knows"),
 ]
 _ACTIVE = {state.value for state in ACTIVE_STATES}
 
@@ -57,7 +58,7 @@ class Wilful:
     def ask(self, _case) -> Advice:
         if self.next is None:
             raise ValueError("no idea")
-        return Advice(prescription=self.next, by=self.name)
+        return replace(self.next, by=self.name)
 
 
 class Engine(RuleBasedStateMachine):

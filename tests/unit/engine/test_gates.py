@@ -32,7 +32,7 @@ def never(*_):
 
 def check(*gates: Gate, report: RunReport = DONE, run=never) -> GateVerdict:
     phase = PhaseSpec(name="build", state="building", runner="command", gates=gates)
-    return Gates(SimpleNamespace(run_gate=run), Guard(None)).check(phase, CONTEXT, report)
+    return Gates(SimpleNamespace(run_beside=run), Guard(None)).check(phase, CONTEXT, report)
 
 
 def test_a_phase_without_gates_passes():
@@ -46,12 +46,12 @@ def test_a_phase_that_failed_itself_passes_no_gate():
 def test_a_command_that_ends_with_0_passes():
     asked = []
 
-    def run(phase, gate, context, number):
-        asked.append((gate, number))
+    def run(phase, gate, context, name):
+        asked.append((gate, name))
         return ended(0)
 
     assert check(RESULT, COMMAND, run=run).passed
-    assert asked == [(COMMAND, 2)]
+    assert asked == [(COMMAND, "gate-2")]
 
 
 @pytest.mark.parametrize(

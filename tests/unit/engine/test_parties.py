@@ -12,12 +12,12 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, CircuitState, MemoryBreakers
 from adws.adw_modules.engine.service_guard import (
-    FINDINGS,
+    VERDICTS,
     BreakerEvent,
     ServiceGuard,
     ServiceVerdict,
-    finding_of,
     shut_until,
+    verdict_of,
 )
 from adws.adw_modules.error_handler import ErrorFacts, describe
 from adws.adw_modules.error_tables import CLASSES, ErrorCategory
@@ -255,7 +255,7 @@ def test_what_went_wrong_on_this_side_says_nothing_about_the_party(world, klass)
 
 
 def test_every_class_of_the_table_exists():
-    assert FINDINGS.keys() <= CLASSES.keys()
+    assert VERDICTS.keys() <= CLASSES.keys()
 
 
 def test_a_time_limit_of_ours_is_no_failure_of_the_party():
@@ -264,7 +264,7 @@ def test_a_time_limit_of_ours_is_no_failure_of_the_party():
     theirs = facts_of(RunFailed(FailedRun(exit_code=1, subtype="timeout_error"), "no answer"))
 
     assert (ours.klass, coreutils.klass, theirs.klass) == ("timeout", "timeout", "timeout")
-    assert [finding_of(facts) for facts in (ours, coreutils, theirs)] == [
+    assert [verdict_of(facts) for facts in (ours, coreutils, theirs)] == [
         ServiceVerdict.NOTHING,
         ServiceVerdict.NOTHING,
         ServiceVerdict.FAILED,
@@ -479,5 +479,5 @@ def test_secrets_are_taken_out_of_the_reason(world):
 def test_a_category_without_a_class_of_its_own_is_an_answer():
     facts = ErrorFacts(category=ErrorCategory.FATAL, klass="fatal", message="no")
 
-    assert finding_of(facts) is ServiceVerdict.ANSWERED
-    assert finding_of(None) is ServiceVerdict.ANSWERED
+    assert verdict_of(facts) is ServiceVerdict.ANSWERED
+    assert verdict_of(None) is ServiceVerdict.ANSWERED

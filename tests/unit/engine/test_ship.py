@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules.engine.runner_command import CleanRunner
-from adws.adw_modules.engine.runner_ship import PullRequestOptions, ShipRunner
+from adws.adw_modules.engine.runner_ship import ShipRunner
 from adws.adw_modules.errors import ForgeUnavailable, GitUnreachable, LeaseLost, NotOurs
 from adws.adw_modules.git.change_policy import DiffRules
 from adws.adw_modules.phase import Done, Failed, RetryAt
@@ -36,13 +36,11 @@ class Yard(SpaceWorld):
         self.forge = forge
         runners = {"clean": CleanRunner(git)}
         super().__init__(spec_of(*(phases or (BUILD, SHIP))), git=git, runners=runners, **fields)
-        engine, chosen = self.engine, options or PullRequestOptions()
+        engine = self.engine
         engine.has_forge, engine.forge, engine.forge_key = forge is not None, forge, b"key"
         engine.settings = SimpleNamespace(
             **vars(engine.settings),
-            ship_draft=chosen.is_draft,
-            ship_labels=chosen.labels,
-            ship_merge=chosen.merge,
+            **{"ship_draft": True, "ship_labels": (), "ship_merge": "no", **(options or {})},
             ship_allow_workflow_files=False,
             ship_allow_agent_files=False,
             ship_allow_paths=None,
@@ -329,7 +327,7 @@ def test_what_an_agent_pushed_during_a_phase_is_taken_over():
 
 
 def test_a_draft_pull_request_is_put_up_once(forge):
-    yard = Yard(forge=forge, options=PullRequestOptions(labels=("adw", "robot")))
+    yard = Yard(forge=forge, options={"ship_labels": ("adw", "robot")})
 
     yard.run()
 
@@ -407,7 +405,7 @@ def test_a_second_attempt_updates_the_pull_request(forge):
 
 
 def test_merging_is_done_by_the_forge_when_asked_for(forge):
-    yard = Yard(forge=forge, options=PullRequestOptions(merge="squash"))
+    yard = Yard(forge=forge, options={"ship_merge": "squash"})
 
     yard.run()
 
@@ -418,7 +416,7 @@ def test_merging_is_done_by_the_forge_when_asked_for(forge):
 
 
 def test_what_is_merged_already_is_shipped(forge):
-    yard = Yard(forge=forge, options=PullRequestOptions(merge="merge"))
+    yard = Yard(forge=forge, options={"ship_merge": "merge"})
     yard.attempt()
     crash_once(forge, "merge_pull_request", is_after=True)
     with pytest.raises(LeaseLost):

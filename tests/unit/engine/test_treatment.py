@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from adws.adw_modules.agents.prices import model_for
-from adws.adw_modules.engine.advisor import MAX_REPLANS, Advice, Decision, RulesAdvisor
+from adws.adw_modules.engine.advisor import MAX_REPLANS, Advice, RulesAdvisor
 from adws.adw_modules.engine.transitions import hints_for
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, UsageError
 from adws.adw_modules.phase import Done, Failed, Next, RetryAt, RunReport
@@ -24,7 +25,7 @@ class Told:
     name = "told"
     is_free = False
 
-    def __init__(self, *decisions: Decision | BaseException) -> None:
+    def __init__(self, *decisions: Advice | BaseException) -> None:
         self._decisions = list(decisions)
         self.cases = []
         self.stored = []
@@ -35,11 +36,11 @@ class Told:
         result = self._decisions.pop(0)
         if isinstance(result, BaseException):
             raise result
-        return Advice(prescription=result, by=self.name, report=RunReport(ok=True, cost_usd=0.5))
+        return replace(result, by=self.name, report=RunReport(ok=True, cost_usd=0.5))
 
 
-def order(decision: str, reason: str = "because", **more) -> Decision:
-    return Decision(decision=decision, reason=reason, **more)
+def order(decision: str, reason: str = "because", **more) -> Advice:
+    return Advice(decision=decision, reason=reason, **more)
 
 
 def last_write(world: World) -> list[str]:

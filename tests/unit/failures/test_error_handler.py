@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules import error_handler, errors, external_tasks
+from adws.adw_modules import errors, external_tasks
 from adws.adw_modules.error_handler import (
     BUILT_IN_TYPES,
     MAX_MESSAGE,
@@ -171,6 +171,7 @@ OWN = [
     (errors.SinkRefused("the table quota_exceeded has no column rate_limit"), "config"),
     (errors.GateFailed("test", "rate limit, disk full"), "gate"),
     (errors.ForgeBusy(30.0), "rate_limited"),
+    (errors.CircuitOpen("github", reason="disk full"), "overloaded"),
     (errors.ForgeUnavailable("no such file, disk full"), "server"),
     (errors.NotifyFailed("disk full"), "server"),
     (errors.ForgeNotFound("x"), "missing"),
@@ -213,7 +214,7 @@ def test_every_error_of_ours_has_a_class_of_failure():
 
 
 def test_a_forge_that_is_busy_is_asked_again_when_it_said():
-    assert error_handler.find(errors.ForgeBusy(1800.0)).wait.seconds == 1800.0
+    assert describe(errors.ForgeBusy(1800.0), "build").retry_delay == 1800.0
 
 
 @pytest.mark.parametrize("error", [errors.Fenced("x", 1), errors.CommitUnknown("x", "y"), errors.LeaseLost()])

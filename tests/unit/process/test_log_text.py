@@ -5,6 +5,7 @@ from __future__ import annotations
 from adws.adw_modules import attempt_files
 from adws.adw_modules.attempt_files import AttemptFile
 from adws.cli import logs
+from tests.unit.timeline_cases import document, phase, tried
 
 
 def file(phase, attempt, kind):
@@ -12,18 +13,7 @@ def file(phase, attempt, kind):
 
 
 def test_files_come_as_their_attempts_were_begun_and_were_written():
-    document = {
-        "phases": [
-            {"name": "plan", "attempts": [{"number": 1, "started_at": "2026-01-31T09:00:00Z"}]},
-            {
-                "name": "build",
-                "attempts": [
-                    {"number": 1, "started_at": "2026-01-31T09:01:00Z"},
-                    {"number": 2, "started_at": "2026-01-31T09:03:00Z"},
-                ],
-            },
-        ]
-    }
+    made = document(phase("plan", tried(1, 0, 9)), phase("build", tried(1, 10, 19), tried(2, 20)))
     files = [
         file("build", 2, "stdout.log"),
         file("build", 1, "gate-10.stdout.log"),
@@ -37,7 +27,7 @@ def test_files_come_as_their_attempts_were_begun_and_were_written():
         file("plan", 1, "stdout.log"),
     ]
 
-    ordered = attempt_files.in_order(document, files)
+    ordered = attempt_files.in_order(made, files)
 
     assert [source.heading for source in ordered] == [
         "== plan, attempt 1, stdout",
@@ -53,10 +43,10 @@ def test_files_come_as_their_attempts_were_begun_and_were_written():
     ]
 
 
-def test_output_of_a_document_with_odd_fields_is_shown_by_name():
+def test_output_of_attempts_that_the_document_does_not_have_is_shown_by_name():
     files = [file("plan", 2, "stdout.log"), file("plan", 1, "stdout.log"), file("build", 1, "stdout.log")]
 
-    ordered = attempt_files.in_order({"phases": [{"attempts": [{"number": "x"}]}, 3]}, files)
+    ordered = attempt_files.in_order(document(), files)
 
     assert [(source.phase, source.attempt) for source in ordered] == [("build", 1), ("plan", 1), ("plan", 2)]
 
@@ -89,7 +79,7 @@ def test_a_file_that_was_put_in_the_place_of_another_is_read_from_its_beginning(
 
 
 def test_a_line_is_told_to_programs_with_where_it_comes_from():
-    source = attempt_files.in_order({}, [file("plan", 1, "stderr.log")])[0]
+    source = attempt_files.in_order(document(), [file("plan", 1, "stderr.log")])[0]
 
     assert logs.line_data(source, "x") == {"phase": "plan", "attempt": 1, "stream": "stderr", "line": "x"}
     assert attempt_files.Source(name="adw.log", size=0).heading == ""

@@ -571,9 +571,7 @@ def in_json(text, layers):
     "secret", [PLAIN_SECRET, 'Tür "5"\\Schlüssel-€', "say 'it' and \"it\" é-4711", "line one\nline two 4711"]
 )
 def test_text_in_text_in_json_is_looked_through(secret, layers):
-    """
-    What people said may be JSON itself: each layer of it escapes the escapes of the one inside.
-    """
+    """What people said may be JSON itself: each layer of it escapes the escapes of the one inside."""
     scrubbed = Redactor([secret]).scrub_bytes(in_json(secret, layers).encode())
 
     for _ in range(layers):
@@ -619,9 +617,7 @@ def test_a_value_written_by_python_or_reversed_is_not_stored(secret, ascii_only,
 
 
 def test_half_a_character_beside_a_secret_is_stored_as_it_was():
-    """
-    JSON can hold a lone surrogate as an escape, UTF-8 cannot.
-    """
+    """JSON can hold a lone surrogate as an escape, UTF-8 cannot."""
     payload = json.dumps({"a": f"\ud800 {PLAIN_SECRET} ü"}).encode()
     mixed = payload.replace(b"\\u00fc", "ü".encode())
 
@@ -751,9 +747,7 @@ def test_values_that_are_known_anyway_are_hidden_whatever_the_environment_says()
 
 
 def test_a_password_that_is_a_word_of_documents_does_not_make_them_unreadable():
-    """
-    Somebody's DB_PASSWORD may be `building`; a document whose state is `[redacted]` could not be worked on.
-    """
+    """Somebody's DB_PASSWORD may be `building`; a document whose state is `[redacted]` could not be worked on."""
     words = {name for part in _parts_of_documents() for name in part.model_fields}
     words |= {field.alias for part in _parts_of_documents() for field in part.model_fields.values() if field.alias}
     nouns = (PhaseSpec, Gate, Timeouts, RetrySpec, StepSpec, LoopSpec, RetryRule, SinkSpec, NextRule)
@@ -862,9 +856,7 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
     ],
 )
 def test_a_hostile_line_takes_linear_time(unit, repeat):
-    """
-    Quadratic work on 400,000 characters would take many minutes: the time-out is the assertion.
-    """
+    """Quadratic work on 400,000 characters would take many minutes: the time-out is the assertion."""
     line = unit * (repeat(400_000, 1_000_000) // len(unit))
 
     Redactor([PLAIN_SECRET]).redact_text(line)

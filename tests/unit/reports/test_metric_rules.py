@@ -13,7 +13,6 @@ from adws.adw_modules.reports.metrics import (
     BY_NAME,
     DETAILED,
     MOST_VALUES,
-    EventFact,
     Tally,
     bound_of,
     derived,
@@ -24,13 +23,13 @@ COST = {"cost_usd": 0.5, "provider": "robots", "model": "big-1", "tokens": {"inp
 
 
 def fact(event_type, data=None, *, node="build", duration=None):
-    return EventFact(event_type, node, duration, data if isinstance(data, str) else json.dumps(data or {}))
+    return (event_type, node, duration, data if isinstance(data, str) else json.dumps(data or {}))
 
 
 def added(*facts, known=None):
     tally = Tally(known or {})
     for one in facts:
-        tally.add(one)
+        tally.add(*one)
 
     return tally.added
 

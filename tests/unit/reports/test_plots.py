@@ -45,9 +45,7 @@ def words(root: ET.Element, kind: str) -> list[str]:
     ids=["no columns", "no points", "no bars", "one column"],
 )
 def test_a_picture_is_read_out_by_its_title_and_its_description(svg):
-    """
-    Also one with nothing in it.
-    """
+    """Also one with nothing in it."""
     root = parsed(svg)
 
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "a-title a-about")
@@ -58,9 +56,7 @@ def test_a_picture_is_read_out_by_its_title_and_its_description(svg):
 
 
 def test_nothing_that_a_stranger_wrote_is_taken_for_markup():
-    """
-    Whatever stands in labels, words, kinds or titles.
-    """
+    """Whatever stands in labels, words, kinds or titles."""
     plot = Plot(key=HOSTILE, title=HOSTILE, about=HOSTILE, limit=1.0, limit_words=HOSTILE, text=lambda _value: HOSTILE)
     pictures = [
         charts.columns_svg(plot, [Column(label=HOSTILE, parts=(ColumnPart(value=1, kind=HOSTILE, words=HOSTILE),))]),
@@ -74,9 +70,7 @@ def test_nothing_that_a_stranger_wrote_is_taken_for_markup():
 
 
 def test_every_text_passes_what_takes_care_of_strangers():
-    """
-    Words, labels, titles and descriptions alike.
-    """
+    """Words, labels, titles and descriptions alike."""
     failure = FailureGroup(phase="bu\u202eild", category="fatal", message="no\u202e", count=3, last_at="", adw_id="")
     care = lambda text: text.replace("\u202e", "?")  # noqa: E731 - one line is all there is to it
 
@@ -95,17 +89,13 @@ def test_every_text_passes_what_takes_care_of_strangers():
     [(0.0, 1.0), (7.0, 8.0), (8.0, 8.0), (8.1, 10.0), (0.03, 0.04), (1234.0, 2000.0), (float("inf"), 1.0)],
 )
 def test_a_scale_ends_with_a_round_number_above_all_that_is_shown(most, top):
-    """
-    Where there is nothing it ends with 1.
-    """
+    """Where there is nothing it ends with 1."""
     assert charts.scale_of(most, PLOT) == pytest.approx(top)
     assert charts.scale_of(most, Plot(key="a", title="", about="", top=3000.0)) >= 3000.0 or most == float("inf")
 
 
 def test_numbers_are_written_as_people_write_them():
-    """
-    Whole ones without a place behind the point.
-    """
+    """Whole ones without a place behind the point."""
     assert [charts.plain(value) for value in (1234.0, 0.5)] == ["1,234", "0.5"]
     assert [charts.dollars(value) for value in (5.0, 0.25)] == ["$5", "$0.25"]
     assert charts.percent(0.5) == "50 %"
@@ -115,9 +105,7 @@ def test_numbers_are_written_as_people_write_them():
 
 
 def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
-    """
-    A part of nothing is not drawn.
-    """
+    """A part of nothing is not drawn."""
     parts = tuple(ColumnPart(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
 
     root = parsed(charts.columns_svg(PLOT, [Column(label="x", parts=parts)]))
@@ -129,9 +117,7 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
 
 
 def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
-    """
-    Places are percent, so that they fit any width.
-    """
+    """Places are percent, so that they fit any width."""
     columns = [Column(label=str(n), parts=(ColumnPart(value=1, kind="k", words="w"),)) for n in range(4)]
 
     rects = [one.find("rect") for one in found(parsed(charts.columns_svg(PLOT, columns)), "g", "part")]
@@ -142,9 +128,7 @@ def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
 
 
 def test_a_line_is_broken_where_there_is_no_value():
-    """
-    A day without an end is no day of failure.
-    """
+    """A day without an end is no day of failure."""
     points = [Point(label=str(n), value=value, words=str(n)) for n, value in enumerate((1.0, 0.5, None, 1.0))]
 
     root = parsed(charts.line_svg(PLOT, points))
@@ -158,9 +142,7 @@ def test_a_line_is_broken_where_there_is_no_value():
     [(1, [0]), (4, [0, 1, 2, 3]), (5, [0, 2, 4]), (14, [1, 5, 9, 13]), (100, [24, 49, 74, 99])],
 )
 def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(count, labelled):
-    """
-    However many days there are.
-    """
+    """However many days there are."""
     columns = [Column(label=f"day {n}") for n in range(count)]
 
     ticks = found(parsed(charts.columns_svg(PLOT, columns)), "text", "tick")
@@ -171,9 +153,7 @@ def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(
 
 
 def test_bars_are_as_long_as_their_share_of_the_longest():
-    """
-    Nothing is a bar of no length.
-    """
+    """Nothing is a bar of no length."""
     bars = [Bar(label=str(v), value=v, words=str(v)) for v in (4.0, 1.0, 0.0)]
 
     fills = found(parsed(charts.bars_svg(PLOT, bars)), "rect", "fill")
@@ -182,9 +162,7 @@ def test_bars_are_as_long_as_their_share_of_the_longest():
 
 
 def test_a_limit_is_a_line_with_its_words():
-    """
-    The scale reaches up to it.
-    """
+    """The scale reaches up to it."""
     root = parsed(charts.columns_svg(Plot(key="a", title="", about="", limit=9.0, limit_words="not more"), []))
 
     assert words(root, "limit") == ["not more"]
@@ -195,9 +173,7 @@ def test_a_limit_is_a_line_with_its_words():
 
 
 def test_every_day_is_drawn_also_one_without_an_end():
-    """
-    The description says what all of them came to.
-    """
+    """The description says what all of them came to."""
     root = parsed(reports_module.outcomes_plot(OUTCOMES, DAYS))
 
     assert [one.text for one in found(root, "text", "tick")][-3:] == ["29 Jan", "30 Jan", "31 Jan"]
@@ -211,9 +187,7 @@ def test_every_day_is_drawn_also_one_without_an_end():
 
 
 def test_the_success_rate_has_a_point_for_each_day_with_an_end():
-    """
-    The whole time has its rate in the description.
-    """
+    """The whole time has its rate in the description."""
     root = parsed(reports_module.success_plot(OUTCOMES, DAYS))
 
     assert words(root, "dot") == [f"{FIRST}: 75%: 3 of 4 completed", f"{LAST}: 0%: 0 of 2 completed"]
@@ -221,9 +195,7 @@ def test_the_success_rate_has_a_point_for_each_day_with_an_end():
 
 
 def test_days_that_cost_more_than_they_may_are_marked():
-    """
-    Days outside are not counted.
-    """
+    """Days outside are not counted."""
     root = parsed(reports_module.costs_plot(COSTS, DAYS, budget=10.0))
 
     assert words(root, "over") == [f"{FIRST}: $12.00"]
@@ -233,9 +205,7 @@ def test_days_that_cost_more_than_they_may_are_marked():
 
 
 def test_a_budget_that_is_far_away_is_said_and_not_drawn():
-    """
-    A line far above would make every day look like nothing.
-    """
+    """A line far above would make every day look like nothing."""
     near, far = (parsed(reports_module.costs_plot(COSTS, DAYS, budget=budget)) for budget in (48.0, 48.1))
 
     assert (words(near, "limit"), words(far, "limit")) == (["a day may cost $48.00"], [])
@@ -243,9 +213,7 @@ def test_a_budget_that_is_far_away_is_said_and_not_drawn():
 
 
 def test_phases_are_drawn_by_what_they_cost():
-    """
-    What cost most comes first.
-    """
+    """What cost most comes first."""
     costs = [CostSum(key="test", cost_usd=1.0, attempts=2), CostSum(key="build", cost_usd=3.0, attempts=4)]
 
     root = parsed(reports_module.phase_costs_plot(costs))
@@ -256,9 +224,7 @@ def test_phases_are_drawn_by_what_they_cost():
 
 
 def test_attempts_that_were_needed_are_drawn_with_those_between():
-    """
-    A phase that never succeeded says so.
-    """
+    """A phase that never succeeded says so."""
     root = parsed(reports_module.attempts_plot(PhaseAttempts(phase="build", needed={1: 5, 3: 1}), key="x"))
 
     assert root[0].text == "Attempts until build succeeded"
@@ -268,9 +234,7 @@ def test_attempts_that_were_needed_are_drawn_with_those_between():
 
 
 def test_failures_are_drawn_by_how_often_they_came():
-    """
-    With their whole message as words.
-    """
+    """With their whole message as words."""
     failure = FailureGroup(phase="build", category="fatal", message="no " * 100, count=3, last_at="", adw_id="")
 
     root = parsed(reports_module.failures_plot([failure]))
@@ -281,9 +245,7 @@ def test_failures_are_drawn_by_how_often_they_came():
 
 
 def test_the_days_of_a_picture_are_not_too_many():
-    """
-    The last ones are those that are drawn; without a day nothing is.
-    """
+    """The last ones are those that are drawn; without a day nothing is."""
     assert DAYS == ("2026-01-29", "2026-01-30", "2026-01-31")
     assert len(reports_module.days_of("2020-01-01", "2026-01-31T09:00")) == 120
     assert reports_module.days_of("2026-02-01", "2026-01-31") == ("2026-01-31",)

@@ -6,53 +6,25 @@ from datetime import UTC, datetime
 
 import pytest
 
-from adws.adw_modules.errors import UsageError
 from adws.adw_modules.reports import model as reports_model
-from adws.adw_modules.reports.model import DayOutcomes, Last, ReportSum, SumKey, Tallies, Window, bucket_of
+from adws.adw_modules.reports.model import DayOutcomes, ReportSum, bucket_of
 
 DAY = "2026-01-31"
 
 
-def test_sums_are_grouped_by_the_columns_that_are_asked_for():
-    """
-    Those of another kind, workflow or time are left out.
-    """
-    sums = {
-        SumKey("attempt", DAY, "sdlc", "build", "failed"): ReportSum(1, 10),
-        SumKey("attempt", DAY, "sdlc", "test", "failed"): ReportSum(2, 20),
-        SumKey("attempt", DAY, "other", "test", "failed"): ReportSum(4, 40),
-        SumKey("attempt", "2026-01-30", "sdlc", "test", "failed"): ReportSum(8, 80),
-        SumKey("needed", DAY, "sdlc", "test", "1"): ReportSum(16),
-    }
-
-    result = reports_model.grouped(
-        sums.items(), kinds=("attempt",), columns=("item",), window=Window(since=DAY, workflow="sdlc")
-    )
-
-    assert result == {("attempt", "failed"): ReportSum(3, 30)}
-
-
 def test_what_was_taken_away_again_is_not_shown():
-    """
-    A sum of nothing is no row.
-    """
+    """A sum of nothing is no row."""
     none = {("outcome", DAY, "failed"): ReportSum(0), ("outcome", DAY, "moon"): ReportSum(1)}
     attempts = {("attempt", "build", "failed"): ReportSum(0), ("needed", "build", "1"): ReportSum(0)}
 
     assert reports_model.outcomes_of(none) == ()
     assert reports_model.attempts_of(attempts) == ()
     assert reports_model.costs_of({("cost", "build"): ReportSum(0)}, "phase") == ()
-    assert reports_model.together({("a",): ReportSum(1)}, {("a",): ReportSum(-1), ("b",): ReportSum(2)}) == {
-        ("a",): ReportSum(0),
-        ("b",): ReportSum(2),
-    }
     assert reports_model.outcomes_of({("outcome", DAY, "failed"): ReportSum(2)}) == (DayOutcomes(day=DAY, failed=2),)
 
 
 def test_who_was_paid_without_a_name_is_called_unnamed():
-    """
-    A phase without a name stays as it is.
-    """
+    """A phase without a name stays as it is."""
     sums = {("cost", ""): ReportSum(1, 1_500_000), ("tokens", ""): ReportSum(10)}
 
     (by_provider,) = reports_model.costs_of(sums, "provider")
@@ -60,54 +32,18 @@ def test_who_was_paid_without_a_name_is_called_unnamed():
 
     assert (by_provider.key, by_provider.cost_usd, by_provider.tokens) == ("unnamed", 1.5, 10)
     assert by_phase.key == ""
-    with pytest.raises(UsageError, match="costs are told by phase, day, provider"):
-        reports_model.cost_column("moon")
-
-
-@pytest.mark.parametrize(
-    ("fields", "window", "is_in"),
-    [
-        ({"cost": 1}, Window(since=DAY), True),
-        ({"cost": 0}, Window(), False),
-        ({"cost": 1}, Window(since="2026-02-01"), False),
-        ({"cost": 1}, Window(workflow="other"), False),
-    ],
-    ids=["in", "for nothing", "too old", "another"],
-)
-def test_only_what_cost_something_in_the_window_is_shown(fields, window, is_in):
-    """
-    A workflow is in a window when an attempt of it ended there.
-    """
-    result = Tallies(adw_id="1a2b3c4d", workflow="sdlc", last_day=DAY, **fields)
-
-    assert reports_model.has_cost_in(result, window) is is_in
-    assert reports_model.cost_of(result).cost_usd == fields["cost"] / 1_000_000
-
-
-def test_a_group_of_failures_has_its_category_and_its_last_example():
-    """
-    The item begins with the category.
-    """
-    failure = reports_model.failure_of("build", "transient:abc", 7, Last("now", "1a2b3c4d", "no net"))
-
-    assert (failure.phase, failure.category, failure.count) == ("build", "transient", 7)
-    assert (failure.message, failure.last_at, failure.adw_id) == ("no net", "now", "1a2b3c4d")
 
 
 @pytest.mark.parametrize(
     ("now", "since"), [((2026, 1, 31), "2025-11-01"), ((2026, 3, 1), "2026-01-01"), ((2026, 12, 31), "2026-10-01")]
 )
 def test_a_history_begins_two_months_before_this_one(now, since):
-    """
-    Over the turn of a year too.
-    """
+    """Over the turn of a year too."""
     assert reports_model.history_since(datetime(*now, tzinfo=UTC)) == since
 
 
 def test_a_history_is_read_off_its_buckets():
-    """
-    The 95th of a hundred decides what most took; the slowest is the longest.
-    """
+    """The 95th of a hundred decides what most took; the slowest is the longest."""
     buckets = {bucket_of(1000): 90, bucket_of(8000): 9, bucket_of(64_000): 1, bucket_of(500_000): 0}
 
     history = reports_model.history_of("sdlc", "build", buckets)
@@ -119,23 +55,8 @@ def test_a_history_is_read_off_its_buckets():
     assert reports_model.history_of("sdlc", "build", {}) is None
 
 
-def test_buckets_that_are_not_kept_yet_are_added():
-    """
-    Only those of the same phase of the same workflow.
-    """
-    new = {
-        ("duration", "sdlc", "build", "4"): ReportSum(2),
-        ("duration", "sdlc", "build", "5"): ReportSum(1),
-        ("duration", "other", "build", "4"): ReportSum(9),
-    }
-
-    assert reports_model.with_news({4: 1, 3: 1}, new, "sdlc", "build") == {4: 3, 3: 1, 5: 1}
-
-
 def test_attempts_are_told_by_phase():
-    """
-    A phase that never succeeded has attempts and needed none.
-    """
+    """A phase that never succeeded has attempts and needed none."""
     sums = {
         ("attempt", "test", "failed"): ReportSum(1, 500),
         ("attempt", "build", "succeeded"): ReportSum(3, 1500),

@@ -91,7 +91,7 @@ def test_too_long_says_what_is_usual_and_what_to_type():
     assert result.since == ago(3700.0)
 
 
-@pytest.mark.parametrize("histories", [None, {}, history(count=4)], ids=["not asked", "none", "too few"])
+@pytest.mark.parametrize("histories", [{}, history(count=4)], ids=["none", "too few"])
 def test_without_a_history_a_fixed_time_holds(histories):
     assert find(running=[running(7200.0)], histories=histories) == ()
     (result,) = find(running=[running(7201.0)], histories=histories)

@@ -346,8 +346,6 @@ def test_every_entry_of_the_schedule_has_its_job_and_its_setting(lab):
     from adws.config import settings as config_settings
 
     jobs = {*lab.jobs().all(), *PollJobs(lab.home).all()}
-    settings = {
-        setting.name.removeprefix("cron_") for setting in config_settings.CRON_SETTINGS if "five" in setting.values
-    }
+    settings = {setting.name.removeprefix("cron_") for setting in config_settings.SETTINGS if "five" in setting.values}
 
     assert jobs == settings == set(CRON_ENTRIES)

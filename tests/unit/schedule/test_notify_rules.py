@@ -125,4 +125,4 @@ def test_a_notice_is_tried_again_ever_later_and_then_given_up(attempts, seconds)
 def test_every_kind_has_a_switch_and_the_settings_know_them_all():
     from adws.config import settings
 
-    assert notify.SWITCHES == settings._SWITCHES
+    assert notify.SWITCHES == settings.NOTIFY_EVENTS

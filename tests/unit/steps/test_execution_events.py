@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.redaction.patterns import MASK
@@ -63,6 +65,20 @@ def test_a_cancelled_execution_names_the_reason_of_the_person():
     execution = Execution("e", StepSpec(name="s", tool="http"), total=1, cancelled=1, reason="too many")
 
     assert verdict(execution) == (CANCELLED, "too many")
+
+
+@given(
+    ends=st.lists(st.sampled_from(["succeeded", "failed", "cancelled"]), min_size=1, max_size=12),
+    policy=st.sampled_from(["fail_fast", "continue", "threshold"]),
+)
+def test_an_execution_ends_exactly_when_every_iteration_has_an_end(ends, policy):
+    loop = LoopSpec(collection=[], on_failure=policy, threshold=0.5)
+    execution = Execution("e", StepSpec(name="s", tool="http", loop=loop), total=len(ends))
+    for name in ends:
+        assert verdict(execution) is None
+        setattr(execution, name, getattr(execution, name) + 1)
+
+    assert verdict(execution) is not None
 
 
 # --- events ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from adws.adw_modules import views
 from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.steps.views import ExecutionLine, IterationDetail, IterationLine
 from adws.cli import views as cli_views
+from tests.unit.timeline_cases import document, phase
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 LINE = ExecutionLine(
@@ -29,31 +32,34 @@ LINE = ExecutionLine(
 )
 
 
+def status(*executions, phases=()):
+    view = views.workflow(document(*phases))
+    return cli_views.status_lines(cli_views.Status(view=view, executions=executions), NOW)
+
+
 def test_done_counts_whatever_way_an_iteration_ended():
     assert LINE.done == LINE.to_json()["done"] == 37
 
 
 def test_the_line_of_a_step_has_its_counts_and_its_next_retry():
-    (line,) = cli_views.execution_lines([LINE.to_json()], NOW)
-
-    assert line == (
+    assert (
         "step fetch: 37 of 100 done, 2 failed, 4 in flight, 1 wait for another call, "
         "next retry 2026-01-31 10:00:00 UTC (in 1 h) (1a2b3c4d.build.1.fetch)"
-    )
+    ) in status(LINE)
 
 
 def test_what_is_not_known_yet_is_a_question_mark_and_nothing_is_said_of_no_retry():
-    (line,) = cli_views.execution_lines([{**LINE.to_json(), "total": None, "waiting": 0, "next_retry": None}], NOW)
+    fresh = replace(LINE, total=None, waiting=0, next_retry=None)
 
-    assert line == "step fetch: 37 of ? done, 2 failed, 4 in flight (1a2b3c4d.build.1.fetch)"
+    assert "step fetch: 37 of ? done, 2 failed, 4 in flight (1a2b3c4d.build.1.fetch)" in status(fresh)
 
 
 def test_a_phase_that_waits_for_others_has_no_moment():
-    phase = {"name": "build", "status": "retry_wait", "retry_at": None, "wait_reason": "waits for step fetch"}
+    phases = [phase("build", status=name, wait_reason="waits for step fetch") for name in ("retry_wait", "running")]
 
-    assert cli_views.wait_lines([phase, {**phase, "status": "running"}], NOW) == [
-        "waiting: build: waits for step fetch"
-    ]
+    lines = [line for line in status(phases=phases) if line.startswith("waiting:")]
+
+    assert lines == ["waiting: build: waits for step fetch"]
 
 
 def test_an_iteration_is_told_with_its_calls():

@@ -235,9 +235,9 @@ def test_what_adw_repeats_of_a_request_asks_for_nothing():
 )
 def test_a_hostile_text_takes_no_time(unit):
     text = unit * (2_000_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     read_comment(text)
     read_body(text)
     is_ours(text)
 
-    assert time.perf_counter() - started < 5.0  # each takes milliseconds; minutes would be a pattern gone wild
+    assert time.process_time() - started < 5.0  # each takes milliseconds; minutes would be a pattern gone wild

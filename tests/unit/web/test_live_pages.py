@@ -209,9 +209,7 @@ def test_draining_ends_every_stream_and_lets_nobody_in(live):
 
 
 def test_the_thread_looks_while_somebody_listens_goes_on_after_trouble_and_ends(changes, monkeypatch, caplog):
-    """
-    Trouble is told once, not with every look.
-    """
+    """Trouble is told once, not with every look."""
     monkeypatch.setattr(dashboard_live, "LOOK_SECONDS", 0.001)
     live = Live(lambda: changes)
 

@@ -56,9 +56,7 @@ def test_the_address_it_listens_at_and_the_public_one_are_names_too():
 
 @pytest.mark.parametrize("listening", ["0.0.0.0", "::"])
 def test_who_listens_everywhere_is_called_by_any_address_but_by_no_name(listening):
-    """
-    A stranger's name that leads here is how a stranger's page would get in.
-    """
+    """A stranger's name that leads here is how a stranger's page would get in."""
     everywhere = addresses_of(listening)
 
     assert everywhere.is_ours("192.168.1.5:8001")

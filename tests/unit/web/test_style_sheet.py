@@ -18,9 +18,7 @@ def begun(text: str) -> list[str]:
 
 
 def test_no_class_gets_its_looks_in_two_parts_of_the_sheet():
-    """
-    Who writes one page and takes a name that another page has changes both.
-    """
+    """Who writes one page and takes a name that another page has changes both."""
     parts = [set(begun(part)) for part in re.split(r"/\* --- .*? -+ \*/", SHEET)]
 
     names = sorted(name for part in parts for name in part)

@@ -79,9 +79,7 @@ def test_a_worker_that_ended_is_started_again_and_the_others_are_left_alone():
 
 
 def test_a_worker_that_keeps_ending_is_not_started_in_a_tight_loop():
-    """
-    A minute apart in the end: in an hour 65 starts at most, not thousands.
-    """
+    """A minute apart in the end: in an hour 65 starts at most, not thousands."""
     lab = Lab()
     for _ in range(7200):
         lab.supervisor.tick()

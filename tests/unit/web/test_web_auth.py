@@ -44,9 +44,7 @@ def test_without_a_header_nobody_is_let_in():
 
 
 def test_without_a_token_in_the_settings_the_api_is_closed_to_everybody():
-    """
-    An empty token would fit an empty header.
-    """
+    """An empty token would fit an empty header."""
     for head in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer x"}):
         problem = middleware.why_not(head, ())
         assert (problem.status, problem.code) == (403, "api_closed")
@@ -54,9 +52,7 @@ def test_without_a_token_in_the_settings_the_api_is_closed_to_everybody():
 
 
 def test_every_token_is_compared_each_time_in_constant_time(monkeypatch):
-    """
-    Whoever stopped at the first that fits, or used ==, would tell by its time which one it was.
-    """
+    """Whoever stopped at the first that fits, or used ==, would tell by its time which one it was."""
     compared = []
     real = hmac.compare_digest
     monkeypatch.setattr(middleware.hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adws.adw_modules import views
 from adws.adw_modules.document import FrozenIssue
 from adws.testing import START
 from adws.web.dashboard import frame, workflow
@@ -14,30 +15,31 @@ ISSUE = "https://github.invalid/acme/shop/issues/7"
 
 
 def test_attempts_are_told_the_newest_first_with_what_they_cost():
-    rows = workflow.attempt_rows(workflow_lab.reworked(START))
+    made = workflow_lab.reworked(START)
+    rows = workflow.attempts_of(made, views.workflow(made))
 
-    assert [(row.phase, row.number, row.status) for row in rows[:3]] == [
+    assert [(row.phase, row.number, row.status) for row, _cost in rows[:3]] == [
         ("test", 3, "running"),
         ("test", 2, "suspended"),
         ("lint", 2, "succeeded"),
     ]
-    paid = next(row for row in rows if (row.phase, row.number) == ("build", 1))
-    assert (paid.cost_usd, paid.tokens.input, paid.model, paid.agent) == (1.1, 44_000, "claude-sonnet-4-5", "claude")
+    paid, cost = next(one for one in rows if (one[0].phase, one[0].number) == ("build", 1))
+    assert (cost.cost_usd, cost.tokens.input, cost.model, paid.agent) == (1.1, 44_000, "claude-sonnet-4-5", "claude")
     assert (paid.category, paid.error) == ("transient", "connection reset by peer")
-    ordered = next(row for row in rows if row.status == "suspended")
-    assert (ordered.category, ordered.error, ordered.cost_usd) == ("pause", "lunch", None)
+    ordered, cost = next(one for one in rows if one[0].status == "suspended")
+    assert (ordered.order, ordered.error, cost) == ("pause", "lunch", None)
 
 
-def test_phases_are_told_with_all_their_rounds_and_no_trouble_that_was_made_good():
+def test_phases_are_told_with_all_their_rounds():
     made = document(
         phase("plan", tried(1, 0, 10, "failed"), tried(2, 10, 20), last_failure_reason="it broke"),
         phase("build", tried(1, 20, 30, "suspended"), status="failed", last_failure_reason="it broke", granted=2),
     )
 
-    plan, build = workflow.phase_rows(made)
+    plan, build = views.workflow(made).phases
 
-    assert (plan.tries, plan.uncounted, plan.trouble) == (2, 0, "")
-    assert (build.limit, build.uncounted, build.trouble) == (7, 1, "it broke")
+    assert (len(plan.attempts), plan.suspended_attempts, plan.is_over) == (2, 0, True)
+    assert (build.max_attempts, build.suspended_attempts, build.is_over) == (7, 1, False)
 
 
 def test_an_attempt_is_found_by_phase_and_number():
@@ -63,13 +65,13 @@ def test_a_pull_request_is_where_the_forge_says_or_beside_the_issue(said, issue,
     ship = phase("ship", result={"pr_number": 9, "url": said})
     made = document(ship, pr_number=9, issue=FrozenIssue(url=issue))
 
-    assert workflow.pull_request_url(made) == expected
+    assert views.workflow(made).pull_request_url == expected
 
 
 def test_without_a_pull_request_or_an_issue_there_is_no_address():
-    assert workflow.pull_request_url(document(issue=FrozenIssue(url=ISSUE))) == ""
-    assert workflow.issue_url(document()) == ""
-    assert workflow.pull_request_url(document(pr_number=9)) == ""
+    assert views.workflow(document(issue=FrozenIssue(url=ISSUE))).pull_request_url == ""
+    assert views.workflow(document()).issue_url == ""
+    assert views.workflow(document(pr_number=9)).pull_request_url == ""
 
 
 def test_a_rollback_is_told_with_its_steps():

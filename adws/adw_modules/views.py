@@ -1,0 +1,419 @@
+"""
+One view of a workflow: the facts that the command line, the HTTP API and the dashboard show.
+
+Pure. The interfaces render this view and compute nothing from the document themselves, so they always agree. What an
+attempt cost is in `costs`, which reports read as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import timestamps
+from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import AttemptRecord, PhaseRecord, RollbackRecord, WorkflowDocument
+    from adws.adw_modules.identifiers import JsonObject
+
+_ISSUE_PAGE = re.compile(r"(https?://[^\s?#]+)/issues/[0-9]+")
+#: What is shown of a decision of the advisor.
+_ADVISOR_FIELDS = ("attempt", "by", "decision", "reason", "model", "problem", "asked_at", "decided_at")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptView:
+    """One attempt at a phase."""
+
+    phase: str
+    number: int
+    round: int
+    status: str
+    started_at: str
+    ended_at: str | None
+    duration: float | None  #: seconds of work; None: it has not ended, or nobody knows
+    waited_seconds: float
+    model: str | None  #: chosen when it began; None: the agent's own choice
+    agent: str | None
+    error: str | None
+    category: str | None  #: of the error
+    order: str | None  #: the order that ended it: pause, stop
+    summary: str  #: by its runner
+
+    def to_json(self) -> JsonObject:
+        """Return the attempt for `adw status --json`."""
+        return {
+            "number": self.number,
+            "round": self.round,
+            "status": self.status,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "duration": self.duration,
+            "model": self.model,
+            "agent": self.agent,
+            "error": self.error,
+            "category": self.category,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseView:
+    """One phase with its attempts in all rounds."""
+
+    name: str
+    state: str
+    status: str
+    round: int
+    attempts_used: int
+    max_attempts: int  #: with those that a person granted
+    last_attempt_timestamp: str | None
+    last_failure_reason: str | None
+    terminal_reason: str | None
+    retry_at: str | None
+    wait_reason: str | None
+    wait_deadline_at: str | None
+    parks: int
+    cost_usd: float | None
+    advice: str  #: against its last failure, with commands as they can be typed
+    doctor: Sequence[JsonObject]  #: decisions of the advisor, oldest first
+    attempts: Sequence[AttemptView]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it succeeded or was skipped."""
+        return self.status in {"complete", "skipped"}
+
+    @property
+    def suspended_attempts(self) -> int:
+        """How many attempts ended on order."""
+        return sum(1 for attempt in self.attempts if attempt.status == "suspended")
+
+    @property
+    def parked_attempts(self) -> int:
+        """How many attempts ended because a quota or a service was not available."""
+        return sum(1 for attempt in self.attempts if attempt.status == "parked")
+
+    @property
+    def total_seconds(self) -> float:
+        """How long all attempts worked."""
+        return round(sum(attempt.duration or 0.0 for attempt in self.attempts), 3)
+
+    @property
+    def average_seconds(self) -> float | None:
+        """How long an attempt worked on average, None when no duration is known."""
+        known = [attempt.duration for attempt in self.attempts if attempt.duration is not None]
+
+        return round(sum(known) / len(known), 3) if known else None
+
+    @property
+    def agent(self) -> str | None:
+        """The agent of the newest attempt that had one."""
+        return next((attempt.agent for attempt in reversed(self.attempts) if attempt.agent), None)
+
+    def to_json(self) -> JsonObject:
+        """Return the phase for `adw status --json`."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "status": self.status,
+            "round": self.round,
+            "attempts_used": self.attempts_used,
+            "max_attempts": self.max_attempts,
+            "last_attempt_timestamp": self.last_attempt_timestamp,
+            "last_failure_reason": self.last_failure_reason,
+            "terminal_reason": self.terminal_reason,
+            "retry_at": self.retry_at,
+            "wait_reason": self.wait_reason,
+            "wait_deadline_at": self.wait_deadline_at,
+            "parks": self.parks,
+            "total_attempts": len(self.attempts),
+            "suspended_attempts": self.suspended_attempts,
+            "parked_attempts": self.parked_attempts,
+            "total_seconds": self.total_seconds,
+            "average_seconds": self.average_seconds,
+            "attempts": [attempt.to_json() for attempt in self.attempts],
+            "agent": self.agent,
+            "doctor": [dict(call) for call in self.doctor],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerView:
+    """Who works on a workflow; its token stays secret."""
+
+    host: str
+    pid: int
+    role: str
+    liveness: str
+    lease_seconds_left: float
+    fence: int
+    taken_at: str
+
+    def to_json(self) -> JsonObject:
+        """Return the owner for `adw status --json`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowView:
+    """Everything that people ask about one workflow."""
+
+    adw_id: str
+    state: str
+    repository: str
+    issue_number: int | None
+    title: str
+    workflow: str | None  #: name of its definition
+    has_definition: bool  #: documents of older versions have none
+    revision: int
+    resume_state: str | None
+    failed_phase: str | None  #: the state of the phase that failed
+    terminal_reason: str | None
+    pause_reason: str | None
+    retry_count: int
+    max_retries: int
+    reworks: int
+    max_reworks: int
+    branch_name: str | None
+    worktree_path: str | None
+    pr_number: int | None
+    cost_usd: float
+    is_cost_estimated: bool
+    warnings: Sequence[str]
+    hints: Sequence[JsonObject]
+    rollback: RollbackRecord | None
+    phases: Sequence[PhaseView]
+    owner: OwnerView | None
+    notices: Sequence[LoadNotice]  #: what was noticed while the document was read
+    created_at: str | None  #: None: nobody knows
+    updated_at: str | None
+    issue_url: str  #: "": there is none that a browser may be sent to
+    pull_request_url: str
+
+    def phase_with(self, status: str) -> PhaseView | None:
+        """Return the first phase with that status."""
+        return next((phase for phase in self.phases if phase.status == status), None)
+
+    @property
+    def waiting_phase(self) -> str | None:
+        """The phase that waits for approval."""
+        waiting = self.phase_with("waiting") if self.state == "paused" else None
+
+        return waiting.name if waiting else None
+
+    @property
+    def failure(self) -> PhaseView | None:
+        """The phase that a failed workflow failed in: the last one, as optional phases before it may have failed."""
+        failed = (phase for phase in reversed(self.phases) if phase.status == "failed")
+
+        return next(failed, None) if self.state == "failed" else None
+
+    @property
+    def newest_failure(self) -> PhaseView | None:
+        """The phase whose attempt failed last and that has not succeeded since."""
+        failed = [phase for phase in self.phases if phase.last_failure_reason and not phase.is_over]
+
+        return max(failed, key=lambda phase: phase.last_attempt_timestamp or "", default=None)
+
+    @property
+    def attempts(self) -> list[AttemptView]:
+        """The attempts at all phases, the newest first."""
+        attempts = [attempt for phase in self.phases for attempt in phase.attempts]
+
+        return sorted(attempts, key=lambda one: (one.started_at, one.number), reverse=True)
+
+    @property
+    def rollback_blocked_by(self) -> list[str] | None:
+        """What blocks the rollback, None when none was begun."""
+        return None if self.rollback is None else self.rollback.blocked_by
+
+    @property
+    def name(self) -> str:
+        """The workflow as people call it: by its issue, else by its id."""
+        if self.issue_number is None:
+            return self.title or self.adw_id
+
+        return f"#{self.issue_number} {self.title}".strip()
+
+    def to_json(self) -> JsonObject:
+        """Return the view for `adw status --json`."""
+        rollback = self.rollback
+
+        return {
+            "adw_id": self.adw_id,
+            "state": self.state,
+            "repository": self.repository,
+            "issue_number": self.issue_number,
+            "title": self.title,
+            "workflow": self.workflow,
+            "revision": self.revision,
+            "resume_state": self.resume_state,
+            "failed_phase": self.failed_phase,
+            "terminal_reason": self.terminal_reason,
+            "pause_reason": self.pause_reason,
+            "retry_count": self.retry_count,
+            "max_retries": self.max_retries,
+            "reworks": self.reworks,
+            "max_reworks": self.max_reworks,
+            "branch_name": self.branch_name,
+            "worktree_path": self.worktree_path,
+            "pr_number": self.pr_number,
+            "cost_usd": self.cost_usd,
+            "warnings": list(self.warnings),
+            "hints": [{name: hint.get(name) for name in ("text", "by", "at", "phase")} for hint in self.hints],
+            "rollback": rollback.model_dump(include={"reason", "started_at", "blocked_by"}) if rollback else None,
+            "phases": [phase.to_json() for phase in self.phases],
+            "owner": self.owner.to_json() if self.owner else None,
+            "notices": [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in self.notices],
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+        }
+
+
+def workflow(
+    document: WorkflowDocument,
+    *,
+    lease: LeaseRow | None = None,
+    verdict: Verdict | None = None,
+    notices: Sequence[LoadNotice] = (),
+) -> WorkflowView:
+    """Return the view of the workflow in *document*; *lease* and *verdict* say who works on it."""
+    return WorkflowView(
+        adw_id=document.adw_id,
+        state=document.current_state,
+        repository=document.repository,
+        issue_number=document.issue_number,
+        title=document.issue_title,
+        workflow=document.workflow.name if document.workflow else None,
+        has_definition=bool(document.workflow and document.workflow.phases),
+        revision=document.revision,
+        resume_state=document.resume_state,
+        failed_phase=document.failed_phase,
+        terminal_reason=document.terminal_reason,
+        pause_reason=document.pause_reason,
+        retry_count=document.retry_count,
+        max_retries=document.max_retries,
+        reworks=document.reworks,
+        max_reworks=document.max_reworks,
+        branch_name=document.branch_name,
+        worktree_path=document.worktree_path,
+        pr_number=document.pr_number,
+        cost_usd=document.cost.total_usd,
+        is_cost_estimated=document.cost.is_estimated,
+        warnings=document.warnings,
+        hints=document.hints,
+        rollback=document.rollback,
+        phases=[_phase(document, phase) for phase in document.phases],
+        owner=_owner(lease, verdict),
+        notices=notices,
+        created_at=known_moment(document.created_at),
+        updated_at=known_moment(document.updated_at),
+        issue_url=_issue_url(document),
+        pull_request_url=_pull_request_url(document),
+    )
+
+
+def _phase(document: WorkflowDocument, phase: PhaseRecord) -> PhaseView:
+    return PhaseView(
+        name=phase.name,
+        state=phase.state,
+        status=phase.status,
+        round=phase.round,
+        attempts_used=phase.attempts_used,
+        max_attempts=phase.max_attempts + phase.granted,
+        last_attempt_timestamp=phase.last_attempt_timestamp,
+        last_failure_reason=phase.last_failure_reason,
+        terminal_reason=phase.terminal_reason,
+        retry_at=phase.retry_at,
+        wait_reason=phase.wait_reason,
+        wait_deadline_at=phase.wait_deadline_at,
+        parks=phase.parks,
+        cost_usd=document.cost.by_phase.get(phase.name),
+        advice=_advice(document.adw_id, phase),
+        doctor=[{name: call[name] for name in _ADVISOR_FIELDS if name in call} for call in phase.doctor],
+        attempts=[_attempt(phase.name, attempt) for attempt in phase.attempts],
+    )
+
+
+def _attempt(phase: str, attempt: AttemptRecord) -> AttemptView:
+    error = attempt.error or {}
+
+    return AttemptView(
+        phase=phase,
+        number=attempt.number,
+        round=attempt.round,
+        status=attempt.status,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        duration=attempt.duration,
+        waited_seconds=attempt.waited_seconds,
+        model=attempt.model,
+        agent=_text(attempt.agent or {}, "name"),
+        error=_text(error, "message"),
+        category=_text(error, "category"),
+        order=_text(error, "order"),
+        summary=_text(attempt.report or {}, "summary") or "",
+    )
+
+
+def _owner(lease: LeaseRow | None, verdict: Verdict | None) -> OwnerView | None:
+    if lease is None or lease.owner is None:
+        return None
+
+    return OwnerView(
+        host=lease.owner.host,
+        pid=lease.owner.pid,
+        role=lease.owner.role,
+        liveness=(verdict or Verdict.UNKNOWN).value,
+        lease_seconds_left=round(lease.seconds_left, 3),
+        fence=lease.fence,
+        taken_at=lease.taken_at,
+    )
+
+
+def _advice(adw_id: str, phase: PhaseRecord) -> str:
+    error = phase.attempts[-1].error if phase.attempts else None
+
+    return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", _text(error or {}, "advice") or "")
+
+
+def _issue_url(document: WorkflowDocument) -> str:
+    return _web_address(document.issue.url or "") if document.issue else ""
+
+
+def _pull_request_url(document: WorkflowDocument) -> str:
+    """Return the address of the pull request as the forge named it, else the one beside that of the issue."""
+    if document.pr_number is None:
+        return ""
+    for phase in document.phases:
+        result = phase.result or {}
+        if result.get("pr_number") == document.pr_number and (url := _web_address(_text(result, "url") or "")):
+            return url
+    page = _ISSUE_PAGE.fullmatch(_issue_url(document))
+
+    return f"{page[1]}/pull/{document.pr_number}" if page else ""
+
+
+def _web_address(url: str) -> str:
+    return url if url.startswith(("https://", "http://")) and len(url) <= 2000 else ""
+
+
+def owner_name(record: str) -> str | None:
+    """Return the owner whose record is *record* as text for people, None for nobody."""
+    owner = OwnerRecord.from_text(record) if record else None
+
+    return owner.describe() if owner else None
+
+
+def known_moment(moment: str) -> str | None:
+    """Return *moment*, None for the one that nobody wrote down."""
+    return None if moment == timestamps.UNKNOWN_MOMENT else moment
+
+
+def _text(data: JsonObject, name: str) -> str | None:
+    value = data.get(name)
+
+    return value if isinstance(value, str) else None

@@ -1,0 +1,478 @@
+"""
+The kinds of values that settings have: what may be written, and how the text becomes a value.
+
+A parser takes the text a user gave and the home, and raises ValueError with the end of a sentence: "must be ...".
+It never repeats the text, which may be a secret; the caller decides what may be shown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from adws.adw_modules.errors import UsageError
+
+Parser: TypeAlias = Callable[[str, Path], Any]
+
+#: Everything between the first colon of the user part and the last @: a password may hold any character.
+_USER_PART = r"^([^:/]+://[^:/?#@]*):(.*)@"
+_URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
+
+#: Characters of the shortest token that the web server accepts.
+SHORTEST_TOKEN = 16
+_LONGEST_DAYS = 36500
+
+
+class Kind(NamedTuple):
+    """A kind of value."""
+
+    values: str  #: what may be written, for the reference page
+    parse: Parser
+
+
+def kind(values: str) -> Callable[[Parser], Kind]:
+    """Return a decorator that makes a parser the kind of which *values* may be written."""
+    return lambda parse: Kind(values, parse)
+
+
+def matching(pattern: str, must_be: str, values: str) -> Kind:
+    """Return the kind of a text that matches *pattern*, which is compiled when a value needs it."""
+
+    def parse(text: str, _home: Path) -> str:
+        if re.fullmatch(pattern, text) is None:
+            raise ValueError(f"must be {must_be}")
+        return text
+
+    return Kind(values, parse)
+
+
+def several(one: Kind, values: str) -> Kind:
+    """Return the kind of a list of *one*, separated by commas."""
+    return Kind(values, lambda text, home: tuple(one.parse(part.strip(), home) for part in text.split(",")))
+
+
+# --- words -----------------------------------------------------------------------------------------------------
+
+
+def choice(*allowed: str) -> Kind:
+    """Return the kind of one word of a list, in any case."""
+    spelling = {word.casefold(): word for word in allowed}
+
+    def parse(text: str, _home: Path) -> str:
+        if text.casefold() not in spelling:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return spelling[text.casefold()]
+
+    return Kind(", ".join(allowed), parse)
+
+
+def choices(*allowed: str) -> Kind:
+    """Return the kind of words of a list, separated by commas; `none` is none of them."""
+    words = several(choice(*allowed), "")
+
+    def parse(text: str, home: Path) -> tuple[str, ...]:
+        if text.casefold() == "none":
+            return ()
+        try:
+            return tuple(words.parse(text, home))
+        except ValueError:
+            raise ValueError(f"must be words of {', '.join(allowed)}, separated by commas, or none") from None
+
+    return Kind(f"{', '.join(allowed)}, or none", parse)
+
+
+def choice_or_plugin(group: str, *allowed: str) -> Kind:
+    """Return the kind of one word of a list, or of the name of a plugin of *group*."""
+    word = choice(*allowed)
+
+    def parse(text: str, home: Path) -> str:
+        try:
+            return str(word.parse(text, home))
+        except ValueError:
+            from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
+
+            if text in plugins.names(group):
+                return text
+            raise ValueError(f"must be one of {', '.join(allowed)}, or the name of an installed plugin") from None
+
+    return Kind(f"{', '.join(allowed)}, or the name of a plugin", parse)
+
+
+@kind("true, false")
+def switch(text: str, _home: Path) -> bool:
+    """Return whether something is on."""
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if text.casefold() not in words:
+        raise ValueError("must be true or false")
+
+    return words[text.casefold()]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------
+
+
+def whole(least: int, most: int | None = None) -> Kind:
+    """Return the kind of a whole number within bounds."""
+
+    def parse(text: str, _home: Path) -> int:
+        if not _is_whole(text) or int(text) < least or (most is not None and int(text) > most):
+            raise ValueError(f"must be a whole number{f', {least} or more' if most is None else f' from {values}'}")
+        return int(text)
+
+    values = f"{least} or more" if most is None else f"{least} to {most}"
+
+    return Kind(values, parse)
+
+
+def days(least: int = 1) -> Kind:
+    """Return the kind of a number of days, at least so many; 0 is for ever."""
+
+    def parse(text: str, _home: Path) -> int:
+        if not _is_whole(text) or (int(text) and not least <= int(text) <= _LONGEST_DAYS):
+            raise ValueError(f"must be a whole number of days from {least} to {_LONGEST_DAYS}, or 0 for ever")
+        return int(text)
+
+    return Kind(f"0, or {least} to {_LONGEST_DAYS}", parse)
+
+
+def seconds_between(least: float, most: float) -> Kind:
+    """Return the kind of a time within bounds; not a number is within none."""
+
+    def parse(text: str, _home: Path) -> float:
+        number = _number(text)
+        if not least <= number <= most:
+            raise ValueError(f"must be a number of seconds from {least:.7g} to {most:.7g}")
+        return number
+
+    return Kind(f"{least:.7g} to {most:.7g} seconds", parse)
+
+
+@kind("seconds")
+def seconds(text: str, _home: Path) -> float:
+    """Return a time above zero; not a number and infinity are refused."""
+    number = _number(text)
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError("must be a number of seconds above 0")
+
+    return number
+
+
+@kind("US dollars")
+def amount(text: str, _home: Path) -> float:
+    """Return a sum of money, 0 or more; not a number and infinity are refused."""
+    number = _number(text)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("must be a number of US dollars, 0 or more")
+
+    return number
+
+
+@kind("bytes, or a number with KiB, MiB or GiB")
+def size(text: str, _home: Path) -> int:
+    """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
+    digits = text.rstrip("BbIiKkMmGg ")
+    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+    unit = units.get(text[len(digits) :].strip().casefold())
+    if unit is None or not _is_whole(digits) or int(digits) == 0:
+        raise ValueError("must be a number of bytes above 0, or a number with KiB, MiB or GiB")
+
+    return int(digits) * unit
+
+
+@kind(f"{size.values}, or off")
+def size_or_off(text: str, home: Path) -> int:
+    """Return a number of bytes, 0 for off."""
+    if text.strip().casefold() == "off":
+        return 0
+    try:
+        return int(size.parse(text, home))
+    except ValueError as exc:
+        raise ValueError(f"{exc}, or off") from exc
+
+
+def _is_whole(text: str) -> bool:
+    """Say whether *text* is a whole number of plain digits, and not so long that it is nonsense."""
+    return text.isascii() and text.isdigit() and len(text) <= 15
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+# --- places ----------------------------------------------------------------------------------------------------
+
+
+@kind("path")
+def path(text: str, home: Path) -> Path:
+    """Return an absolute path; a relative one starts at the home, `~` is the person's directory."""
+    try:
+        expanded = Path(text).expanduser()
+    except RuntimeError as exc:
+        raise ValueError("must be a path whose ~ leads to a directory that is known") from exc
+    if "\0" in text:
+        raise ValueError("must be a path without a null character")
+
+    return (home / expanded).resolve()
+
+
+@kind("paths, separated by commas, or none")
+def files(text: str, _home: Path) -> tuple[str, ...]:
+    """Return paths below the directory they will be looked for in; `none` names none."""
+    if text.strip().casefold() == "none":
+        return ()
+    names = tuple(filter(None, (name.strip().removeprefix("./") for name in text.split(","))))
+    for name in names:
+        if name.startswith(("/", "~", "-")) or ".." in name.split("/") or not name.isprintable():
+            raise ValueError("must be paths inside the repository, separated by commas, or none")
+
+    return names
+
+
+@kind("sqlite:///PATH, postgresql://USER:PASSWORD@HOST/NAME (also as postgresql+psycopg://)")
+def database_url(text: str, home: Path) -> str:
+    """Return the URL of a SQLite file (made absolute, from the home) or of a PostgreSQL database."""
+    scheme, separator, rest = text.partition("://")
+    if scheme in {"postgresql", "postgres", "postgresql+psycopg"} and rest.strip("/"):
+        return f"postgresql{separator}{rest}"
+    if scheme == "sqlite" and rest.startswith("/") and not rest.endswith("/") and ":memory:" not in rest:
+        return f"sqlite:///{path.parse(rest[1:], home)}"
+
+    raise ValueError("must be sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME")
+
+
+@kind("owner/name or its URL")
+def repository(text: str, _home: Path) -> str:
+    """Return owner/name, also of a GitHub URL."""
+    pattern = r"(?:https?://[^/\s]+/|ssh://[^/\s]+/|[\w.-]+@[^:/\s]+:)?([\w.-]+/[\w.-]+?)(?:\.git)?/?"
+    match = re.fullmatch(pattern, text)
+    if match is None or set(match[1].split("/")) & {".", ".."}:
+        raise ValueError("must be owner/name or the URL of a repository")
+
+    return match[1]
+
+
+repositories = several(repository, "owner/name, ...")
+
+
+@kind("URL")
+def web_url(text: str, _home: Path) -> str:
+    """Return the address of a service, without a slash at its end; one with a user or a query in it is refused."""
+    if re.fullmatch(r"https?://[\w.-]+(?::\d{1,5})?(?:/[\w./-]*)?", text) is None:
+        raise ValueError("must be an address such as https://github.example.com/api/v3")
+
+    return text.rstrip("/")
+
+
+@kind("URL without a path")
+def origin(text: str, _home: Path) -> str:
+    """Return scheme, name and port of an address that people use, without a slash at its end."""
+    if re.fullmatch(r"https?://(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?/?", text) is None:
+        raise ValueError("must be an address without a path, such as https://adw.example.com")
+
+    return text.rstrip("/").lower()
+
+
+@kind("URL")
+def remote_url(text: str, _home: Path) -> str:
+    """Return the address of a git remote; one with a password, or that git would read as an option, is refused."""
+    if re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) is None or passwords(text):
+        raise ValueError("must be the address of a git remote without a password, such as git@github.com:acme/shop.git")
+
+    return text
+
+
+@kind("A, B, ...")
+def hosts(text: str, _home: Path) -> tuple[str, ...]:
+    """Return names of hosts, separated by commas; `*.` before one means those below it."""
+    pattern = r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[?[0-9a-f:]+\]?"
+    result = tuple(part.strip().lower() for part in text.split(","))
+    if not all(re.fullmatch(pattern, name) for name in result):
+        raise ValueError("must be names of hosts such as api.example.com or *.example.com, separated by commas")
+
+    return tuple(name.strip("[]") for name in result)
+
+
+listen_host = matching(
+    r"[A-Za-z0-9][A-Za-z0-9.-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+    "a name or an address, such as 127.0.0.1, ::1 or 0.0.0.0, without a port",
+    "an address of this machine",
+)
+notify_url = matching(r"https?://[^\s/?#]+\S*", "an address that begins with https:// or http://", "https://...")
+
+
+# --- names and texts -------------------------------------------------------------------------------------------
+
+name = matching(r"[A-Za-z0-9_][\w-]*", "a name: letters, digits, '-' and '_'", "a name of adw workflows")
+login = matching(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\[bot\])?", "the name of an account, without an @", "login")
+person = matching(
+    r"[^<>\n]*[^<>\s][^<>\n]* <[^<>@\s]+@[^<>@\s]+>",
+    "a name and an address, such as Ada Example <ada@example.com>",
+    "NAME <ADDRESS>",
+)
+#: A remote or a model that a program would read as an option is refused.
+remote = matching(r"(?!.*\.\.)[A-Za-z0-9_][\w./-]*", "the name of a git remote, such as origin", "name")
+model = matching(r"[A-Za-z0-9][\w./:@\[\]-]*", "the name of a model, such as sonnet or openai/gpt-5", "name of a model")
+models = several(model, "A, B, ...")
+variables = several(
+    matching(r"[A-Za-z_][A-Za-z0-9_]*", "names of environment variables, separated by commas", ""), "A, B, ..."
+)
+
+
+@kind("name of a label")
+def label(text: str, _home: Path) -> str:
+    """Return the name of a label: one line, as long as forges allow."""
+    if not text.isprintable() or len(text) > 50:
+        raise ValueError("must be the name of a label: one line of at most 50 characters")
+
+    return text
+
+
+@kind("A, B, ...")
+def texts(text: str, _home: Path) -> tuple[str, ...]:
+    """Return a list that is written with commas."""
+    result = tuple(part.strip() for part in text.split(","))
+    if not all(result) or not text.isprintable():
+        raise ValueError("must be a list of texts, separated by commas")
+
+    return result
+
+
+@kind("token")
+def token(text: str, _home: Path) -> str:
+    """Return a secret; it is one run of visible characters."""
+    if not text.isprintable() or " " in text:
+        raise ValueError("must be one word without spaces or control characters")
+
+    return text
+
+
+@kind("TOKEN, TOKEN, ...")
+def tokens(text: str, home: Path) -> tuple[str, ...]:
+    """Return secrets that are written with commas; one that can be guessed is refused."""
+    result = tuple(token.parse(part.strip(), home) for part in text.split(","))
+    if any(len(one) < SHORTEST_TOKEN for one in result):
+        raise ValueError(f"must be tokens of {SHORTEST_TOKEN} characters or more, separated by commas")
+
+    return result
+
+
+@kind("name")
+def machine(text: str, _home: Path) -> str:
+    """Return the name of a machine, as demands name it."""
+    from adws.adw_modules.workflow.requirements import checked_host  # noqa: PLC0415 - few starts of adw need it
+
+    try:
+        return checked_host(text)
+    except UsageError:
+        raise ValueError("must be a name of letters, digits and . _ : - (at most 100)") from None
+
+
+@kind("A, B, ...")
+def tags(text: str, _home: Path) -> tuple[str, ...]:
+    """Return tags, separated by commas."""
+    from adws.adw_modules.workflow.requirements import checked_tags  # noqa: PLC0415 - few starts of adw need it
+
+    try:
+        return tuple(sorted(checked_tags(part.strip() for part in text.split(","))))
+    except UsageError:
+        raise ValueError("must be names of letters, digits and . _ : -, separated by commas") from None
+
+
+# --- programs --------------------------------------------------------------------------------------------------
+
+
+@kind("name or path")
+def program(text: str, _home: Path) -> str:
+    """Return the name or path of a program."""
+    if text.startswith("-") or not text.isprintable():
+        raise ValueError("must be the name or path of a program")
+
+    return text
+
+
+@kind("package.module:function")
+def call(text: str, _home: Path) -> str:
+    """Return the name of a Python function with its module."""
+    module, _, function = text.partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError("must be written as package.module:function")
+
+    return text
+
+
+@kind("one line for the shell")
+def shell(text: str, _home: Path) -> str:
+    """Return one line for the shell."""
+    if not text.isprintable():
+        raise ValueError("must be one line for the shell")
+
+    return text
+
+
+@kind("one command a line")
+def command_list(text: str, _home: Path) -> str:
+    """Return commands, one a line; what only a shell understands is refused, because none is asked."""
+    for command in commands_in(text):
+        if set(command) & {"&&", "||", "|", ";", "&", ">", ">>", "<"}:
+            raise ValueError("must be one command a line, without what only a shell understands")
+
+    return text
+
+
+@kind("COMMAND ARGUMENT ...")
+def command(text: str, home: Path) -> str:
+    """Return one command; what only a shell understands is refused, because none is asked."""
+    command_list.parse(text, home)
+    if len(commands_in(text)) != 1:
+        raise ValueError("must be one command")
+
+    return text
+
+
+def commands_in(text: str | None) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of a `command_list`; raise ValueError for one with an open quote."""
+    if not text:
+        return ()
+    import shlex  # noqa: PLC0415 - few starts of adw need it
+
+    try:
+        return tuple(tuple(shlex.split(line)) for line in text.splitlines() if line.strip())
+    except ValueError as exc:
+        raise ValueError(f"must be one command a line ({str(exc).lower()})") from exc
+
+
+@kind("five fields of cron in UTC, or off")
+def cron(text: str, _home: Path) -> str:
+    """Return a cron expression of five fields, "" for off; `adw cron`, which knows the calendar, checks the rest."""
+    if text.casefold() == "off":
+        return ""
+    if re.fullmatch(r"[0-9A-Za-z*/,\-#]+( +[0-9A-Za-z*/,\-#]+){4}", text.strip()) is None:
+        raise ValueError("must be five fields, such as */5 * * * *, or off")
+
+    return " ".join(text.split())
+
+
+# --- passwords in URLs -----------------------------------------------------------------------------------------
+
+
+def without_password(url: str) -> str:
+    """Return *url* with its password shown as `***`."""
+    return re.sub(_URL_PARAMETER, r"\1***", re.sub(_USER_PART, r"\1:***@", url))
+
+
+def passwords(url: str) -> tuple[str, ...]:
+    """Return every password in *url*, as written and with its percent signs resolved."""
+    user = re.match(_USER_PART, url)
+    written = [user[2]] if user else []
+    written += [item[2] for item in re.finditer(_URL_PARAMETER, url)]
+    if "%" not in url:
+        return tuple(filter(None, written))
+    from urllib.parse import unquote  # noqa: PLC0415 - few passwords need it, and every start would pay
+
+    return tuple(filter(None, dict.fromkeys([*written, *map(unquote, written)])))
