@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.phase import Failed, Next, RetryAt, WaitingForChildren
 from adws.adw_modules.steps.model import ScheduledRetry
 from adws.adw_modules.worker import control as worker_control
 from adws.testing import START
-from tests.unit.engine_cases import ADW_ID, BROKEN, World, attempt, document_of, phase, records_of, spec_of
+from tests.unit import timeline_cases
+from tests.unit.engine_cases import ADW_ID, BROKEN, World, phase, spec_of
 
 AT = "2026-01-31T10:00:00.000000Z"
-SPEC = spec_of("plan", "build")
 
 
-def waits(state: str = "building", **fields) -> WorkflowDocument:
-    """A workflow whose second phase waits for its next attempt."""
-    plan, build = records_of(SPEC)
-    build.assign(**{"status": "retry_wait", "retry_at": AT, "attempts_used": 2, **fields})
-    plan.assign(status="complete")
-    return document_of(SPEC, phases=[plan, build], current_state=state)
+def retrying(*attempts, state="building", **fields):
+    known = {"status": "retry_wait", "retry_at": AT, "attempts_used": 2, **fields}
+    build = timeline_cases.phase("build", *attempts, **known)
+    return timeline_cases.document(timeline_cases.phase("plan"), build, adw_id=ADW_ID, current_state=state)
 
 
 def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
-    result = worker_control.of_phase(waits(last_failure_reason="connection reset by peer"))
+    result = worker_control.of_phase(retrying(last_failure_reason="connection reset by peer"))
 
     assert result is not None
     assert result.to_json() == {
@@ -43,9 +40,8 @@ def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
     }
 
 
-@pytest.mark.parametrize("attempts", [[], [attempt(1)]])
-def test_what_else_it_waits_for_is_said(attempts):
-    result = worker_control.of_phase(waits(wait_reason="a quota is used up", attempts_used=0, attempts=attempts))
+def test_what_else_it_waits_for_is_said():
+    result = worker_control.of_phase(retrying(wait_reason="a quota is used up"))
 
     assert result is not None
     assert (result.why, result.attempt_number) == ("a quota is used up", 0)
@@ -54,16 +50,19 @@ def test_what_else_it_waits_for_is_said(attempts):
 @pytest.mark.parametrize(
     "document",
     [
-        waits(status="running"),
-        waits(retry_at=None),
-        waits(attempts=[attempt(1, "waiting")]),
-        waits("paused"),
-        waits("failed"),
-        document_of(SPEC, phases=[]),
+        retrying(status="running"),
+        retrying(retry_at=None),
+        retrying(timeline_cases.tried(1, 0, status="waiting")),
+        retrying(state="paused"),
+        retrying(state="failed"),
     ],
 )
 def test_what_waits_for_no_moment_of_its_own_is_no_retry(document):
     assert worker_control.of_phase(document) is None
+
+
+def test_a_failed_attempt_leaves_it_a_retry():
+    assert worker_control.of_phase(retrying(timeline_cases.tried(1, 0, 1, "failed"))) is not None
 
 
 def test_a_call_of_a_step_is_a_retry_under_the_id_of_its_execution():
