@@ -34,7 +34,7 @@ from adws.adw_modules.store.files import TEMP_PREFIX, FileStateStore
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.git.repository import RemoteRefs, Repository
+    from adws.adw_modules.git.repository import Repository
     from adws.app import Home
 
 
@@ -170,19 +170,14 @@ class GarbageCollector:
                 yield from self._pull_requests(branch, orphans[0])
 
     def _wip_refs(self) -> Mapping[str, str]:
-        refs = self._remote_refs()
+        home = self._home
+        publishes = home.settings.is_shared or home.settings.workspace_publish_work == "always"
+        git = home.git_if_any if publishes else None
         try:
-            return refs.all(effects.wip_ref("*")) if refs is not None else {}
+            return git.remote_refs(effects.wip_ref("*")) if git is not None else {}
         except GitError as exc:
             self.problems.append(f"the refs of the remote could not be asked for: {exc}")
             return {}
-
-    def _remote_refs(self) -> RemoteRefs | None:
-        """Return our refs on the remote; None where there is no repository, or no work is brought to the remote."""
-        home = self._home
-        publishes = home.settings.is_shared or home.settings.workspace_publish_work == "always"
-
-        return home.remote_refs if home.git_if_any is not None and publishes else None
 
     def _unshipped(self, seen: InventorySnapshot, there: Mapping[str, str]) -> Iterator[Orphan]:
         """Yield refs of work of workflows that are over; those of workflows that are not known here are left alone."""
@@ -294,13 +289,10 @@ class GarbageCollector:
         return said
 
     def _delete_wip_ref(self, orphan: Orphan) -> str:
-        refs = self._remote_refs()
-        if refs is None:
-            raise RollbackBlocked("this home is in no git repository")
-        sha = str((orphan.facts or {}).get("sha"))
-        refs.fetch(orphan.name, expected=sha)
+        git, sha = self._repository(), str((orphan.facts or {}).get("sha"))
+        git.fetch_ref(orphan.name, expected=sha)
         said = self._salvage(orphan.adw_id, sha)
-        refs.delete(orphan.name, expected=sha)
+        git.delete_remote_ref(orphan.name, expected=sha)
 
         return said
 
@@ -309,7 +301,7 @@ class GarbageCollector:
         said = [self._salvage(orphan.adw_id, str(facts.get("head") or ""))]
         if path in git.damaged_worktrees():
             base = str(facts.get("head") or "") or git.commit_of("HEAD") or ""
-            ref = repository.keep_files(git, self._home.workplace, orphan.adw_id, path, base)
+            ref = self._home.workplace.keep_files(orphan.adw_id, path, base)
             said.append(f"it was damaged; its files are kept as {ref}" if ref else "it was damaged")
         elif path.exists() and (payload := self._home.workplace.patch_of_changes(path)):
             moment = f"{self._home.clock.now():%Y%m%dT%H%M%S}"
@@ -335,7 +327,7 @@ class GarbageCollector:
         if not sha or sha == git.commit_of(f"refs/heads/{git.default_branch()}"):
             return ""
 
-        return f"its commits are kept as {repository.keep_commits(git, adw_id, sha)}"
+        return f"its commits are kept as {git.keep_commits(adw_id, sha)}"
 
     def _free_ports(self, orphan: Orphan) -> str:
         freed = self._home.ports.free(orphan.adw_id)

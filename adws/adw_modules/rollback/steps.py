@@ -32,7 +32,7 @@ from adws.adw_modules.forge.model import Comment, Forge, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
-from adws.adw_modules.git.repository import Worktree, keep_commits
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.resources.ports import is_free
 from adws.adw_modules.rollback import plan as rollback_plan
@@ -300,7 +300,7 @@ class Undoing:
                 continue
             heads[branch] = head
             if head != start:
-                ref = keep_commits(git, self._document.adw_id, head)
+                ref = git.keep_commits(self._document.adw_id, head)
                 said.append(f"the commits of {branch} are kept as {ref}")
         said += self._save_patches()
 
@@ -379,24 +379,24 @@ class Undoing:
 
     def _delete_wip(self, step: Step) -> StepResult:
         """Delete the ref that other machines could go on from; its commits are kept here unless they are already."""
-        self._git()  # raises where there is none
-        refs, ref = self._home.remote_refs, str(step.facts.get("ref") or "")
-        there = refs.commit_of(ref)
+        git, ref = self._git(), str(step.facts.get("ref") or "")
+        there = git.remote_ref(ref)
         if there is None:
             return StepResult(status="gone", detail="it is not there")
         if there not in {sha for one in published(self._document) if one.ref == ref for sha in one.commits}:
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
         said = self._kept(ref, there)
 
-        return replace(_said(refs.delete(ref, expected=there)), detail=said)
+        return replace(_said(git.delete_remote_ref(ref, expected=there)), detail=said)
 
     def _kept(self, ref: str, sha: str) -> str:
         heads = self._salvaged("heads")
         if isinstance(heads, dict) and sha in heads.values():
             return ""
-        self._home.remote_refs.fetch(ref, expected=sha)
+        git = self._git()
+        git.fetch_ref(ref, expected=sha)
 
-        return f"its commits are kept as {keep_commits(self._git(), self._document.adw_id, sha)}"
+        return f"its commits are kept as {git.keep_commits(self._document.adw_id, sha)}"
 
     def _remove_worktree(self, step: Step) -> StepResult:
         git, path = self._git(), self._place(step.facts)
@@ -422,7 +422,7 @@ class Undoing:
         known = (f"refs/heads/{branch}", commit_of(recorded.undo) if recorded else "", "HEAD")
         base = next((commit for ref in known if (commit := git.commit_of(ref))), "")
         try:
-            ref = repository.keep_files(git, self._home.workplace, self._document.adw_id, path, base)
+            ref = self._home.workplace.keep_files(self._document.adw_id, path, base)
         except (GitError, OSError) as exc:
             if self._wishes.force:
                 return f"it was damaged, and its files could not be kept: {exc}"
