@@ -137,8 +137,8 @@ class ForgeUndoing:
         reason = (record.reason if record else "") or self._wishes.reason
         sticky = self._find_comment(forge, number, forge_text.STICKY)
         if sticky is not None:
-            facts = forge_text.sticky_facts(self._document, now=self._home.clock.now())
-            text = forge_text.sticky_text(replace(facts, state="rolled_back", detail=reason))
+            now = self._home.clock.now()
+            text = forge_text.sticky_text(self._document, now=now, state="rolled_back", detail=reason)
             forge.edit_comment(sticky.comment_id, self._marked(forge, text, forge_text.STICKY))
         said = forge_text.without_local_paths(
             rollback_plan.summary_text(self._document.adw_id, forge_text.quiet(reason), steps)
