@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
     from adws.adw_modules.forge.effects import Answers, ForgeEffects
     from adws.adw_modules.forge.model import Forge, ForgeAccess
-    from adws.adw_modules.git.git import GitCommands, SharedGit
-    from adws.adw_modules.git.repository import RemoteRefs, Repository
-    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace, Worktrees
+    from adws.adw_modules.git.git import GitCommands
+    from adws.adw_modules.git.repository import Repository
+    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace
     from adws.adw_modules.housekeeping.gc import Adoption, GarbageCollector
     from adws.adw_modules.housekeeping.inventory import Inventory
     from adws.adw_modules.housekeeping.retention import Retention
@@ -674,7 +674,7 @@ class Home:
         return self.plugins.new_forge(kind)
 
     def _github(self) -> Forge:
-        from adws.adw_modules.forge.github import GitHubAccess, PolledGitHub, timeout_for
+        from adws.adw_modules.forge.github import GitHubAccess, GitHubForge, timeout_for
 
         settings = self.settings
         if not settings.repository:
@@ -697,19 +697,16 @@ class Home:
             ),
         )
 
-        return PolledGitHub(settings.repository, access, clock=self.clock, scrub=self.redactor.redact_text)
+        return GitHubForge(settings.repository, access, clock=self.clock, scrub=self.redactor.redact_text)
 
     def _local_forge(self) -> Forge:
         from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
 
         root = self.settings.local_forge_dir
-        git = BareRepository(
-            root / REMOTE_NAME, clock=self.clock, processes=self.processes, search_path=self.env.get("PATH", "")
-        )
         forge = LocalForge(
             root,
             repository=self.settings.repository or "",
-            git=git,
+            git=BareRepository(root / REMOTE_NAME),
             clock=self.clock,
             scrub=self.redactor.redact_text,
         )
@@ -755,9 +752,7 @@ class Home:
         """The repository of this home."""
         from adws.adw_modules.git.repository import Repository
 
-        settings = self.settings
-
-        return Repository(self.git_commands, trees=settings.trees_dir, clock=self.clock, remote=settings.git_remote)
+        return Repository(self.git_commands, trees=self.settings.trees_dir, clock=self.clock)
 
     @part
     def git_if_any(self) -> Repository | None:
@@ -778,24 +773,15 @@ class Home:
 
     @part
     def workplace(self) -> GitWorkplace:
-        """A worktree as a place to work in."""
+        """The worktrees as places to work in."""
         from adws.adw_modules.git.worktree import GitWorkplace
+        from adws.config.kinds import commands_in
 
-        return GitWorkplace(self.git_commands)
-
-    @part
-    def shared_git(self) -> SharedGit:
-        """The git directory that all worktrees share and no agent may change."""
-        from adws.adw_modules.git.git import SharedGit
-
-        return SharedGit(self.git_commands, self.git, remote=self.settings.git_remote)
-
-    @part
-    def remote_refs(self) -> RemoteRefs:
-        """Our refs on the remote."""
-        from adws.adw_modules.git.repository import RemoteRefs
-
-        return RemoteRefs(self.git_commands, self.git, remote=self.settings.git_remote)
+        return GitWorkplace(
+            self.git,
+            include=self.settings.worktree_include,
+            setup=commands_in(self.settings.worktree_setup),
+        )
 
     @part
     def diff_stats(self) -> DiffStats:
@@ -804,27 +790,14 @@ class Home:
 
         return DiffStats(self.git_commands, clock=self.clock)
 
-    @part
-    def worktrees(self) -> Worktrees:
-        """Worktrees, filled with what work in them needs."""
-        from adws.adw_modules.git.worktree import Worktrees
-        from adws.config.kinds import commands_in
-
-        return Worktrees(
-            self.git,
-            self.workplace,
-            include=self.settings.worktree_include,
-            setup=commands_in(self.settings.worktree_setup),
-        )
-
     # --- resources of this machine -----------------------------------------------------------------------------
 
     @part
     def ports(self) -> Ports:
         """The ports of workflows."""
-        from adws.adw_modules.resources.ports import Ports, PortStore
+        from adws.adw_modules.resources.ports import Ports
 
-        return Ports(PortStore(self.database, clock=self.clock), me=self.me, ports=port_range(self.settings))
+        return Ports(self.database, clock=self.clock, me=self.me, ports=port_range(self.settings))
 
     @part
     def quotas(self) -> Quotas:
@@ -900,7 +873,7 @@ class Home:
         """What watches over the git directory that all worktrees share."""
         from adws.adw_modules.engine.git_guard import Guard
 
-        return Guard(self.shared_git if self.has_worktrees else None)
+        return Guard(self.git if self.has_worktrees else None)
 
     @property
     def agent_runners(self) -> dict[str, Runner]:
@@ -1541,7 +1514,7 @@ def port_range(settings: Settings) -> PortRange:
 
 def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, host: str) -> Quotas:
     """Return the limits of this machine and of everybody who shares *database*, None when there is none yet."""
-    from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+    from adws.adw_modules.resources.quotas import Limits, Quotas
 
     limits = Limits(
         min_free_disk=settings.quota_min_free_disk,
@@ -1552,9 +1525,8 @@ def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, 
         max_cost_per_day=settings.quota_max_cost_per_day,
         max_runs=settings.quota_max_runs,
     )
-    store = None if database is None else QuotaStore(database, clock=clock)
 
-    return Quotas(store, trees=settings.trees_dir, host=host, limits=limits)
+    return Quotas(database, clock=clock, trees=settings.trees_dir, host=host, limits=limits)
 
 
 def open_checkpoints(place: str) -> OpenedCheckpoints:

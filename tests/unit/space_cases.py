@@ -15,12 +15,13 @@ from types import SimpleNamespace
 
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.resources.model import CommitText, PushResult, Worktree
-from adws.adw_modules.resources.ports import Ports, PortStore
-from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+from adws.adw_modules.git.change_policy import CommitText
+from adws.adw_modules.git.repository import PushResult, Worktree
+from adws.adw_modules.resources.ports import Ports
+from adws.adw_modules.resources.quotas import Limits, Quotas
 from adws.adw_modules.workspace.workspace import Workspace
 from tests.homes import ABANDONED, free_range
-from tests.unit.engine_cases import ADW_ID, WELL, World, home_with, nothing
+from tests.unit.engine_cases import ADW_ID, WELL, World, home_with
 
 BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-fine-thing"
 TREE = Path("/repo/trees") / ADW_ID
@@ -44,6 +45,7 @@ class MemoryGit:
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
+    filled: list[Path] = field(default_factory=list)
 
     # --- GitRepository -----------------------------------------------------------------------------------------
 
@@ -164,6 +166,13 @@ class MemoryGit:
             self.commit(path, "rebased")
         return self.conflicts
 
+    def fill(self, path: Path, **_keywords):
+        self.filled.append(path)
+        return (), ()
+
+    def write_ports(self, path: Path, ports) -> tuple[str, ...]:
+        return ()
+
     def end_rebase(self, path: Path, branch: str) -> None:
         """Do nothing: a rebase here is whole or not begun."""
 
@@ -185,16 +194,17 @@ class SpaceWorld(World):
         super().__init__(spec, scripts, **{"issue": ISSUE, **fields})
         self.git = git or MemoryGit()
         self.port_range = free_range(4)
-        book = PortStore(self.parts.database, clock=self.clock)
-        self.ports = self.parts.ports = Ports(book, me=self.parts.me, ports=self.port_range)
+        self.ports = self.parts.ports = Ports(
+            self.parts.database, clock=self.clock, me=self.parts.me, ports=self.port_range
+        )
         self.quotas = Quotas(
-            QuotaStore(self.parts.database, clock=self.clock),
+            self.parts.database,
+            clock=self.clock,
             trees=self.parts.settings.trees_dir,
             host="testhost",
             limits=Limits(min_free_disk=1, min_free_memory=1),
         )
         self._strangers = ExitStack()
-        self.filled: list[Path] = []
         self._state = Path(mkdtemp(prefix="adw-space-"))
         weakref.finalize(self, shutil.rmtree, self._state, ignore_errors=True)
         self.engine.phase_runners |= runners or {}
@@ -225,7 +235,6 @@ class SpaceWorld(World):
                 "quotas": self.quotas,
                 "publisher": None,
                 "left_behind": None,
-                "worktrees": SimpleNamespace(fill=self._fill, write_ports=nothing),
                 **changes,
             },
         )
@@ -242,15 +251,7 @@ class SpaceWorld(World):
 
     def places(self) -> list[str]:
         """The workflows that have a place."""
-        return [place.adw_id for place in QuotaStore(self.parts.database, clock=self.clock).places()]
-
-    def _keep(self, context, patch: bytes) -> str:
-        self.kept.append(patch.decode())
-        return f"attempt-{context.attempt_number}.patch"
-
-    def _fill(self, path: Path, **_keywords):
-        self.filled.append(path)
-        return (), ()
+        return [*self.quotas.workflows()]
 
     @property
     def kept(self) -> list[str]:
