@@ -44,7 +44,7 @@ def test_what_else_it_waits_for_is_said():
     result = worker_control.of_phase(retrying(wait_reason="a quota is used up"))
 
     assert result is not None
-    assert (result.why, result.attempt_number) == ("a quota is used up", 0)
+    assert (result.why, result.attempt_number) == ("a quota is used up", 2)
 
 
 @pytest.mark.parametrize(
