@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from adws.adw_modules import default_home
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.resources.model import QuotaStatus
 
 if TYPE_CHECKING:
-    from adws.adw_modules.resources.quotas import Quotas
+    from adws.adw_modules.resources.quotas import Quotas, QuotaStatus
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from adws.cli import main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
-    from adws.adw_modules.resources.model import QuotaStatus
-    from adws.adw_modules.resources.quotas import Quotas
+    from adws.adw_modules.resources.quotas import Quotas, QuotaStatus
     from adws.app import Home
 
 

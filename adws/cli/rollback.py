@@ -10,7 +10,6 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.housekeeping import verify as housekeeping_verify
 from adws.adw_modules.housekeeping.gc import Removal
 from adws.adw_modules.housekeeping.verify import INVARIANTS, Violation
-from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.rollback import plan as rollback_plan
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollbackReport
@@ -19,6 +18,7 @@ from adws.cli import main, output
 from adws.cli.common import who
 
 if TYPE_CHECKING:
+    from adws.adw_modules.housekeeping.inventory import Orphan
     from adws.app import Home
 
 

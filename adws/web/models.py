@@ -15,7 +15,7 @@ from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.interfaces import RegisteredWorker
 from adws.adw_modules.queue.model import MAX_PRIORITY
 from adws.adw_modules.recovery.explain import worker_state
-from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.app import Home
 
 #: Longest text that a person may send along.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.reports.model import (
     CostSum,
     Count,
@@ -16,7 +17,6 @@ from adws.adw_modules.reports.model import (
     WorkflowCost,
 )
 from adws.adw_modules.reports.reports import Report
-from adws.adw_modules.resources.model import Orphan
 from adws.config import load as config_load
 from adws.web import report_page
 from tests.browser_plugin import flaws, flaws_in_every_look

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from adws.adw_modules.errors import InvalidAdwId, PortsExhausted
-from adws.adw_modules.resources.model import PortPair
+from adws.adw_modules.resources.ports import PortPair
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD
 
 

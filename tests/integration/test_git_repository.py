@@ -18,8 +18,8 @@ from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
 from adws.adw_modules.git.git import GitCommands, check_branch
+from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.git.worktree import GitWorkplace
-from adws.adw_modules.resources.model import PushResult
 from adws.testing import FakeClock
 from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab, persons_config

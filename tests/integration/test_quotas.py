@@ -14,8 +14,7 @@ from adws.adw_modules import document
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.resources.model import Reservation
-from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas, QuotaStore
+from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas, QuotaStore, Reservation
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
 from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document, make_owner

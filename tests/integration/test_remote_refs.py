@@ -8,8 +8,7 @@ import pytest
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.git import GitCommands
-from adws.adw_modules.git.repository import RemoteRefs
-from adws.adw_modules.resources.model import PushResult
+from adws.adw_modules.git.repository import PushResult, RemoteRefs
 from tests.integration.git_lab import Lab, git, hands_on, make_lab
 
 REF = "refs/adw/wip/1a2b3c4d"

@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.errors import SetupFailed
 from adws.adw_modules.git.worktree import Worktrees
-from adws.adw_modules.resources.model import PortPair
+from adws.adw_modules.resources.ports import PortPair
 from adws.adw_modules.resources.quotas import size_of
 from tests.integration.git_lab import commit_on_remote, git, make_lab
 

@@ -15,8 +15,9 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.process.tree import ProcessEnding
-from adws.adw_modules.resources.model import PortRow, Worktree
+from adws.adw_modules.resources.ports import PortRow
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollbackReport, Rollbacks
 from adws.adw_modules.state_machine import WorkflowState, WorkflowStateMachine

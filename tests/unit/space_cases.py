@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.resources.model import CommitText, PushResult, Worktree
+from adws.adw_modules.git.change_policy import CommitText
+from adws.adw_modules.git.repository import PushResult, Worktree
 from adws.adw_modules.resources.ports import Ports, PortStore
 from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
 from adws.adw_modules.workspace.workspace import Workspace

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from adws.adw_modules.resources.model import CommitText
-
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, WorkflowDocument
 
@@ -42,6 +40,16 @@ _KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=(.*))?")
 #: What git and tools write down about a branch when it is made, pushed or pulled.
 _OF_BRANCHES = frozenset({"remote", "merge", "rebase", "pushremote", "description", "vscode-merge-base"})
 _HASH_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitText:
+    """All of a commit that others get to read."""
+
+    sha: str
+    person: str  #: who wrote it and who committed it
+    message: str
+    patch: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -32,7 +33,6 @@ from adws.adw_modules.git import damage
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, Answer, GitCommands, check_branch
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.resources.model import PushResult, Worktree
 
 if TYPE_CHECKING:
     from adws.adw_modules.git.worktree import GitWorkplace
@@ -122,6 +122,25 @@ _EMPTY_FILES = frozenset(
 #: Where `git ls-tree` names the content of a file: after its mode and type.
 _BLOB = 2
 _Seen = TypeVar("_Seen")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worktree:
+    """A linked worktree of the repository."""
+
+    path: Path
+    branch: str  #: "" when its head is detached
+    head: str  #: commit, "" when there is none
+    lock_reason: str = ""  #: whose it is, as `git worktree lock --reason` says
+    is_prunable: bool = False  #: its directory is gone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PushResult:
+    """The result of a push."""
+
+    pushed: bool
+    reason: str = ""  #: why not: stale | rejected
 
 
 class Repository:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed
 from adws.adw_modules.git import git
+from adws.adw_modules.git.change_policy import CommitText
 from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.resources.model import CommitText, DiffStat, FileChange, PortPair
 
 if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
+    from adws.adw_modules.resources.ports import PortPair
 
 #: What adw writes into every worktree: which ports are its own.
 PORTS_FILE = ".ports.env"
@@ -530,6 +531,34 @@ class _Known:
     at: float  #: by the monotonic clock
     mark: int
     commits: tuple[str, str] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileChange:
+    """What a branch does to one file."""
+
+    name: str
+    added: int | None  #: lines; None: it is no text
+    deleted: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffStat:
+    """What a branch changes, committed work only."""
+
+    base: str  #: commit
+    head: str  #: commit
+    files: tuple[FileChange, ...]
+
+    @property
+    def added(self) -> int:
+        """Lines that are new."""
+        return sum(file.added or 0 for file in self.files)
+
+    @property
+    def deleted(self) -> int:
+        """Lines that are gone."""
+        return sum(file.deleted or 0 for file in self.files)
 
 
 class DiffStats:

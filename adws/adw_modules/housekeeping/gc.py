@@ -22,11 +22,11 @@ from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.git import git, repository
 from adws.adw_modules.git.git import workflow_of
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot
+from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot, Orphan
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
 from adws.adw_modules.interfaces import ProcessRecord
-from adws.adw_modules.resources.model import Orphan, Worktree
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import TERMINAL_STATES, WorkflowState, WorkflowStateMachine
 from adws.adw_modules.store.files import TEMP_PREFIX, FileStateStore

@@ -18,16 +18,16 @@ from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError
 from adws.adw_modules.git import git
 from adws.adw_modules.git.git import workflow_of
-from adws.adw_modules.identifiers import FOREIGN
+from adws.adw_modules.git.repository import Worktree
+from adws.adw_modules.identifiers import FOREIGN, JsonObject
 from adws.adw_modules.interfaces import IssueLock, PageQuery, Verdict
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.tree import TOKEN_VARIABLE
-from adws.adw_modules.resources.model import PortRow, Worktree
+from adws.adw_modules.resources.ports import PortRow
 from adws.adw_modules.state_machine import PARKED_STATES, TERMINAL_STATES, WorkflowState
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.resources.model import Orphan
     from adws.app import Home
 
 
@@ -35,6 +35,22 @@ if TYPE_CHECKING:
 #
 # Pure. What may be there in which state is the table of states and resources; what is kept on request, what somebody
 # works on, and what cannot be read is never an orphan. Age decides nothing by itself: it only narrows the list.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orphan:
+    """Something that no workflow needs any more."""
+
+    kind: str  #: one of ORDER
+    name: str
+    adw_id: str
+    why: str
+    since: str = ""  #: since when, "" when nobody knows
+    facts: JsonObject | None = None  #: what is needed to remove it
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return {"kind": self.kind, "name": self.name, "adw_id": self.adw_id, "why": self.why, "since": self.since}
 
 
 _PARKED = frozenset(state.value for state in PARKED_STATES)

@@ -25,9 +25,9 @@ from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateNotFound
 from adws.adw_modules.housekeeping import inventory
+from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.identifiers import FOREIGN, check_adw_id, counted
 from adws.adw_modules.reports.store import ReportSums
-from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.state_machine import TERMINAL_STATES
 
 if TYPE_CHECKING:

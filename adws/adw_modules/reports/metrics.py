@@ -44,7 +44,7 @@ from adws.adw_modules.queue.model import RUN_KINDS
 from adws.adw_modules.queue.workers import RunnerState
 from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports.model import Window
-from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from adws.adw_modules.reports.model import (
     Window,
     WorkflowCost,
 )
-from adws.adw_modules.resources.model import Orphan, QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 
 if TYPE_CHECKING:
+    from adws.adw_modules.housekeeping.inventory import Orphan
     from adws.app import Home
 
 

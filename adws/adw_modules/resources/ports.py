@@ -20,7 +20,6 @@ from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import PortsExhausted
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import Clock, OwnerRecord, Verdict
-from adws.adw_modules.resources.model import PortPair, PortRow
 
 #: Purpose of each port of a pair, in the order of PortPair.
 BACKEND, FRONTEND = "backend", "frontend"
@@ -28,6 +27,25 @@ BACKEND, FRONTEND = "backend", "frontend"
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 #: What a machine says that does not have the address at all.
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PortPair:
+    """The ports of one workflow."""
+
+    backend: int
+    frontend: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PortRow:
+    """A reserved port."""
+
+    port: int
+    adw_id: str
+    purpose: str  #: backend | frontend
+    host: str
+    reserved_at: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

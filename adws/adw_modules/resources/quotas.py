@@ -16,7 +16,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,7 +26,6 @@ from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.identifiers import check_adw_id, size_text
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.resources.model import QuotaStatus, Reservation, Spending
 
 # What attempts cost, from the documents' rows.
 #
@@ -106,6 +105,47 @@ _DOCUMENT_SQL = {
 
 #: How long an estimate from past workflows is used for claims: it reads the documents of fifty of them.
 ESTIMATE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuotaStatus:
+    """One limit and how much of it is used."""
+
+    name: str  #: disk | memory | worktrees | worktree_size | cost | cost_per_day | runs
+    used: float
+    limit: float
+    unit: str
+    is_exceeded: bool  #: it is reached: new work waits
+    detail: str = ""  #: in a sentence, with what to do
+    is_known: bool = True  #: False: it cannot be told here, and says why
+    reserved: float = 0.0  #: the part of *used* that workflows with a place are expected to need, and do not use yet
+    expected: float = 0.0  #: the part of *used* that one more workflow is expected to need
+
+    def shown(self, value: float) -> str:
+        """Return an amount of this limit for people: a size with its unit, anything else as a number."""
+        return size_text(value * 2**30) if self.unit.startswith("GB") else f"{value:g}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reservation:
+    """The place of a workflow."""
+
+    adw_id: str
+    host: str
+    estimated_cost: float | None = None  #: US dollars, None when nobody could tell
+    spent: float = 0.0  #: US dollars so far
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spending:
+    """What is taken and spent at one moment."""
+
+    places: tuple[Reservation, ...] = ()
+    spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
+    spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
+    cap_of_asker: float | None = None  #: what a person allowed it to cost; None: the limit of the settings holds
+    estimate_of_asker: float | None = None  #: US dollars that it will cost in all, None when nobody can tell
+    spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)  #: the same as spent_today
 
 
 class QuotaStore:

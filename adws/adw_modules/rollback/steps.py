@@ -32,9 +32,8 @@ from adws.adw_modules.forge.model import Comment, Forge, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
-from adws.adw_modules.git.repository import keep_commits
+from adws.adw_modules.git.repository import Worktree, keep_commits
 from adws.adw_modules.identifiers import JsonObject, JsonValue
-from adws.adw_modules.resources.model import Worktree
 from adws.adw_modules.resources.ports import is_free
 from adws.adw_modules.rollback.plan import DOUBTFUL, RollbackOptions, Step, process_host, recorded_steps, summary_text
 

@@ -34,8 +34,9 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
 from adws.adw_modules.git.git import branch_name
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.phase import PhaseContext, RunReport
-from adws.adw_modules.resources.model import PortPair, Worktree
+from adws.adw_modules.resources.ports import PortPair
 from adws.adw_modules.resources.quotas import size_of
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.workflow.model import Gate, PhaseSpec

@@ -29,7 +29,7 @@ from adws.adw_modules.reports.model import (
     WaitKind,
     Window,
 )
-from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.app import Home
 from adws.web import models as web_models
 from adws.web.dashboard import frame

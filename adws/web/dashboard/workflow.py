@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
     from adws.adw_modules.effects import Effect
     from adws.adw_modules.events import Event
+    from adws.adw_modules.git.worktree import DiffStat
     from adws.adw_modules.identifiers import JsonValue
     from adws.adw_modules.interfaces import AgentSession, IssueLock, LeaseRow, Verdict
     from adws.adw_modules.queue.model import Run
     from adws.adw_modules.recovery.plan import Claim
-    from adws.adw_modules.resources.model import DiffStat, PortRow
+    from adws.adw_modules.resources.ports import PortRow
     from adws.adw_modules.rollback.plan import Step
     from adws.adw_modules.steps.views import ExecutionLine
     from adws.adw_modules.views import AttemptView, WorkflowView

@@ -15,8 +15,8 @@ from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.engine.runner_ship import ShipRunner
 from adws.adw_modules.errors import ForgeUnavailable, GitUnreachable, LeaseLost, NotOurs
 from adws.adw_modules.git.change_policy import DiffRules
+from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.phase import Done, Failed, RetryAt
-from adws.adw_modules.resources.model import PushResult
 from adws.adw_modules.workflow.model import Gate
 from adws.testing import MemoryForge
 from tests.unit.engine_cases import ADW_ID, WELL, phase, spec_of

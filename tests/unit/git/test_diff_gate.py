@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.git.change_policy import Added, DiffRules, added_lines, check_commits, check_diff
+from adws.adw_modules.git.change_policy import Added, CommitText, DiffRules, added_lines, check_commits, check_diff
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.resources.model import CommitText
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 DIFF = f"""diff --git a/app.py b/app.py

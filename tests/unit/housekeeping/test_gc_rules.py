@@ -10,8 +10,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import Resource, WorkflowDocument
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.housekeeping.inventory import KnownWorkflow
-from adws.adw_modules.resources.model import Orphan
+from adws.adw_modules.housekeeping.inventory import KnownWorkflow, Orphan
 from adws.testing import START
 
 ADW_ID = "1a2b3c4d"

@@ -21,7 +21,7 @@ from adws.adw_modules.reports.metrics import (
     sum_of,
 )
 from adws.adw_modules.reports.model import CostSum
-from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.workflow.requirements import Capabilities
 from adws.testing import FakeClock

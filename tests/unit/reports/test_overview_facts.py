@@ -19,7 +19,7 @@ from adws.adw_modules.reports.model import (
     WaitingNow,
     WaitKind,
 )
-from adws.adw_modules.resources.model import QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.web.dashboard import overview
 from adws.web.dashboard.overview import Concern, OverviewSnapshot
 from adws.web.models import RunnerLine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
     CostSum,
@@ -17,7 +18,6 @@ from adws.adw_modules.reports.model import (
     WorkflowCost,
 )
 from adws.adw_modules.reports.reports import DayCounts, Report
-from adws.adw_modules.resources.model import Orphan
 
 NOW = "2026-01-31T09:00:00.000000Z"
 DAYS = (

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules.document import AttemptRecord
+from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.reports.model import StuckKind, Window
 from adws.adw_modules.reports.reports import Reporting
-from adws.adw_modules.resources.model import Orphan
 from adws.adw_modules.workflow.requirements import Capabilities
 from tests.contracts.report_contract import TODAY, moment, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, make_owner

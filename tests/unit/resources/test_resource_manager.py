@@ -10,8 +10,7 @@ import pytest
 from adws.adw_modules import default_home
 from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.resource_manager import CHECKS, ResourceQuota
-from adws.adw_modules.resources.model import QuotaStatus
-from adws.adw_modules.resources.quotas import GB, Limits, Quotas, QuotaStore
+from adws.adw_modules.resources.quotas import GB, Limits, Quotas, QuotaStatus, QuotaStore
 from adws.config import load as config_load
 from tests.homes import lab_home
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.errors import InvalidAdwId
 from adws.adw_modules.git.git import branch_name, slug
-from adws.adw_modules.resources.model import PortPair
-from adws.adw_modules.resources.ports import PortRange, index_of
+from adws.adw_modules.resources.ports import PortPair, PortRange, index_of
 
 #: What other tools find our branches by.
 KNOWN = re.compile(r"((?:patch|bug|feature|chore)-issue-\d+-adw-[a-f0-9]+-[\w-]+)")

@@ -13,10 +13,11 @@ from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.circuit_breaker import BreakerRow, DatabaseBreakers, Permit
 from adws.adw_modules.costs import CostEntry
 from adws.adw_modules.document import AttemptRecord, PhaseRecord
+from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.recovery.plan import RecoveryAction, RecoveryStep
 from adws.adw_modules.reports.model import StuckKind, StuckNow, Subject
-from adws.adw_modules.resources.model import Orphan, QuotaStatus
+from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.adw_modules.schedule.jobs import CRON_ENTRIES, CronJobs, PollJobs
 from adws.adw_modules.schedule.store import Tick
 from adws.app import Home

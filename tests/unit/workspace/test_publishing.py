@@ -8,9 +8,9 @@ import pytest
 
 from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.errors import GitUnreachable, LeaseLost, WorkElsewhere
+from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.phase import Done, Failed, RetryAt
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.resources.model import PushResult
 from adws.adw_modules.workspace.relocation import Publisher
 from adws.adw_modules.workspace.workspace import Workspace
 from tests.unit.engine_cases import ADW_ID, phase, spec_of
