@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
     from adws.adw_modules.forge.effects import Answers, ForgeEffects
     from adws.adw_modules.forge.model import Forge, ForgeAccess
-    from adws.adw_modules.git.git import GitCommands, SharedGit
-    from adws.adw_modules.git.repository import RemoteRefs, Repository
-    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace, Worktrees
+    from adws.adw_modules.git.git import GitCommands
+    from adws.adw_modules.git.repository import Repository
+    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace
     from adws.adw_modules.housekeeping.gc import Adoption, GarbageCollector
     from adws.adw_modules.housekeeping.inventory import Inventory
     from adws.adw_modules.housekeeping.retention import Retention
@@ -755,9 +755,7 @@ class Home:
         """The repository of this home."""
         from adws.adw_modules.git.repository import Repository
 
-        settings = self.settings
-
-        return Repository(self.git_commands, trees=settings.trees_dir, clock=self.clock, remote=settings.git_remote)
+        return Repository(self.git_commands, trees=self.settings.trees_dir, clock=self.clock)
 
     @part
     def git_if_any(self) -> Repository | None:
@@ -778,24 +776,15 @@ class Home:
 
     @part
     def workplace(self) -> GitWorkplace:
-        """A worktree as a place to work in."""
+        """The worktrees as places to work in."""
         from adws.adw_modules.git.worktree import GitWorkplace
+        from adws.config.kinds import commands_in
 
-        return GitWorkplace(self.git_commands)
-
-    @part
-    def shared_git(self) -> SharedGit:
-        """The git directory that all worktrees share and no agent may change."""
-        from adws.adw_modules.git.git import SharedGit
-
-        return SharedGit(self.git_commands, self.git, remote=self.settings.git_remote)
-
-    @part
-    def remote_refs(self) -> RemoteRefs:
-        """Our refs on the remote."""
-        from adws.adw_modules.git.repository import RemoteRefs
-
-        return RemoteRefs(self.git_commands, self.git, remote=self.settings.git_remote)
+        return GitWorkplace(
+            self.git,
+            include=self.settings.worktree_include,
+            setup=commands_in(self.settings.worktree_setup),
+        )
 
     @part
     def diff_stats(self) -> DiffStats:
@@ -803,19 +792,6 @@ class Home:
         from adws.adw_modules.git.worktree import DiffStats
 
         return DiffStats(self.git_commands, clock=self.clock)
-
-    @part
-    def worktrees(self) -> Worktrees:
-        """Worktrees, filled with what work in them needs."""
-        from adws.adw_modules.git.worktree import Worktrees
-        from adws.config.kinds import commands_in
-
-        return Worktrees(
-            self.git,
-            self.workplace,
-            include=self.settings.worktree_include,
-            setup=commands_in(self.settings.worktree_setup),
-        )
 
     # --- resources of this machine -----------------------------------------------------------------------------
 
@@ -900,7 +876,7 @@ class Home:
         """What watches over the git directory that all worktrees share."""
         from adws.adw_modules.engine.git_guard import Guard
 
-        return Guard(self.shared_git if self.has_worktrees else None)
+        return Guard(self.git if self.has_worktrees else None)
 
     @property
     def agent_runners(self) -> dict[str, Runner]:

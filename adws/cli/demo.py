@@ -419,7 +419,7 @@ class Acts:
         seen = app.inventory.look()
         branch = app.store.load(adw_id).document.branch_name or ""
         default = f"refs/heads/{app.git.default_branch()}"
-        local, remote = app.git.refs(), app.remote_refs.all("refs/heads/*")
+        local, remote = app.git.refs(), app.git.remote_refs("refs/heads/*")
         branches = [
             [name.removeprefix("refs/heads/") for name in refs if name.startswith("refs/heads/") and name != default]
             for refs in (local, remote)

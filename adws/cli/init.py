@@ -179,7 +179,7 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
         result, around = look(app, wishes, _asked if may_ask else _unasked)
         written = _write(app, result, dry_run=dry_run)
         if not dry_run and has_worked(app.settings.state_dir):
-            app.git.record_remote()  # who runs this says that the remote is where it should be
+            app.git_commands.record_remote()  # who runs this says that the remote is where it should be
         next_steps = _next(app, result, around, written)
         data: dict[str, output.Printable] = {
             "home": str(app.settings.home),

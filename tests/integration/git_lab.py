@@ -77,9 +77,9 @@ def _make_repositories(place: Path) -> None:
     git(main, "add", "staged.txt")
 
 
-def hands_on(main: Path, remote: Path | None = None) -> Lab:
-    """Return adw's hands on the main checkout *main*."""
-    commands = GitCommands(main, private=main.parent / "private")
+def hands_on(main: Path, remote: Path | None = None, **options) -> Lab:
+    """Return adw's hands on the main checkout *main*; *options* are those of `GitCommands`."""
+    commands = GitCommands(main, **{"private": main.parent / "private", **options})
     trees = main / "trees"
     repository = Repository(commands, trees=trees, clock=SystemClock())
 
@@ -88,7 +88,7 @@ def hands_on(main: Path, remote: Path | None = None) -> Lab:
         main=main,
         trees=trees,
         repository=repository,
-        workplace=GitWorkplace(commands),
+        workplace=GitWorkplace(repository),
     )
 
 

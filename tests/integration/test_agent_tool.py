@@ -23,7 +23,9 @@ class World(AgentWorld):
     def __init__(self, place: Path, kind: str = "claude", *, spent: float = 0.0, shared=None, **changes) -> None:
         super().__init__(place, kind, **changes)
         home = self.app
-        home.has_worktrees, home.shared_git = shared is not None, shared
+        home.has_worktrees = shared is not None
+        if shared is not None:
+            home.git = shared
         self.spent = spent
         self.calls = ToolCalls(home)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import GitError
 from adws.adw_modules.git import worktree
 from adws.adw_modules.git.git import GitCommands
 from adws.adw_modules.git.worktree import DiffStats
@@ -90,17 +89,3 @@ def test_git_is_asked_again_only_after_a_moment_and_counts_a_pair_of_commits_onc
     lab.workplace.commit_all(tree, "feat: more")
     assert stats.of_branch(BRANCH, base="main").added == 1
     assert stats.of_branch(BRANCH, base="main", mark=8).added == 2, "the workflow has moved since"
-
-
-def test_only_so_much_is_kept(lab, stats, monkeypatch):
-    monkeypatch.setattr(worktree, "_KEPT", 1)
-    lab.add()
-    stats.of_branch(BRANCH, base="main")
-    stats.of_branch("other", base="main")
-
-    assert len(stats._known) == 1
-
-
-def test_an_entry_that_is_none_is_refused():
-    with pytest.raises(GitError, match="not understood"):
-        worktree._change("nonsense")

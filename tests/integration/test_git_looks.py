@@ -59,7 +59,7 @@ def test_a_remote_that_answers_has_no_problem_and_one_that_is_gone_says_why(lab)
     assert "cannot be reached" in lab.repository.remote_problem(seconds=30.0)
     git(lab.main, "remote", "remove", "origin")
     assert "is gone from the repository's configuration" in lab.repository.remote_problem(seconds=30.0)
-    lab.repository.record_remote()
+    lab.repository.commands.record_remote()
     assert lab.repository.remote_problem(seconds=30.0) is None
 
 

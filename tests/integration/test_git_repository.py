@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git import git as git_module
-from adws.adw_modules.git import repository
+from adws.adw_modules.git import locks, repository
 from adws.adw_modules.git.git import GitCommands, check_branch
 from adws.adw_modules.git.repository import PushResult
-from adws.adw_modules.git.worktree import GitWorkplace
 from adws.testing import FakeClock
 from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab, persons_config
@@ -216,7 +215,7 @@ def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, 
     clock = FakeClock()
     with (
         pytest.raises(GitError, match="another adw has held"),
-        repository.holding(lab.repository.common_dir, clock=clock, patience_seconds=1.0),
+        locks.holding(lab.repository.common_dir, clock=clock, patience_seconds=1.0),
     ):
         pass
     fifo.write_text("go on")
@@ -459,7 +458,7 @@ def while_one_is_made(lab, *, commondir: str) -> tuple[Path, repository.Reposito
     (half / "HEAD").write_text(f"{'0' * 40}\n")
     (half / "gitdir").write_text(f"{lab.trees / 'half' / '.git'}\n")
     (half / "commondir").write_text(commondir)
-    lock = repository.holding(lab.main / ".git", clock=FakeClock())
+    lock = locks.holding(lab.main / ".git", clock=FakeClock())
 
     class UntilItIsOver(FakeClock):
         def sleep(self, seconds: float) -> None:
@@ -608,7 +607,7 @@ def test_the_branches_of_the_remote_are_asked_of_the_remote(lab):
     assert lab.repository.remote_branches() == {"main": lab.repository.remote_commit("main"), BRANCH: made.head}
 
     git(lab.main, "remote", "remove", "origin")
-    lab.repository.record_remote()
+    lab.repository.commands.record_remote()
     assert lab.repository.remote_branches() == {}
 
 
@@ -744,13 +743,13 @@ def test_the_persons_configuration_decides_nothing_but_who_commits(lab, tmp_path
 def test_without_a_person_adw_commits_and_an_author_that_was_set_wins(lab, monkeypatch):
     made = lab.add()
     (made.path / "a.txt").write_text("a\n")
-    author = GitWorkplace(GitCommands(lab.main, author="A Robot <robot@example.invalid>"))
-    author.commit_all(made.path, "work")
+    robot = hands_on(lab.main, author="A Robot <robot@example.invalid>")
+    robot.workplace.commit_all(made.path, "work")
     assert git(made.path, "log", "-1", "--format=%an <%ae> %cn") == "A Robot <robot@example.invalid> A Robot"
 
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     (made.path / "b.txt").write_text("b\n")
-    GitWorkplace(GitCommands(lab.main)).commit_all(made.path, "work")
+    hands_on(lab.main).workplace.commit_all(made.path, "work")
     assert git(made.path, "log", "-1", "--format=%an <%ae>") == "adw <adw@localhost>"
 
 
@@ -811,10 +810,10 @@ def test_a_reason_shows_no_password():
 def test_waiting_for_the_repository_ends_with_a_sentence(lab):
     common, clock = lab.repository.common_dir, FakeClock()
     with (
-        repository.holding(common, clock=clock),
+        locks.holding(common, clock=clock),
         pytest.raises(GitError, match="another adw has held"),
-        repository.holding(common, clock=clock, patience_seconds=5.0),
+        locks.holding(common, clock=clock, patience_seconds=5.0),
     ):
         pass
-    assert (common / repository.LOCK_NAME).exists(), "never unlinked"
+    assert (common / locks.LOCK_NAME).exists(), "never unlinked"
     assert 5.0 <= sum(clock.slept) < 6.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.errors import GitError
-from adws.adw_modules.git import git as git_module
+from adws.adw_modules.git import locks
 from tests.integration.git_lab import Lab, commit_on_remote, git, make_lab
 
 
@@ -247,13 +247,13 @@ def test_a_git_that_started_after_the_lock_was_made_cannot_have_made_it(lab, tre
         (proc / name / "fd").mkdir(parents=True)
         (proc / name / "comm").write_text(f"{comm}\n")
         (proc / name / "cwd").symlink_to(tree)
-    ticks = int(time.time() - git_module.boot_time()) * os.sysconf("SC_CLK_TCK")
+    ticks = int(time.time() - locks.boot_time()) * os.sysconf("SC_CLK_TCK")
     (proc / "4711" / "stat").write_text(f"4711 (git) S {' '.join('0' * 18)} {ticks} 0 0\n")
 
-    assert git_module.clear(lock.parent, tree, proc=proc) == (), "both are of this moment"
+    assert locks.clear(lock.parent, tree, proc=proc) == (), "both are of this moment"
     an_hour_ago = time.time() - 3600
     os.utime(lock, (an_hour_ago, an_hour_ago))
-    assert git_module.clear(lock.parent, tree, proc=proc) == (lock,)
+    assert locks.clear(lock.parent, tree, proc=proc) == (lock,)
 
 
 def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):
@@ -269,10 +269,10 @@ def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):
         (proc / name / "comm").write_text(f"{comm}\n")
         (proc / name / "cwd").symlink_to(tree)
 
-    assert git_module.clear(lock.parent, tree, proc=proc) == ()
+    assert locks.clear(lock.parent, tree, proc=proc) == ()
     (proc / "4711" / "comm").write_text("bash\n")
-    assert git_module.clear(lock.parent, tree, proc=tmp_path / "no-proc") == ()
+    assert locks.clear(lock.parent, tree, proc=tmp_path / "no-proc") == ()
     me.rename(proc / "1")
-    assert git_module.clear(lock.parent, tree, proc=proc) == (), "a /proc without us is that of somebody else"
+    assert locks.clear(lock.parent, tree, proc=proc) == (), "a /proc without us is that of somebody else"
     (proc / "1").rename(me)
-    assert git_module.clear(lock.parent, tree, proc=proc) == (lock,)
+    assert locks.clear(lock.parent, tree, proc=proc) == (lock,)

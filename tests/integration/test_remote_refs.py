@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
-from adws.adw_modules.git.git import GitCommands
-from adws.adw_modules.git.repository import PushResult, RemoteRefs
+from adws.adw_modules.git.repository import PushResult
 from tests.integration.git_lab import Lab, git, hands_on, make_lab
 
 REF = "refs/adw/wip/1a2b3c4d"
@@ -17,10 +16,6 @@ REF = "refs/adw/wip/1a2b3c4d"
 @pytest.fixture
 def lab(tmp_path) -> Lab:
     return make_lab(tmp_path)
-
-
-def refs_of(lab: Lab) -> RemoteRefs:
-    return RemoteRefs(GitCommands(lab.main, private=lab.main.parent / "private"), lab.repository)
 
 
 def commit(lab: Lab, text: str) -> str:
@@ -35,82 +30,82 @@ def commit(lab: Lab, text: str) -> str:
 
 
 def test_a_ref_is_made_moved_and_deleted_and_no_branch_appears(lab):
-    refs, first, second = refs_of(lab), commit(lab, "one"), commit(lab, "two")
+    refs, first, second = lab.repository, commit(lab, "one"), commit(lab, "two")
     before = lab.main_checkout()
 
-    assert refs.commit_of(REF) is None
-    assert refs.push(first, REF, expected=None) == PushResult(pushed=True)
-    assert refs.push(second, REF, expected=first) == PushResult(pushed=True)
+    assert refs.remote_ref(REF) is None
+    assert refs.push_ref(first, REF, expected=None) == PushResult(pushed=True)
+    assert refs.push_ref(second, REF, expected=first) == PushResult(pushed=True)
 
-    assert refs.commit_of(REF) == second
-    assert refs.all("refs/adw/wip/*") == {REF: second}
+    assert refs.remote_ref(REF) == second
+    assert refs.remote_refs("refs/adw/wip/*") == {REF: second}
     assert git(lab.remote, "for-each-ref", "--format=%(refname)", "refs/heads") == "refs/heads/main"
-    assert refs.delete(REF, expected=second)
-    assert not refs.delete(REF, expected=second)
+    assert refs.delete_remote_ref(REF, expected=second)
+    assert not refs.delete_remote_ref(REF, expected=second)
     assert lab.main_checkout() == before
 
 
 def test_what_somebody_else_put_there_is_neither_overwritten_nor_deleted(lab):
-    refs, first, second = refs_of(lab), commit(lab, "one"), commit(lab, "two")
-    refs.push(second, REF, expected=None)
+    refs, first, second = lab.repository, commit(lab, "one"), commit(lab, "two")
+    refs.push_ref(second, REF, expected=None)
 
-    assert refs.push(first, REF, expected=None) == PushResult(pushed=False, reason="stale")
-    assert refs.push(first, REF, expected=first) == PushResult(pushed=False, reason="stale")
+    assert refs.push_ref(first, REF, expected=None) == PushResult(pushed=False, reason="stale")
+    assert refs.push_ref(first, REF, expected=first) == PushResult(pushed=False, reason="stale")
     with pytest.raises(NotOurs, match="moved to"):
-        refs.delete(REF, expected=first)
+        refs.delete_remote_ref(REF, expected=first)
 
-    assert refs.commit_of(REF) == second
+    assert refs.remote_ref(REF) == second
 
 
 def test_another_clone_fetches_the_very_commit_and_keeps_no_ref_of_it(lab, tmp_path):
     sha = commit(lab, "one")
-    refs_of(lab).push(sha, REF, expected=None)
+    lab.repository.push_ref(sha, REF, expected=None)
     git(tmp_path, "clone", "-q", f"file://{lab.remote}", "other")
     other = hands_on(tmp_path / "other")
 
-    refs_of(other).fetch(REF, expected=sha)
+    other.repository.fetch_ref(REF, expected=sha)
 
     assert other.repository.commit_of(sha) == sha
     assert REF not in other.repository.refs()
     with pytest.raises(GitError, match="moved while it was fetched"):
-        refs_of(other).fetch(REF, expected="0" * 39 + "1")
+        other.repository.fetch_ref(REF, expected="0" * 39 + "1")
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/main", "main", "refs/adw/wip/../../heads/main", "refs/adw/a b"])
 def test_nothing_but_refs_of_our_own_is_pushed_or_deleted(lab, ref):
-    refs, sha = refs_of(lab), commit(lab, "one")
+    refs, sha = lab.repository, commit(lab, "one")
 
     with pytest.raises(GitError):
-        refs.push(sha, ref, expected=None)
+        refs.push_ref(sha, ref, expected=None)
     with pytest.raises(GitError):
-        refs.delete(ref, expected=sha)
+        refs.delete_remote_ref(ref, expected=sha)
 
 
 def test_a_remote_that_is_away_is_told_from_one_that_is_not_there(lab):
-    refs, sha = refs_of(lab), commit(lab, "one")
+    refs, sha = lab.repository, commit(lab, "one")
     shutil.move(lab.remote, lab.remote.with_name("away.git"))
 
     assert refs.has_remote()
     with pytest.raises(GitUnreachable):
-        refs.push(sha, REF, expected=None)
+        refs.push_ref(sha, REF, expected=None)
     with pytest.raises(GitUnreachable):
-        refs.commit_of(REF)
+        refs.remote_ref(REF)
     git(lab.main, "remote", "remove", "origin")
-    lab.repository.record_remote()
+    lab.repository.commands.record_remote()
     assert not refs.has_remote()
-    assert refs.commit_of(REF) is None
+    assert refs.remote_ref(REF) is None
     with pytest.raises(GitError, match="there is no remote origin"):
-        refs.push(sha, REF, expected=None)
+        refs.push_ref(sha, REF, expected=None)
 
 
 def test_a_remote_that_refuses_says_so(lab):
-    refs, sha = refs_of(lab), commit(lab, "one")
-    refs.push(sha, REF, expected=None)
+    refs, sha = lab.repository, commit(lab, "one")
+    refs.push_ref(sha, REF, expected=None)
     hook = lab.remote / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
 
-    assert refs.push(commit(lab, "two"), REF, expected=sha) == PushResult(pushed=False, reason="rejected")
+    assert refs.push_ref(commit(lab, "two"), REF, expected=sha) == PushResult(pushed=False, reason="rejected")
     with pytest.raises(GitError, match="refused to delete"):
-        refs.delete(REF, expected=sha)
+        refs.delete_remote_ref(REF, expected=sha)

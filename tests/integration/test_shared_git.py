@@ -6,9 +6,7 @@ import pytest
 
 from adws.adw_modules.errors import FilterNotRun, GitError
 from adws.adw_modules.git import change_policy
-from adws.adw_modules.git.git import GitCommands, SharedGit
-from adws.adw_modules.git.worktree import GitWorkplace
-from tests.integration.git_lab import git, make_lab, persons_config
+from tests.integration.git_lab import git, hands_on, make_lab, persons_config
 
 
 @pytest.fixture
@@ -18,7 +16,7 @@ def lab(tmp_path):
 
 @pytest.fixture
 def shared(lab):
-    return SharedGit(GitCommands(lab.main, private=lab.main.parent / "private"), lab.repository)
+    return lab.repository
 
 
 @pytest.fixture
@@ -101,9 +99,8 @@ def test_a_filter_of_the_person_runs_with_few_variables_and_without_secrets(lab,
     persons_config(tmp_path, monkeypatch, f'[filter "look"]\n clean = "env > {tmp_path}/env; cat"\n')
     (tree / ".gitattributes").write_text("*.txt filter=look\n")
     (tree / "a.txt").write_text("a")
-    commands = GitCommands(lab.main, private=tmp_path / "private", variables=("WANTED",))
 
-    GitWorkplace(commands).commit_all(tree, "work")
+    hands_on(lab.main, variables=("WANTED",)).workplace.commit_all(tree, "work")
 
     seen = (tmp_path / "env").read_text()
     assert "WANTED=by-name" in seen
@@ -120,7 +117,7 @@ def test_a_file_is_not_committed_past_a_filter_that_is_not_run(lab, tree, tmp_pa
         persons_config(tmp_path, monkeypatch, f'[filter "lfs"]\n clean = touch {tmp_path}/ran\n')
     else:
         git(lab.main, "config", "filter.crypt.clean", f"touch {tmp_path}/ran")
-    workplace = GitWorkplace(GitCommands(lab.main, private=tmp_path / "private"))
+    workplace = hands_on(lab.main).workplace
     (tree / "notes.txt").write_text("no filter is for this")
     assert workplace.commit_all(tree, "work") is not None
     (tree / "my.key").write_text("secret")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import SetupFailed
-from adws.adw_modules.git.worktree import Worktrees
+from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.ports import PortPair
 from adws.adw_modules.resources.quotas import size_of
 from tests.integration.git_lab import commit_on_remote, git, make_lab
@@ -18,8 +18,8 @@ def lab(tmp_path):
     return make_lab(tmp_path)
 
 
-def make(lab, **options) -> Worktrees:
-    return Worktrees(lab.repository, lab.workplace, **options)
+def make(lab, **options) -> GitWorkplace:
+    return GitWorkplace(lab.repository, **options)
 
 
 # --- files of the person ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git
-from adws.adw_modules.git.repository import Worktree
+from adws.adw_modules.git.repository import Repository, Worktree
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.resources.ports import PortRow
 from adws.adw_modules.rollback.plan import RollbackOptions
@@ -120,6 +120,8 @@ class MemoryGit:
 
     def save_ref(self, ref: str, commit: str) -> None:
         self.saved[ref] = commit
+
+    keep_commits = Repository.keep_commits
 
     def remote_commit(self, branch: str) -> str | None:
         if not self.is_reachable:
@@ -346,7 +348,7 @@ class RollbackHome:
         self._world = world
         self.ownership = _WatchedOwnership(home.parts.ownership, killer)
         self.git_if_any = Watched(
-            world.git, killer, "remove_worktree", "delete_branch", "save_ref", "delete_remote_branch"
+            world.git, killer, "remove_worktree", "delete_branch", "keep_commits", "delete_remote_branch"
         )
         self.workplace = world.git
         self.ports = Watched(world.ports, killer, "free")

@@ -21,7 +21,7 @@ from adws.adw_modules.resources.ports import Ports, PortStore
 from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
 from adws.adw_modules.workspace.workspace import Workspace
 from tests.homes import ABANDONED, free_range
-from tests.unit.engine_cases import ADW_ID, WELL, World, home_with, nothing
+from tests.unit.engine_cases import ADW_ID, WELL, World, home_with
 
 BRANCH = f"feature-issue-42-adw-{ADW_ID}-add-fine-thing"
 TREE = Path("/repo/trees") / ADW_ID
@@ -45,6 +45,7 @@ class MemoryGit:
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
+    filled: list[Path] = field(default_factory=list)
 
     # --- GitRepository -----------------------------------------------------------------------------------------
 
@@ -165,6 +166,13 @@ class MemoryGit:
             self.commit(path, "rebased")
         return self.conflicts
 
+    def fill(self, path: Path, **_keywords):
+        self.filled.append(path)
+        return (), ()
+
+    def write_ports(self, path: Path, ports) -> tuple[str, ...]:
+        return ()
+
     def end_rebase(self, path: Path, branch: str) -> None:
         """Do nothing: a rebase here is whole or not begun."""
 
@@ -195,7 +203,6 @@ class SpaceWorld(World):
             limits=Limits(min_free_disk=1, min_free_memory=1),
         )
         self._strangers = ExitStack()
-        self.filled: list[Path] = []
         self._state = Path(mkdtemp(prefix="adw-space-"))
         weakref.finalize(self, shutil.rmtree, self._state, ignore_errors=True)
         self.engine.phase_runners |= runners or {}
@@ -226,7 +233,6 @@ class SpaceWorld(World):
                 "quotas": self.quotas,
                 "publisher": None,
                 "left_behind": None,
-                "worktrees": SimpleNamespace(fill=self._fill, write_ports=nothing),
                 **changes,
             },
         )
@@ -244,14 +250,6 @@ class SpaceWorld(World):
     def places(self) -> list[str]:
         """The workflows that have a place."""
         return [place.adw_id for place in QuotaStore(self.parts.database, clock=self.clock).places()]
-
-    def _keep(self, context, patch: bytes) -> str:
-        self.kept.append(patch.decode())
-        return f"attempt-{context.attempt_number}.patch"
-
-    def _fill(self, path: Path, **_keywords):
-        self.filled.append(path)
-        return (), ()
 
     @property
     def kept(self) -> list[str]:

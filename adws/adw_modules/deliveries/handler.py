@@ -68,7 +68,6 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.forge import effects as forge_effects
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.git import repository
 from adws.adw_modules.identifiers import comparable
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.queue.model import Run, RunEnd, RunResult, RunState
@@ -687,7 +686,7 @@ class PostMergeCleanup:
         git, path, reason = self._home.git, Path(str(facts["path"])), str(facts["reason"])
         kept, head = "", effects.secured_head(session.document)
         if head and git.why_damaged(path, reason=reason):
-            kept = repository.keep_files(git, self._home.workplace, session.document.adw_id, path, head)
+            kept = self._home.workplace.keep_files(session.document.adw_id, path, head)
         was_there = git.remove_worktree(path, reason=reason, is_recorded=True)
         ledger.undone(_WORKTREE, "undone" if was_there else "gone")
         ledger.set_fields(worktree_path=None)

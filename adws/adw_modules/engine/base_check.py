@@ -240,7 +240,7 @@ class BaseCheck:
             return "" if end.exit_code == 0 and end.timed_out is None else how_ended(end)
 
         try:
-            self._home.worktrees.fill(context.cwd, run=run)
+            self._home.workplace.fill(context.cwd, run=run)
         except AdwError:
             if not ordered:
                 raise

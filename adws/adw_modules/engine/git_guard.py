@@ -19,13 +19,13 @@ from adws.adw_modules.phase import PhaseContext, Runner, RunReport, Suspended, W
 from adws.adw_modules.workflow.model import PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.git.git import SharedGit
+    from adws.adw_modules.git.repository import Repository
 
 
 class Guard:
     """Remembers what was shared before the phases and gates that run now."""
 
-    def __init__(self, shared: SharedGit | None) -> None:
+    def __init__(self, shared: Repository | None) -> None:
         """*shared* is None where work is not done in worktrees."""
         self._shared = shared
         self._before: dict[Path, Marks] = {}
@@ -103,7 +103,7 @@ def _was_cut_off(context: PhaseContext, number: int) -> bool:
     return ends.get(number) in {"interrupted", "suspended"}
 
 
-def _is_work(shared: SharedGit, context: PhaseContext, old: str, new: str) -> bool:
+def _is_work(shared: Repository, context: PhaseContext, old: str, new: str) -> bool:
     """Say whether a branch went on as people move it: forward, and not to what this very attempt made."""
     if not shared.is_ancestor(old, new):
         return False

@@ -30,14 +30,12 @@ from urllib.parse import urlsplit
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
 
 from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged, RemoteRefused, RepositoryNotTrusted
-from adws.adw_modules.git import change_policy, private_dir
-from adws.adw_modules.git.change_policy import HEADS, TAGS, Marks
+from adws.adw_modules.git import private_dir
 from adws.adw_modules.git.private_dir import PrivateDir, without_password
 from adws.adw_modules.identifiers import check_adw_id
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.git.repository import Repository
 
 
 try:
@@ -111,12 +109,14 @@ _REFUSED = re.compile(
 )
 #: Objects named to one git at a time: a command line has an end.
 _AT_ONCE = 500
+#: Keeps the person's configuration out of a command.
+_QUIET_CONFIG: Mapping[str, str] = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
 _TRUST = re.compile(r"^\s*git config --global --add safe\.directory .+$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a command said."""
+    """The result of a command."""
 
     status: int
     out: bytes
@@ -129,21 +129,21 @@ class Answer:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Its output where null characters separate; names that are no UTF-8 keep their bytes."""
+        """Its output, split at null characters; names that are no UTF-8 keep their bytes."""
         return tuple(part for part in self.out.decode(errors="surrogateescape").split("\0") if part)
 
     @property
     def reason(self) -> str:
-        """The line that says why it failed, without credentials; with what git advises about a directory of others."""
+        """The line that says why it failed, without credentials; with git's advice about a directory of others."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
-        told = without_password(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
+        why = without_password(said.removeprefix("fatal: ").removeprefix("error: ")) or f"exit {self.status}"
 
-        return f"{told}; allow it with: {advice}" if (advice := self.trust_advice) else told
+        return f"{why}; allow it with: {advice}" if (advice := self.trust_advice) else why
 
     @property
     def trust_advice(self) -> str:
-        """The command by which git says a directory of another user is to be trusted, "" when that is not the cause."""
+        """The command with which git suggests to trust a directory of another user, "" when that is not the cause."""
         match = _TRUST.search(self.err)
 
         return match[0].strip() if match else ""
@@ -167,13 +167,13 @@ class GitCommands:
         """
         Run for the repository that *home* is in; *token* is shown to *token_hosts* alone.
 
-        *private* is the git directory of adw's own, below `state/` of the home unless it is named. *remote_url* is
-        where the remote is, without it the address that is recorded. *author* commits, as `NAME <ADDRESS>`; without
-        one it is the author of git's own configuration. *variables* are names that git gets besides the usual ones.
+        *private* is the git directory of adw's own, by default below `state/` of the home. *remote_url* is where the
+        remote is, by default the recorded address. *author* commits, as `NAME <ADDRESS>`, by default the author of
+        git's own configuration. *variables* are names of variables that git gets besides the usual ones.
         """
         self.home = home
+        self.remote = remote
         self._private_path = private or home / "state" / private_dir.NAME
-        self._remote = remote
         self._remote_url = remote_url
         self._author = author
         self._token = token
@@ -187,69 +187,55 @@ class GitCommands:
         *args: str,
         cwd: Path | None = None,
         tree: Path | None = None,
-        ok: Sequence[int] = (0,),
-        seconds: float = LOCAL_SECONDS,
-        keep: Sequence[int] = (),
-    ) -> Answer:
-        """Return what `git *args` said; raise GitError when it ended with another code than *ok*."""
-        return self._checked(args, self.ask(*args, cwd=cwd, tree=tree, seconds=seconds, keep=keep), ok, seconds)
-
-    def ask(
-        self,
-        *args: str,
-        cwd: Path | None = None,
-        tree: Path | None = None,
         env: Mapping[str, str] | None = None,
+        ok: Sequence[int] | None = (0,),
         seconds: float = LOCAL_SECONDS,
         keep: Sequence[int] = (),
     ) -> Answer:
         """
-        Do the same, whatever it ends with, on the repository, or in its linked worktree *tree*.
+        Run `git *args` on the repository, or in its linked worktree *tree*, without the repository's configuration.
 
-        *env* is set for it, and the descriptors *keep* are open in it. No configuration of the repository is read.
+        Raises GitError when it ends with another code than *ok*; None accepts every end. *env* is set for it, and the
+        descriptors *keep* are open in it.
         """
         git_dir = self.common_dir if tree is None else self.tree_dir(tree)
         place = {**self._place(git_dir), "GIT_OBJECT_DIRECTORY": str(self.common_dir / "objects")}
         if (work := tree or cwd) is not None:
             place["GIT_WORK_TREE"] = str(work)
         sparse = ("-c", "core.sparseCheckout=true") if (git_dir / "info" / "sparse-checkout").is_file() else ()
-
-        return self._execute(
+        answer = self._execute(
             [*self._options, *self._person, *sparse, *args],
-            tree or cwd or self.home,
+            work or self.home,
             {**_QUIET_CONFIG, **_NO_TRANSPORT, **place, **(env or {})},
             seconds,
             keep,
         )
 
+        return _checked(args, answer, ok, seconds)
+
     def plain(
         self,
         *args: str,
         cwd: Path | None = None,
-        ok: Sequence[int] = (0,),
+        ok: Sequence[int] | None = (0,),
         seconds: float = LOCAL_SECONDS,
         keep: Sequence[int] = (),
     ) -> Answer:
         """
-        Return what a command said that reads the repository's own configuration; raise GitError as `run` does.
+        Run a command that reads the repository's own configuration; raise GitError as `run` does.
 
-        For the few commands that make a repository or a worktree, or name where one is: they read no file of a
-        worktree and start no program.
+        For the few commands that make a repository or a worktree, or say where one is: they read no file of a worktree
+        and start no program.
         """
-        answer = self._execute(
-            [*self._options, *self._person, *args],
-            cwd or self.home,
-            {**_QUIET_CONFIG, **_NO_TRANSPORT},
-            seconds,
-            keep,
-        )
+        env = {**_QUIET_CONFIG, **_NO_TRANSPORT}
+        answer = self._execute([*self._options, *self._person, *args], cwd or self.home, env, seconds, keep)
 
-        return self._checked(args, answer, ok, seconds)
+        return _checked(args, answer, ok, seconds)
 
     @cached_property
     def common_dir(self) -> Path:
         """The git directory that all worktrees share; raises GitError when there is no repository."""
-        result = self.plain("rev-parse", "--path-format=absolute", "--git-common-dir", ok=range(256))
+        result = self.plain("rev-parse", "--path-format=absolute", "--git-common-dir", ok=None)
         if result.trust_advice:
             raise RepositoryNotTrusted(f"git does not trust the repository of {self.home}: {result.reason}")
         if result.status != 0:
@@ -281,13 +267,13 @@ class GitCommands:
         self, *args: str, url: str, ok: Sequence[int] = (0,), seconds: float = NETWORK_SECONDS, records: bool = True
     ) -> Answer:
         """
-        Return what a command said that talks to the remote at *url*; raise GitUnreachable when it got no answer.
+        Run a command that talks to the remote at *url*; raise GitUnreachable when it got no answer.
 
-        128 is how git ends when it could not even ask; a refused push has another code, and so has a push during
-        which the server failed. With *records* the address of the remote is recorded when it first answers.
+        git ends with 128 when it could not even ask; a refused push has another code, and so has a push during which
+        the server failed. With *records* the address of the remote is recorded when it first answers.
         """
         place = self._place(makes=records)
-        if args[0] == "fetch":  # what comes is for the repository; all else borrows its objects
+        if args[0] == "fetch":  # what is fetched is for the repository; all else borrows its objects
             place["GIT_OBJECT_DIRECTORY"] = str(self.common_dir / "objects")
         with self._credentials(url, place) as (options, keep):
             answer = self._execute(
@@ -295,15 +281,29 @@ class GitCommands:
             )
         is_away = answer.status and is_outage(answer.err)
         if answer.status == 128 or is_away:
-            problem = f"the remote {without_password(url)} cannot be reached: {_why(answer, seconds)}{self._unused()}"
+            is_late = answer.err.startswith(_TIMED_OUT)
+            why = f"no answer within {seconds:.0f} s" if is_late else answer.reason
+            problem = f"the remote {without_password(url)} cannot be reached: {why}"
+            if unused := sorted({key for key, _ in self._configured(_NOT_USED)}):
+                problem += (
+                    f"; adw does not use what the repository's own configuration says ({', '.join(unused)}): "
+                    "set it with git config --global"
+                )
             raise RemoteRefused(problem) if not is_away and _REFUSED.search(answer.err) else GitUnreachable(problem)
 
         if records and not self._remote_url:
-            self._record_first(url)
+            private = self._private(makes=True)
+            if not private.recorded()[0] and url in (urls := self._remote_here()):
+                private.record(urls)
 
-        return self._checked(args, answer, ok, seconds)
+        return _checked(args, answer, ok, seconds)
 
-    def bring_missing(self, commit: str) -> None:
+    def fetch(self, url: str, *refspecs: str) -> None:
+        """Fetch *refspecs* from the remote at *url* and nothing that belongs to them; raise GitUnreachable."""
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
+        self.ask_remote("fetch", *options, url, *refspecs, url=url)
+
+    def fetch_missing(self, commit: str) -> None:
         """Fetch what a partial clone left out of *commit*; git does not do so by itself here. Raises GitUnreachable."""
         asked = ("rev-list", "--objects", "--no-walk", "--missing=print", commit)
         while self._is_partial:
@@ -311,59 +311,43 @@ class GitCommands:
             urls = self.remote_urls() if missing else None
             if urls is None:
                 return
-            options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options")
             for first in range(0, len(missing), _AT_ONCE):
-                self.ask_remote("fetch", *options, urls[0], *missing[first : first + _AT_ONCE], url=urls[0])
+                self.fetch(urls[0], *missing[first : first + _AT_ONCE])
 
     def remote_urls(self) -> tuple[str, str] | None:
         """
         Return where adw fetches from and pushes to, None without a remote.
 
-        Raises RemoteChanged when the repository's configuration names another address than the one that is recorded:
-        a phase may have written it. An address is recorded when it first answers.
+        Raises RemoteChanged when the repository's configuration names another address than the recorded one: a phase
+        may have written it. An address is recorded when it first answers.
         """
         if self._remote_url:
             return self._remote_url, self._remote_url
         urls = self._remote_here()
         recorded, shown = self._private().recorded()
         if recorded and recorded != private_dir.digest(urls):
-            raise RemoteChanged(self._remote, ", ".join(map(without_password, urls)), shown)
+            raise RemoteChanged(self.remote, ", ".join(map(without_password, urls)), shown)
 
         return (urls[0], urls[-1]) if urls else None
 
     def record_remote(self) -> None:
-        """Take the address of the remote for the right one, as the repository's configuration has it now."""
+        """Record the remote's address, as the repository's configuration has it now, as the right one."""
         self._private(makes=True).record(self._remote_here())
-
-    def _record_first(self, url: str) -> None:
-        private = self._private(makes=True)
-        if not private.recorded()[0] and url in (urls := self._remote_here()):
-            private.record(urls)
 
     def _remote_here(self) -> tuple[str, ...]:
         """Return the address of the remote in the repository's configuration, and the one for pushes if it has one."""
-        name = re.escape(self._remote)
+        name = re.escape(self.remote)
         said = dict(reversed(self._configured(rf"^remote\.{name}\.(url|pushurl)$")))  # the first of several
-        urls = (said.get(f"remote.{self._remote}.url", ""), said.get(f"remote.{self._remote}.pushurl", ""))
+        urls = (said.get(f"remote.{self.remote}.url", ""), said.get(f"remote.{self.remote}.pushurl", ""))
 
         return tuple(filter(None, urls)) if urls[0] else ()
-
-    def _unused(self) -> str:
-        names = sorted({key for key, _ in self._configured(_NOT_USED)})
-        if not names:
-            return ""
-
-        return (
-            f"; adw does not use what the repository's own configuration says ({', '.join(names)}): "
-            "set it with git config --global"
-        )
 
     def version(self) -> str:
         """Return what git calls itself, however old it is; raise GitError when there is none."""
         return self._execute(["version"], self.home, {}, LOCAL_SECONDS).text.strip()
 
     def author(self) -> str:
-        """Return who commits, as `NAME <ADDRESS>`; "" when nobody said who they are."""
+        """Return who commits, as `NAME <ADDRESS>`; "" when that is not configured."""
         if self._author:
             return self._author
         said = {key: value for _, key, value in self._said_by_person}
@@ -374,9 +358,9 @@ class GitCommands:
     @cached_property
     def filters_not_run(self) -> frozenset[str]:
         """Configured drivers that adw does not run: those of the repository's own configuration, and git-lfs."""
-        return frozenset(_driver(key) for _, key, _ in self._said_by_person if _driver(key)) - {
-            _driver(key) for key, _ in self._filters
-        }
+        run = {_driver(key) for key, _ in self._filters}
+
+        return frozenset(driver for _, key, _ in self._said_by_person if (driver := _driver(key)) and driver not in run)
 
     # --- how ---------------------------------------------------------------------------------------------------
 
@@ -384,7 +368,7 @@ class GitCommands:
         """
         Return the git directory of our own: the one of the home if it is there, or if this command *makes* it.
 
-        Else one of this process alone: who only looks leaves nothing behind, and needs nothing that can be written.
+        Otherwise one of this process alone: reading leaves nothing behind, and needs no permission to write.
         """
         path = self._private_path
         place = path.parent if makes else path
@@ -412,9 +396,11 @@ class GitCommands:
     @cached_property
     def _filters(self) -> Sequence[tuple[str, str]]:
         """The filters of the person's own configuration, but for that of git-lfs."""
-        known = [(key, value) for scope, key, value in self._said_by_person if scope in _OF_PERSON and _driver(key)]
-
-        return [(key, value) for key, value in known if _driver(key) != _LFS]
+        return [
+            (key, value)
+            for scope, key, value in self._said_by_person
+            if scope in _OF_PERSON and _driver(key) not in {"", _LFS}
+        ]
 
     def _place(self, git_dir: Path | None = None, *, makes: bool = False) -> dict[str, str]:
         """Return the variables that have git work in *git_dir*, or in our own, by the configuration of our own."""
@@ -428,23 +414,11 @@ class GitCommands:
         file = self.common_dir / "config"
         if not file.is_file():
             return ()
-        said = self._execute(
-            ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern],
-            self.home,
-            _QUIET_CONFIG,
-            LOCAL_SECONDS,
-        )
+        args = ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern]
+        said = self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS)
         pairs = (entry.partition("\n") for entry in said.parts)
 
         return tuple((key, value if mark else "true") for key, mark, value in pairs)
-
-    def _checked(self, args: Sequence[str], answer: Answer, ok: Sequence[int], seconds: float) -> Answer:
-        if answer.err.startswith(_TIMED_OUT):
-            raise GitError(f"{_named(args)} did not end within {seconds:.0f} s and was killed")
-        if answer.status not in ok:
-            raise GitError(f"{_named(args)} failed: {answer.reason}")
-
-        return answer
 
     def _execute(
         self,
@@ -471,18 +445,17 @@ class GitCommands:
 
     @cached_property
     def _programs(self) -> Mapping[str, str]:
-        result = {name: shutil.which(name) for name in ("git", "env", "false")}
-        if missing := [name for name, path in result.items() if path is None]:
+        result = {name: shutil.which(name) or "" for name in ("git", "env", "false")}
+        if missing := [name for name, path in result.items() if not path]:
             raise GitError(f"{', '.join(missing)} cannot be found: install it, and see that it is in PATH")
 
-        return {name: str(path) for name, path in result.items()}
+        return result
 
     @cached_property
     def _quiet(self) -> Mapping[str, str]:
-        """What keeps git and ssh from asking a person, and from taking locks only to look."""
+        """Keeps git and ssh from asking a person and from taking locks only to read, and says who commits."""
         refuse = self._programs["false"]
-
-        return {
+        result = {
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",
@@ -491,20 +464,22 @@ class GitCommands:
             "SSH_ASKPASS_REQUIRE": "force",
             "GIT_EDITOR": "true",
             "GIT_SEQUENCE_EDITOR": "true",
-            **_identity(self._author),
         }
+        name, _, address = self._author.partition("<")
+        if address:  # as variables, which win over every configuration
+            for role in ("AUTHOR", "COMMITTER"):
+                result |= {f"GIT_{role}_NAME": name.strip(), f"GIT_{role}_EMAIL": address.rstrip("> ")}
+
+        return result
 
     @cached_property
     def _options(self) -> Sequence[str]:
-        self._check_version()
-
-        return [part for option in _OPTIONS for part in ("-c", option)]
-
-    def _check_version(self) -> None:
         said = self.version()
         if numbers_of(said) < OLDEST:
             wanted = ".".join(map(str, OLDEST))
             raise GitError(f"this git is too old ({said}): adw needs git {wanted} or later")
+
+        return [part for option in _OPTIONS for part in ("-c", option)]
 
     @cached_property
     def _said_by_person(self) -> Sequence[tuple[str, str, str]]:
@@ -524,7 +499,7 @@ class GitCommands:
             if key.startswith("user.") or (key.startswith("safe.") and scope in _OF_PERSON)
             for part in ("-c", f"{key}={value}")
         ]
-        # Where nobody said who they are git would refuse to commit: what comes first is overruled by what is known.
+        # git refuses to commit for nobody: these come first and are overruled by what is configured.
         return ["-c", "user.name=adw", "-c", "user.email=adw@localhost", *known]
 
     @contextmanager
@@ -535,47 +510,32 @@ class GitCommands:
         The header is in a file that has no name, or that is gone after the command: neither the environment nor a
         command line has it.
         """
-        host = self._token_host(url, place) if self._token is not None else ""
-        if not host:
+        host = ""
+        if self._token is not None:  # the host that *url* leads to as the person's configuration rewrites it
+            asked = ("ls-remote", "--get-url", "--end-of-options", url)
+            there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
+            host = (there.hostname or "").casefold() if there.scheme == "https" else ""
+        if host not in self._token_hosts:
             yield (), ()
             return
         secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
         entries = [(f"http.https://{host}/.extraHeader", f"Authorization: Basic {secret}"), ("http.sslVerify", "true")]
-        with _short_lived(private_dir.config_text(entries), Path(place["GIT_DIR"])) as (path, fd):
-            yield ("-c", f"include.path={path}"), (fd,)
-
-    def _token_host(self, url: str, place: Mapping[str, str]) -> str:
-        """Return the host that *url*, as the person's configuration rewrites it, leads to, "" if it gets no token."""
-        asked = ("ls-remote", "--get-url", "--end-of-options", url)
-        there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
-        host = (there.hostname or "").casefold()
-
-        return host if there.scheme == "https" and host in self._token_hosts else ""
-
-
-#: What keeps the person's configuration out of a command.
-_QUIET_CONFIG: Mapping[str, str] = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+        if hasattr(os, "memfd_create"):
+            fd, path = os.memfd_create("adw"), ""  # in memory: nothing is left of it, however this process ends
+        else:  # pragma: no cover - Linux has it
+            fd, path = tempfile.mkstemp(dir=place["GIT_DIR"])
+        try:
+            os.write(fd, private_dir.config_text(entries).encode())
+            yield ("-c", f"include.path={path or f'/proc/self/fd/{fd}'}"), (fd,)
+        finally:
+            os.close(fd)
+            if path:  # pragma: no cover - Linux has a file without a name
+                Path(path).unlink(missing_ok=True)
 
 
 def _driver(key: str) -> str:
     """Return the filter driver that a key configures, "" when it is another key."""
     return key.removeprefix("filter.").rpartition(".")[0] if key.startswith("filter.") else ""
-
-
-@contextmanager
-def _short_lived(text: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Have *text* in a file that only this process and what inherits its descriptor can read; yield path and fd."""
-    if hasattr(os, "memfd_create"):
-        fd, path = os.memfd_create("adw"), ""  # in memory: nothing is left of it, however this process ends
-    else:  # pragma: no cover - Linux has it
-        fd, path = tempfile.mkstemp(dir=folder)
-    try:
-        os.write(fd, text.encode())
-        yield path or f"/proc/self/fd/{fd}", fd
-    finally:
-        os.close(fd)
-        if path:  # pragma: no cover - Linux has a file without a name
-            Path(path).unlink(missing_ok=True)
 
 
 def numbers_of(version: str) -> tuple[int, int]:
@@ -585,42 +545,45 @@ def numbers_of(version: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _identity(author: str) -> Mapping[str, str]:
-    """Return the variables that make *author* the one who commits; they win over every configuration."""
-    name, _, rest = author.partition("<")
-    if not rest:
-        return {}
-    name, address = name.strip(), rest.rstrip("> ")
+def is_outage(said: str) -> bool:
+    """Say whether git reports an outage, which passes; what hooks of the remote say does not count."""
+    own = "\n".join(line for line in said.splitlines() if not line.startswith("remote:"))
 
-    return {
-        "GIT_AUTHOR_NAME": name,
-        "GIT_AUTHOR_EMAIL": address,
-        "GIT_COMMITTER_NAME": name,
-        "GIT_COMMITTER_EMAIL": address,
-    }
+    return own.startswith(_TIMED_OUT) or _OUTAGE.search(own) is not None
 
 
-def _named(args: Sequence[str]) -> str:
-    """Return the command without its options and values, for a message."""
-    words = [arg for arg in args if re.fullmatch(r"[a-z][a-z-]*", arg)]
+def _checked(args: Sequence[str], answer: Answer, ok: Sequence[int] | None, seconds: float) -> Answer:
+    if ok is None:
+        return answer
+    # The command without its options and values.
+    name = " ".join(["git", *[arg for arg in args if re.fullmatch(r"[a-z][a-z-]*", arg)][:2]])
+    if answer.err.startswith(_TIMED_OUT):
+        raise GitError(f"{name} did not end within {seconds:.0f} s and was killed")
+    if answer.status not in ok:
+        raise GitError(f"{name} failed: {answer.reason}")
 
-    return " ".join(["git", *words[:2]])
+    return answer
 
 
 def _answer_of(process: git.Git.AutoInterrupt, seconds: float) -> Answer:
     """
-    Return what a command said; after *seconds* it is killed with all that it started.
+    Return the result of a command; after *seconds* it is killed with all that it started.
 
     GitPython's own time limit asks ps(1) for the children, which small machines do not have, and then waits for ever.
     """
     late = threading.Event()
 
-    def end() -> None:
-        if process.poll() is None:
-            late.set()
-            _kill_tree(process.pid)
+    def kill() -> None:
+        if process.poll() is not None:
+            return
+        late.set()
+        with suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process.pid)
+            for each in (*parent.children(recursive=True), parent):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
 
-    watchdog = threading.Timer(seconds, end)
+    watchdog = threading.Timer(seconds, kill)
     watchdog.daemon = True
     watchdog.start()
     try:
@@ -630,212 +593,6 @@ def _answer_of(process: git.Git.AutoInterrupt, seconds: float) -> Answer:
     said = _TIMED_OUT if late.is_set() else err.decode("utf-8", "replace").removesuffix("\n")
 
     return Answer(status=int(process.returncode), out=bytes(out), err=said)
-
-
-def _kill_tree(pid: int) -> None:
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(pid)
-        for each in (*parent.children(recursive=True), parent):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-
-
-def is_outage(said: str) -> bool:
-    """Say whether git says that nobody answers, which passes; what hooks of the remote say does not count."""
-    own = "\n".join(line for line in said.splitlines() if not line.startswith("remote:"))
-
-    return own.startswith(_TIMED_OUT) or _OUTAGE.search(own) is not None
-
-
-def _why(answer: Answer, seconds: float) -> str:
-    if answer.err.startswith(_TIMED_OUT):
-        return f"no answer within {seconds:.0f} s"
-
-    return answer.reason
-
-
-# The git directory that all worktrees of a repository share, read without running anything that stands in it.
-#
-# Files are read as files, so that a configuration that somebody planted is seen before git acts on it. No link is
-# followed: where one leads is its content.
-
-
-#: Files below the common directory that make git run something, or see something else; directories count as a whole.
-_PLACES = ("hooks", "info", "objects/info/alternates")
-#: Most bytes of one file that are read.
-_MAX_BYTES = 1 << 20
-_NOT_OURS = (".sample",)
-_REPLACED = "refs/replace/"
-_USUAL_NAMES = ("main", "master")
-
-
-class SharedGit:
-    """Observes what all worktrees of *repository* share; raises GitError where there is none."""
-
-    def __init__(self, commands: GitCommands, repository: Repository, *, remote: str = "origin") -> None:
-        self._commands = commands
-        self._repository = repository
-        self._remote = remote
-
-    def marks(self) -> Marks:
-        """Return the marks of everything that is watched."""
-        common = self._repository.common_dir
-
-        return {**self._configs(common), **dict(_files(common)), **self._refs(common)}
-
-    def is_ancestor(self, old: str, new: str) -> bool:
-        """Say whether the commit *old* is part of the history of *new*."""
-        return self._commands.ask("merge-base", "--is-ancestor", old, new).status == 0
-
-    def _configs(self, common: Path) -> dict[str, str]:
-        result = change_policy.marks_of_config(_read(common / "config").decode("utf-8", "surrogateescape"))
-        for path in (common / "config.worktree", *sorted(common.glob("worktrees/*/config.worktree"))):
-            if os.path.lexists(path):
-                text = _read(path).decode("utf-8", "surrogateescape")
-                result |= change_policy.marks_of_config(text, where=str(path.relative_to(common)))
-
-        return result
-
-    def _refs(self, common: Path) -> dict[str, str]:
-        """Return the default branch, tags and replaced objects; from files, so that looking costs next to nothing."""
-        if (common / "reftable").is_dir():
-            said = self._commands.run("for-each-ref", "--format=%(refname)%00%(objectname)")
-            refs = dict(line.split("\0", 1) for line in os.fsdecode(said.out).splitlines())
-        else:
-            refs = dict(_packed(common)) | dict(_loose(common))
-        default = HEADS + self._default(common, refs)
-
-        return {ref: sha for ref, sha in refs.items() if ref == default or ref.startswith((TAGS, _REPLACED))}
-
-    def _default(self, common: Path, refs: Mapping[str, str]) -> str:
-        """Return the default branch as far as it is known without asking the remote."""
-        known = _read(common / "refs" / "remotes" / self._remote / "HEAD").decode("utf-8", "replace").strip()
-        begin = f"ref: refs/remotes/{self._remote}/"
-        if known.startswith(begin):
-            return known.removeprefix(begin)
-
-        return next((name for name in _USUAL_NAMES if HEADS + name in refs), _USUAL_NAMES[0])
-
-
-def _packed(common: Path) -> Iterator[tuple[str, str]]:
-    with suppress(FileNotFoundError), (common / "packed-refs").open(encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            sha, _, ref = line.rstrip("\n").partition(" ")
-            if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
-                yield ref, sha
-
-
-def _loose(common: Path) -> Iterator[tuple[str, str]]:
-    for place in (TAGS, _REPLACED, HEADS):
-        for path in sorted((common / place).rglob("*")):
-            if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
-                yield str(path.relative_to(common)), _read(path).decode("utf-8", "replace").strip()
-
-
-def _files(common: Path) -> Iterator[tuple[str, str]]:
-    for name in _PLACES:
-        place = common / name
-        inside = sorted(place.rglob("*")) if place.is_dir() and not place.is_symlink() else [place]
-        for path in inside:
-            is_file = path.is_symlink() or path.is_file()
-            if is_file and not path.name.endswith(_NOT_OURS):
-                yield str(path.relative_to(common)), change_policy.mark(_read(path))
-
-
-def _read(path: Path) -> bytes:
-    """Return the content of a file, where it leads to for a link, nothing when it is not there."""
-    try:
-        if path.is_symlink():
-            return b"link to " + os.fsencode(path.readlink())
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES)
-    except FileNotFoundError:
-        return b""
-    except OSError as exc:
-        return f"cannot be read: {exc.strerror}".encode()
-
-
-# Lock files of git whose process is gone.
-#
-# git names a lock after the file it protects and writes nobody's name into it, so a killed git leaves one that nobody
-# frees. It is removed only when the death is proven: no git of this machine that was there when the lock was made works
-# in that place, and no process has the file open. Where that cannot be seen, the file stays.
-
-
-#: Locks in the private git directory of a worktree.
-_NAMES = ("index.lock", "HEAD.lock")
-_PROC = Path("/proc")
-#: Seconds by which the start of a process and the time of a file may differ although they belong together.
-_SLACK_SECONDS = 5.0
-
-
-def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
-    """Remove the locks in *git_dir*, that of *worktree*, which no process can be using; return those removed."""
-    locks = dead([git_dir / name for name in _NAMES], (git_dir, worktree), proc=proc)
-    for path in locks:
-        path.unlink(missing_ok=True)
-
-    return locks
-
-
-def dead(locks: Sequence[Path], places: tuple[Path, ...], *, proc: Path = _PROC) -> tuple[Path, ...]:
-    """Return those of *locks* that no process can be using: it would have them open, or be a git in one of *places*."""
-    there = [path for path in locks if path.is_file() and not path.is_symlink()]
-
-    return tuple(path for path in there if _is_dead(path, places, proc))
-
-
-def boot_time() -> float:
-    """Return when this machine started, in seconds since 1970."""
-    return float(psutil.boot_time())
-
-
-def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:
-    try:
-        made = lock.stat()
-        pids = [entry for entry in proc.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return False
-    if made.st_uid != os.geteuid() or proc / str(os.getpid()) not in pids:
-        return False  # somebody else's lock, no /proc, or one that shows the processes of others
-
-    return not any(_may_use(process, lock, places, made) for process in pids)
-
-
-def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_result) -> bool:
-    """Return whether *process* may have taken *lock*: it is a git that works there, or has the file open."""
-    try:
-        if process.stat().st_uid != made.st_uid:
-            return False  # it could not have made this lock
-        is_git = (process / "comm").read_text(errors="replace").startswith("git")
-        works_there = is_git and _is_below((process / "cwd").readlink(), places)
-        if works_there and _started_at(process) <= made.st_mtime + _SLACK_SECONDS:
-            return True
-        return any(_target(entry) == str(lock) for entry in (process / "fd").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return False  # it ended meanwhile
-    except OSError:
-        return True  # of the same person, and it cannot be seen what it does
-
-
-def _started_at(process: Path) -> float:
-    """Return when *process* started, in seconds since 1970; long ago when that cannot be seen."""
-    try:
-        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (FileNotFoundError, IndexError, ValueError):
-        return float("-inf")
-
-
-def _is_below(path: Path, places: tuple[Path, ...]) -> bool:
-    return any(path == place or place in path.parents for place in places)
-
-
-def _target(entry: Path) -> str:
-    try:
-        return str(entry.readlink())
-    except OSError:
-        return ""  # closed meanwhile
 
 
 # What work is called outside: the class of its issue, its commits, whose worktree and whose ref something is.

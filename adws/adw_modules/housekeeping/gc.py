@@ -88,7 +88,7 @@ class GarbageCollector:
         branches = self._asked("branches", git.remote_branches) if git is not None else {}
         wip_refs: Mapping[str, str] = {}
         if git is not None and publishes:
-            wip_refs = self._asked("refs", lambda: self._home.remote_refs.all(effects.wip_ref("*")))
+            wip_refs = self._asked("refs", lambda: git.remote_refs(effects.wip_ref("*")))
         seen = self._home.inventory.look()
         self.problems += filter(None, map(inventory.why_not_here, seen.workflows.values()))
         result = [
@@ -243,10 +243,10 @@ class GarbageCollector:
         return said
 
     def _delete_wip_ref(self, orphan: Orphan) -> str:
-        refs, sha = self._home.remote_refs, str((orphan.facts or {}).get("sha"))
-        refs.fetch(orphan.name, expected=sha)
+        git, sha = self._repository(), str((orphan.facts or {}).get("sha"))
+        git.fetch_ref(orphan.name, expected=sha)
         detail = self._salvage(orphan.adw_id, sha)
-        refs.delete(orphan.name, expected=sha)
+        git.delete_remote_ref(orphan.name, expected=sha)
 
         return detail
 
@@ -255,7 +255,7 @@ class GarbageCollector:
         said = [self._salvage(orphan.adw_id, str(facts.get("head") or ""))]
         if path in git.damaged_worktrees():
             base = str(facts.get("head") or "") or git.commit_of("HEAD") or ""
-            ref = repository.keep_files(git, self._home.workplace, orphan.adw_id, path, base)
+            ref = self._home.workplace.keep_files(orphan.adw_id, path, base)
             said.append(f"it was damaged; its files are kept as {ref}" if ref else "it was damaged")
         elif path.exists() and (payload := self._home.workplace.patch_of_changes(path)):
             moment = f"{self._home.clock.now():%Y%m%dT%H%M%S}"
@@ -281,7 +281,7 @@ class GarbageCollector:
         if not sha or sha == git.commit_of(f"refs/heads/{git.default_branch()}"):
             return ""
 
-        return f"its commits are kept as {repository.keep_commits(git, adw_id, sha)}"
+        return f"its commits are kept as {git.keep_commits(adw_id, sha)}"
 
     def _free_ports(self, orphan: Orphan) -> str:
         freed = self._home.ports.free(orphan.adw_id)

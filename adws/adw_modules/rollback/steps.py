@@ -32,7 +32,7 @@ from adws.adw_modules.forge.model import Comment, Forge, PullRequest
 from adws.adw_modules.forge.text import Marker
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import repository
-from adws.adw_modules.git.repository import Worktree, keep_commits
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.resources.ports import is_free
 from adws.adw_modules.rollback.plan import DOUBTFUL, RollbackOptions, Step, process_host, recorded_steps, summary_text
@@ -144,7 +144,7 @@ class Undo:
                 continue
             heads[branch] = head
             if head != start:
-                ref = keep_commits(git, self._document.adw_id, head)
+                ref = git.keep_commits(self._document.adw_id, head)
                 kept.append(f"the commits of {branch} are kept as {ref}")
 
         worktrees = self._worktree_effects()
@@ -247,18 +247,18 @@ class Undo:
 
     def delete_wip_ref(self, step: Step) -> Step:
         """Delete the ref that other machines could continue from; its commits are kept here unless they are already."""
-        git, refs, ref = self._git, self._home.remote_refs, str(step.facts.get("ref") or "")
-        there = refs.commit_of(ref)
+        git, ref = self._git, str(step.facts.get("ref") or "")
+        there = git.remote_ref(ref)
         if there is None:
             return step.ended("gone", _NOT_THERE)
         if there not in {sha for one in published(self._document) if one.ref == ref for sha in one.commits}:
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
         heads, detail = self._salvaged("heads"), ""
         if not (isinstance(heads, dict) and there in heads.values()):
-            refs.fetch(ref, expected=there)
-            detail = f"its commits are kept as {keep_commits(git, self._document.adw_id, there)}"
+            git.fetch_ref(ref, expected=there)
+            detail = f"its commits are kept as {git.keep_commits(self._document.adw_id, there)}"
 
-        return replace(_removed(step, refs.delete(ref, expected=there)), detail=detail)
+        return replace(_removed(step, git.delete_remote_ref(ref, expected=there)), detail=detail)
 
     def remove_worktree(self, step: Step) -> Step:
         """Remove the worktree if it is locked for this workflow; the files of a damaged one are kept."""
@@ -285,7 +285,7 @@ class Undo:
         known = (f"refs/heads/{branch}", commit_of(recorded.undo) if recorded else "", "HEAD")
         base = next((commit for ref in known if (commit := git.commit_of(ref))), "")
         try:
-            ref = repository.keep_files(git, self._home.workplace, self._document.adw_id, path, base)
+            ref = self._home.workplace.keep_files(self._document.adw_id, path, base)
         except (GitError, OSError) as exc:
             if self._options.force:
                 return f"it was damaged, and its files could not be kept: {exc}"

@@ -193,15 +193,15 @@ def _watched(home: Home, context: CallContext) -> Iterator[None]:
     if not home.has_worktrees:
         yield
         return
-    before, failure = home.shared_git.marks(), None
+    before, failure = home.git.marks(), None
     try:
         yield
     except OwnershipError:
         raise
     except Exception as exc:  # noqa: BLE001 - raised again below
         failure = exc
-    after = home.shared_git.marks()
-    changed = change_policy.differences(before, after, is_forward=home.shared_git.is_ancestor)
+    after = home.git.marks()
+    changed = change_policy.differences(before, after, is_forward=home.git.is_ancestor)
     if changed:
         raise RepositoryTampered(context.phase, change_policy.described(changed, after)) from failure
     if failure is not None:

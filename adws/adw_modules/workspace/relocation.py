@@ -50,7 +50,7 @@ class Publisher:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._refs = home.remote_refs
+        self._git = home.git
         self._remote = home.settings.git_remote
 
     # --- there -------------------------------------------------------------------------------------------------
@@ -77,14 +77,14 @@ class Publisher:
 
     def _push(self, session: WorkSession, path: Path, head: str) -> None:
         document = session.document
-        if not self._refs.has_remote():
+        if not self._git.has_remote():
             raise GitError(f"there is no remote {self._remote}")
         self._refuse_secrets(document, path, head)
         ref, ledger = (
             effects.wip_ref(document.adw_id),
             Ledger(session, host=""),
         )  # a ref of the remote has no host
-        there = self._refs.commit_of(ref)
+        there = self._git.remote_ref(ref)
         if there is not None and there not in {head, *_ours(document)}:
             raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
 
@@ -103,7 +103,7 @@ class Publisher:
         ledger.make(WIP, WIP_KIND, undo=undo, find=find, act=act)
 
     def _send(self, head: str, ref: str, there: str | None) -> None:
-        result = self._refs.push(head, ref, expected=there)
+        result = self._git.push_ref(head, ref, expected=there)
         if result.pushed:
             return
 
@@ -131,9 +131,9 @@ class Publisher:
         """Have the last commit that the workflow published here, and return it; raise GitError when it is nowhere."""
         branch = effects.branch_of_work(document)
         for item in effects.published(document):
-            there = self._refs.commit_of(item.ref)
+            there = self._git.remote_ref(item.ref)
             if there is not None and there in item.commits:
-                self._refs.fetch(item.ref, expected=there)
+                self._git.fetch_ref(item.ref, expected=there)
                 return there
         sha = str(branch.undo.get("sha") or "") if branch is not None else ""
         where = (branch.host if branch is not None else "") or "another machine"
@@ -153,9 +153,9 @@ class Publisher:
             return
         ledger, ref = Ledger(session, host=""), effects.wip_ref(session.document.adw_id)
         try:
-            there = self._refs.commit_of(ref)
+            there = self._git.remote_ref(ref)
             is_ours = there is not None and there in _ours(session.document)
-            was_there = is_ours and there is not None and self._refs.delete(ref, expected=there)
+            was_there = is_ours and there is not None and self._git.delete_remote_ref(ref, expected=there)
         except (GitError, NotOurs) as exc:
             said = {"action": "wip_ref_left", "workflow": session.document.adw_id, "why": str(exc)}
             logger.warning("A ref of the remote is left", extra=said)
@@ -285,7 +285,7 @@ class RelocationCleanup:
         payload = b""
         if git.why_damaged(path, reason=reason):
             base = git.commit_of(f"{_HEADS}{effects.branch_of(effect.undo)}") or git.commit_of("HEAD") or ""
-            ref = repository.keep_files(git, self._home.workplace, document.adw_id, path, base)
+            ref = self._home.workplace.keep_files(document.adw_id, path, base)
             said = f"it was damaged, and its files are kept as {ref}" if ref else ""
         elif any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in git.worktrees()):
             payload = self._home.workplace.patch_of_changes(path)
@@ -304,7 +304,7 @@ class RelocationCleanup:
             return "gone", ""
         said = ""
         if head not in {effect.undo.get("sha"), effect.undo.get("start")}:
-            said = f"its commits are kept as {repository.keep_commits(git, document.adw_id, head)}"
+            said = f"its commits are kept as {git.keep_commits(document.adw_id, head)}"
         git.delete_branch(branch, expected=head)
 
         return "undone", said

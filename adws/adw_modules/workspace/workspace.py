@@ -280,7 +280,7 @@ class Workspace:
             ledger.note(WORKTREE, {"is_filled": True})
         pair = held_by(session.document, host=self._host)
         if pair is not None:
-            self._home.worktrees.write_ports(Path(str(facts["path"])), pair)
+            self._home.workplace.write_ports(Path(str(facts["path"])), pair)
 
     def _remove_stale_locks(self, git: Repository, session: WorkSession) -> None:
         """Remove the locks of the workflow's own worktree and branch that were there before this attempt began."""
@@ -318,7 +318,7 @@ class Workspace:
             )
         base = head or recorded or git.commit_of("HEAD") or ""
         try:
-            salvaged = repository.keep_files(git, self._workplace, adw_id, path, base)
+            salvaged = self._workplace.keep_files(adw_id, path, base)
         except (GitError, OSError) as exc:
             raise GitError(
                 f"the worktree {path} is damaged ({why}), and its files cannot be kept ({exc}): "
@@ -326,7 +326,7 @@ class Workspace:
             ) from exc
         is_behind = bool(recorded) and (head is None or not git.is_ancestor(recorded, head))
         if is_behind and head is not None:
-            repository.keep_commits(git, adw_id, head)
+            git.keep_commits(adw_id, head)
         data: JsonObject = {
             "path": str(path),
             "why": why,
@@ -353,7 +353,7 @@ class Workspace:
                 return ""
             return f"it ended with exit code {end.exit_code}; adw logs {context.document.adw_id} has its output"
 
-        _, notices = self._home.worktrees.fill(path, ports=held_by(session.document), run=run)
+        _, notices = self._home.workplace.fill(path, ports=held_by(session.document), run=run)
         for notice in notices:
             context.say(notice)
 
@@ -431,7 +431,7 @@ class Workspace:
             # A branch of that name here is of an earlier workflow that this one goes on with, and behind.
             old = git.commit_of(f"refs/heads/{branch}")
             if old not in {None, meant["sha"]}:
-                repository.keep_commits(git, document.adw_id, str(old))
+                git.keep_commits(document.adw_id, str(old))
                 git.delete_branch(branch, expected=str(old))
             return str(meant["sha"])
         start = git.commit_of(f"refs/heads/{branch}") or git.commit_of(str(meant["sha"]))
@@ -543,7 +543,7 @@ class Workspace:
             if names or head != commit:
                 message = f"Files of {document.adw_id} before they were restored to {commit[:12]}: {why}"
                 kept = workplace.commit_of_files(path, commit, message)
-                ref = repository.keep_commits(git, document.adw_id, kept)
+                ref = git.keep_commits(document.adw_id, kept)
                 data: JsonObject = {"ref": ref, "commit": commit, "why": why, "count": len(names)}
                 data["files"] = [*names[:MAX_NAMED]]
                 session.change(partial(_salvaged, data, session.running()[1]))
@@ -656,7 +656,7 @@ class Workspace:
             return None
         data |= {"files": list(names[:MAX_NAMES]), "count": len(names)}
         if has_commits and tip is not None:
-            data["commits"] = repository.keep_commits(git, document.adw_id, tip)
+            data["commits"] = git.keep_commits(document.adw_id, tip)
         if keep_in is not None:
             data["patch"] = change_audit.keep_patch(keep_in, workplace.patch_of_changes(path), name=DISCARDED)
         workplace.discard(path, head)

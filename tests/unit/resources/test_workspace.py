@@ -51,7 +51,7 @@ def test_a_phase_works_in_a_worktree_on_a_branch_of_its_own():
         "is_filled": True,
     }
     assert world.effect(f"branch:{BRANCH}").undo == {"branch": BRANCH, "base": "main", "start": "c0", "sha": "c0"}
-    assert world.filled == [TREE]
+    assert world.git.filled == [TREE]
 
 
 def test_both_are_meant_before_they_are_made():
@@ -76,7 +76,7 @@ def test_the_second_phase_finds_what_the_first_made():
     world.attempt()
 
     assert [call.context.cwd for call in world.runner.calls] == [TREE, TREE]
-    assert world.filled == [TREE]
+    assert world.git.filled == [TREE]
 
 
 def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_the_branch():
@@ -89,7 +89,7 @@ def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_the_branch():
     world.attempt()
 
     assert world.git.files[TREE]["plan"] == "steps"
-    assert world.filled == [TREE, TREE]
+    assert world.git.filled == [TREE, TREE]
 
 
 def test_one_whose_directory_is_gone_is_forgotten_by_git_first():

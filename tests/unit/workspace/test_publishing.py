@@ -19,12 +19,12 @@ from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld, writing
 REF = f"refs/adw/wip/{ADW_ID}"
 
 
-class MemoryRefs:
-    """A `RemoteRefs` in memory, with the commits of a repository in memory."""
+class SharedGit:
+    """A repository in memory with refs of our own on its remote."""
 
     def __init__(self, git: MemoryGit) -> None:
         self.git = git
-        self.refs: dict[str, str] = {}
+        self.own: dict[str, str] = {}
         self.log: list[str] = []
         self.answer: PushResult | Exception | None = None
         self.is_there = True
@@ -32,31 +32,31 @@ class MemoryRefs:
     def has_remote(self) -> bool:
         return self.is_there
 
-    def commit_of(self, ref: str) -> str | None:
+    def __getattr__(self, name: str):
+        return getattr(self.git, name)
+
+    def remote_ref(self, ref: str) -> str | None:
         heads = {f"refs/heads/{name}": sha for name, sha in (self.git.remote or {}).items()}
-        return {**heads, **self.refs}.get(ref)
+        return {**heads, **self.own}.get(ref)
 
-    def all(self, pattern: str):
-        return {ref: sha for ref, sha in self.refs.items() if ref.startswith(pattern.removesuffix("*"))}
-
-    def fetch(self, ref: str, *, expected: str) -> None:
-        assert self.commit_of(ref) == expected
+    def fetch_ref(self, ref: str, *, expected: str) -> None:
+        assert self.remote_ref(ref) == expected
         self.log.append(f"fetch {expected}")
 
-    def push(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is not None:
             return self.answer
-        if self.refs.get(ref) != expected:
+        if self.own.get(ref) != expected:
             return PushResult(pushed=False, reason="stale")
-        self.refs[ref] = commit
+        self.own[ref] = commit
         self.log.append(f"push {commit}")
         return PushResult(pushed=True)
 
-    def delete(self, ref: str, *, expected: str) -> bool:
-        assert self.refs[ref] == expected
-        del self.refs[ref]
+    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
+        assert self.own[ref] == expected
+        del self.own[ref]
         return True
 
 
@@ -71,19 +71,19 @@ class SharedWorld(SpaceWorld):
     """A workflow on a machine that shares its database with others."""
 
     def __init__(self, *phases, host: str = "testhost", **options) -> None:
-        self.refs: MemoryRefs | None = None
+        self.shared: SharedGit | None = None
         self.host = host
         self.options = options
         super().__init__(spec_of(*phases))
 
     def enter(self, host: str = "") -> None:
-        self.refs = self.refs or MemoryRefs(self.git)
+        self.shared = self.shared or SharedGit(self.git)
         super().enter(host=host or self.host)
         settings = self.engine.settings
         settings.is_shared, settings.ship_allow_paths = True, ()
         settings.workspace_publish_work = self.options.get("publish_work", "when_shared")
         self.engine.redactor = Suspicious()
-        self.engine.remote_refs = self.refs
+        self.engine.git = self.shared
         self.engine.publisher = Publisher(self.engine)
         self.space = self.engine.workspace = Workspace(self.engine)
 
@@ -115,18 +115,18 @@ def told(world, name: str) -> list:
 def test_what_a_phase_committed_is_on_the_remote_before_the_document_has_it():
     world = building()
     seen = []
-    push = world.refs.push
+    push = world.shared.push_ref
 
     def looking(*args, **keywords):
         branch, wip = world.effect(f"branch:{BRANCH}"), world.effect("wip")
         seen.append((branch.undo["sha"], wip.outcome, wip.undo["intended"]))
         return push(*args, **keywords)
 
-    world.refs.push = looking
+    world.shared.push_ref = looking
     world.attempt()
 
     assert seen == [("c0", "intended", {"sha": "c1"})]
-    assert world.refs.refs == {REF: "c1"}
+    assert world.shared.own == {REF: "c1"}
     assert world.effect(f"branch:{BRANCH}").undo["sha"] == "c1"
     assert (world.effect("wip").outcome, world.effect("wip").host) == ("made", None)
 
@@ -139,8 +139,8 @@ def test_each_phase_moves_the_ref_on_and_the_end_takes_it_away():
     with world.session() as session:
         session.rest()
 
-    assert world.refs.log == ["push c1", "push c2"]
-    assert world.refs.refs == {}
+    assert world.shared.log == ["push c1", "push c2"]
+    assert world.shared.own == {}
     assert world.effect("wip").outcome == "undone"
 
 
@@ -149,48 +149,48 @@ def test_a_phase_that_changed_nothing_pushes_nothing():
 
     world.attempt()
 
-    assert world.refs.log == []
+    assert world.shared.log == []
     assert world.effect("wip") is None
 
 
 @pytest.mark.parametrize("is_after", [False, True])
 def test_a_push_whose_end_nobody_saw_is_looked_up_and_not_made_twice(is_after):
     world = building()
-    push = world.refs.push
+    push = world.shared.push_ref
 
     def cut_off(*args, **keywords):
-        world.refs.push = push
+        world.shared.push_ref = push
         if is_after:
             push(*args, **keywords)
         raise LeaseLost("taken over")
 
-    world.refs.push = cut_off
+    world.shared.push_ref = cut_off
     with pytest.raises(LeaseLost):
         world.attempt()
 
     world.attempt()
 
-    assert world.refs.log == ["push c1"]
-    assert world.refs.refs[REF] == world.effect("wip").undo["sha"] == world.effect(f"branch:{BRANCH}").undo["sha"]
+    assert world.shared.log == ["push c1"]
+    assert world.shared.own[REF] == world.effect("wip").undo["sha"] == world.effect(f"branch:{BRANCH}").undo["sha"]
 
 
 # --- when it cannot be there -----------------------------------------------------------------------------------
 
 
 def unreachable(world) -> None:
-    world.refs.answer = GitUnreachable("the remote origin cannot be reached: connection reset")
+    world.shared.answer = GitUnreachable("the remote origin cannot be reached: connection reset")
 
 
 def rejected(world) -> None:
-    world.refs.answer = PushResult(pushed=False, reason="rejected")
+    world.shared.answer = PushResult(pushed=False, reason="rejected")
 
 
 def foreign(world) -> None:
-    world.refs.refs[REF] = "c77"
+    world.shared.own[REF] = "c77"
 
 
 def without_remote(world) -> None:
-    world.refs.is_there = False
+    world.shared.is_there = False
 
 
 def with_secret(world) -> None:
@@ -220,10 +220,10 @@ def test_what_cannot_be_pushed_is_work_of_its_host_alone_until_a_later_phase_bri
         world.admit()
     assert refused.value.host == "testhost"
     world.enter()
-    world.refs.answer, world.refs.is_there = None, True
-    world.refs.refs.pop(REF, None)
+    world.shared.answer, world.shared.is_there = None, True
+    world.shared.own.pop(REF, None)
     world.attempt()
-    assert world.refs.refs == {REF: "c2"}
+    assert world.shared.own == {REF: "c2"}
 
 
 def test_a_secret_does_not_leave_the_machine():
@@ -232,7 +232,7 @@ def test_a_secret_does_not_leave_the_machine():
 
     world.attempt()
 
-    assert world.refs.refs == {}
+    assert world.shared.own == {}
     assert "looks like a secret at plan:1" in told(world, "work_not_published")[0]["why"]
 
 
@@ -241,7 +241,7 @@ def test_nothing_is_pushed_where_the_settings_say_so():
 
     world.attempt()
 
-    assert world.refs.refs == {}
+    assert world.shared.own == {}
     assert told(world, "work_not_published")[0]["why"] == "workspace.publish_work is never"
 
 
@@ -265,7 +265,7 @@ def test_another_machine_goes_on_from_the_last_commit():
     assert isinstance(world.attempt(), Done)
 
     assert world.git.files[TREE] == {"app.py": "one", "plan": "steps", "app": "built"}
-    assert "fetch c1" in world.refs.log
+    assert "fetch c1" in world.shared.log
     assert {entry.key: entry.host for entry in world.document.resources if entry.kind in {"worktree", "branch"}} == {
         "worktree on testhost": "testhost",
         f"branch:{BRANCH} on testhost": "testhost",
@@ -291,9 +291,9 @@ def test_a_commit_that_is_not_on_the_remote_any_more_is_missed_in_one_sentence(t
     world = building()
     world.attempt()
     world.go_to("another")
-    del world.refs.refs[REF]
+    del world.shared.own[REF]
     if there:
-        world.refs.refs[REF] = there
+        world.shared.own[REF] = there
 
     failed = world.attempt()
 
@@ -310,9 +310,9 @@ def test_a_ref_that_somebody_else_moved_is_kept_and_one_that_is_gone_is_gone():
     for there, outcome in (("c0", "kept"), (None, "gone")):
         world = building()
         world.attempt()
-        world.refs.refs.pop(REF)
+        world.shared.own.pop(REF)
         if there:
-            world.refs.refs[REF] = there
+            world.shared.own[REF] = there
         with world.session() as session:
             Publisher(world.engine).withdraw(session)
 
@@ -326,7 +326,7 @@ def test_a_remote_that_does_not_answer_leaves_the_ref_for_another_time():
     def silent(_ref):
         raise GitUnreachable("the remote cannot be reached")
 
-    world.refs.commit_of = silent
+    world.shared.remote_ref = silent
     with world.session() as session:
         Publisher(world.engine).withdraw(session)
 

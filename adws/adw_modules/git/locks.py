@@ -1,0 +1,138 @@
+"""
+Locks of a repository: the one that adw takes around worktrees and branches, and those that a killed git left.
+
+git locks single files and fails when another git has one; two `worktree add` at once do meet there. So they queue at a
+flock of ours in the common git directory, which all worktrees share.
+
+git names a lock after the file it protects and writes nobody's name into it, so a killed git leaves one that nobody
+frees. It is removed only when that death is proven: no git of this machine that was there when the lock was made works
+in that place, and no process has the file open. Where that cannot be seen, the file stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it has no types of its own
+
+from adws.adw_modules.errors import GitError, LockUnavailable
+from adws.adw_modules.interfaces import Clock
+
+#: Name of our lock file in the common git directory.
+LOCK_NAME = "adw-worktrees.lock"
+#: Longer than a checkout may take (git.CHECKOUT_SECONDS), times a few processes that wait before us.
+PATIENCE_SECONDS = 3600.0
+_POLL_SECONDS = 0.02
+#: Locks in the private git directory of a worktree.
+_WORKTREE_LOCKS = ("index.lock", "HEAD.lock")
+_PROC = Path("/proc")
+#: Seconds by which the start of a process and the time of a file may differ although they belong together.
+_SLACK_SECONDS = 5.0
+
+
+@contextmanager
+def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[int]:
+    """
+    Hold the lock of the repository inside the block; raise GitError after waiting long enough.
+
+    Yields its descriptor. A process that is given it holds the lock too, so nobody gets in while a git is at work whose
+    adw was killed. The file is never unlinked: two processes could then hold "the" lock on two different files.
+    """
+    path = common_dir / LOCK_NAME
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise LockUnavailable(str(path), exc) from exc
+    try:
+        deadline = clock.monotonic() + patience_seconds
+        while not _try_lock(fd, path):
+            if clock.monotonic() >= deadline:
+                raise GitError(
+                    f"another adw has held {path} for {patience_seconds:.0f} s: "
+                    "look whether it is stuck (fuser shows who), then try again"
+                )
+            clock.sleep(_POLL_SECONDS * (0.5 + clock.random()))
+        try:
+            yield fd
+        finally:
+            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int, path: Path) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as exc:
+        raise LockUnavailable(str(path), exc) from exc
+
+    return True
+
+
+def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
+    """Remove the locks in *git_dir*, that of *worktree*, which no process can be using; return those removed."""
+    locks = dead([git_dir / name for name in _WORKTREE_LOCKS], (git_dir, worktree), proc=proc)
+    for path in locks:
+        path.unlink(missing_ok=True)
+
+    return locks
+
+
+def dead(locks: Sequence[Path], places: tuple[Path, ...], *, proc: Path = _PROC) -> tuple[Path, ...]:
+    """Return those of *locks* that no process can be using: it would have them open, or be a git in one of *places*."""
+    return tuple(path for path in locks if path.is_file() and not path.is_symlink() and _is_dead(path, places, proc))
+
+
+def boot_time() -> float:
+    """Return when this machine started, in seconds since 1970."""
+    return float(psutil.boot_time())
+
+
+def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:
+    try:
+        made = lock.stat()
+        pids = [entry for entry in proc.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return False
+    if made.st_uid != os.geteuid() or proc / str(os.getpid()) not in pids:
+        return False  # somebody else's lock, no /proc, or one that shows the processes of others
+
+    return not any(_may_use(process, lock, places, made) for process in pids)
+
+
+def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_result) -> bool:
+    """Return whether *process* may have taken *lock*: it is a git that works there, or has the file open."""
+    try:
+        if process.stat().st_uid != made.st_uid:
+            return False  # it could not have made this lock
+        if (process / "comm").read_text(errors="replace").startswith("git"):
+            cwd = (process / "cwd").readlink()
+            works_there = any(place in (cwd, *cwd.parents) for place in places)
+            if works_there and _started_at(process) <= made.st_mtime + _SLACK_SECONDS:
+                return True
+        for entry in (process / "fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                if str(entry.readlink()) == str(lock):
+                    return True
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it ended meanwhile
+    except OSError:
+        return True  # of the same person, and it cannot be seen what it does
+
+    return False
+
+
+def _started_at(process: Path) -> float:
+    """Return when *process* started, in seconds since 1970; long ago when that cannot be seen."""
+    try:
+        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (FileNotFoundError, IndexError, ValueError):
+        return float("-inf")
