@@ -1,8 +1,9 @@
 """
-What may leave this machine: the check of a diff before it is pushed.
+What a phase may change, and what may leave this machine. Pure, and fails closed.
 
-Pure, and fails closed: a diff whose size cannot be told is too large. Only what was added is looked at for secrets: one
-that is taken out is out already, and has to be renewed anyway.
+Three parts: what a phase changed in the git directory that all worktrees share, patterns of allowed paths, and the
+check of a diff before it is pushed. Only added lines are searched for secrets: one that is taken out is out already,
+and has to be renewed anyway.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, WorkflowDocument
 
 
-# What a phase must not change in the git directory that all worktrees share, and whether it did.
+# --- what all worktrees share --------------------------------------------------------------------------------------
 #
-# Pure. What makes git run programs or believe other things for everybody (configuration, hooks, attributes, replaced
-# objects, the default branch, tags) is kept as marks: a name and a hash, never a value, which could be a secret. What
-# git itself writes down about branches every day is left out.
-
+# What makes git run programs or believe other things for everybody (configuration, hooks, attributes, replaced objects,
+# the default branch, tags) is kept as marks: a name and a hash, never a value, which could be a secret. What git itself
+# records about branches every day is left out.
 
 #: What there is -> its hash, or the commit of a ref.
 Marks: TypeAlias = Mapping[str, str]
@@ -98,30 +98,22 @@ def differences(before: Marks, after: Marks, *, is_forward: Callable[[str, str],
 
     *is_forward* says whether a branch may have gone from one commit to another in the ordinary course of work.
     """
-    result = {name: before.get(name, "") for name in {*before, *after} if before.get(name) != after.get(name)}
+    result = {}
+    for name in sorted({*before, *after}):
+        was, now = before.get(name), after.get(name)
+        is_new_ref = was is None and name.startswith((TAGS, HEADS))
+        has_moved_on = name.startswith(HEADS) and was and now and was != now and is_forward(was, now)
+        if was != now and not is_new_ref and not has_moved_on:
+            result[name] = was or ""
 
-    return {name: result[name] for name in sorted(result) if not _is_usual(name, result[name], after, is_forward)}
-
-
-def _is_usual(name: str, was: str, after: Marks, is_forward: Callable[[str, str], bool]) -> bool:
-    if name.startswith(TAGS):
-        return not was
-    if name.startswith(HEADS):
-        return not was or (name in after and is_forward(was, after[name]))
-
-    return False
+    return result
 
 
 def described(changed: Marks, after: Marks) -> str:
     """Return what was changed in words."""
-    return ", ".join(f"{name} ({_how(was, after.get(name))})" for name, was in changed.items())
+    how = {name: "new" if not was else "changed" if name in after else "gone" for name, was in changed.items()}
 
-
-def _how(was: str, now: str | None) -> str:
-    if not was:
-        return "new"
-
-    return "changed" if now is not None else "gone"
+    return ", ".join(f"{name} ({what})" for name, what in how.items())
 
 
 def still(changed: Marks, now: Marks) -> Marks:
@@ -152,9 +144,9 @@ def _marks(attempt: AttemptRecord, name: str) -> Marks:
     return {key: str(value) for key, value in result.items()} if isinstance(result, dict) else {}
 
 
-# Whether paths in a repository are meant by patterns such as `src/**`, `docs/`, `*.md` or `.github/workflows`.
+# --- patterns of paths, such as `src/**`, `docs/`, `*.md` or `.github/workflows` -----------------------------------
 #
-# Pure. A pattern without a wildcard means that file, or everything below that directory. `*` stays inside one name,
+# A pattern without a wildcard means that file, or everything below that directory. `*` stays inside one name,
 # `**` goes through any number of directories; a pattern without a slash means names at any depth.
 
 
@@ -185,15 +177,14 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         if part == "**":
             text += ".+" if is_last else r"(?:.*/)?"
         else:
-            text += _segment(part) + ("" if is_last else "/")
+            text += re.escape(part).replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+            text += "" if is_last else "/"
 
     # What stands for a directory stands for all that is in it.
     return re.compile(f"{text}(?:/.*)?", re.DOTALL)
 
 
-def _segment(part: str) -> str:
-    return re.escape(part).replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-
+# --- the check before a push ---------------------------------------------------------------------------------------
 
 #: Files that decide what runs with the rights of the repository.
 WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci")
@@ -249,13 +240,25 @@ def check_diff(
     diff: str, files: Sequence[str], rules: DiffRules, *, has_secret: Callable[[str], bool]
 ) -> tuple[str, ...]:
     """Return why *diff*, which changes *files*, may not be pushed, one sentence each; nothing when it may."""
-    guarded = outside(files, rules.allowed_paths) if rules.allowed_paths else tuple(files)
+    problems = []
+    if len(files) > rules.max_files:
+        problems.append(f"it changes {len(files)} files, more than the {rules.max_files} that ship.max_files allows")
+    lines = sum(1 for line in diff.split("\n") if line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")))
+    if lines > rules.max_lines:
+        problems.append(f"it changes {lines} lines, more than the {rules.max_lines} that ship.max_lines allows")
+    guarded = outside(files, rules.allowed_paths) if rules.allowed_paths else files
+    for what, patterns, is_allowed, key in (
+        ("workflow files", WORKFLOW_FILES, rules.allow_workflow_files, "ship.allow_workflow_files"),
+        ("agent configuration", AGENT_FILES, rules.allow_agent_files, "ship.allow_agent_files"),
+    ):
+        if not is_allowed and (changed := matching(guarded, patterns)):
+            problems.append(f"it changes {what} ({_listed(changed)}), which {key} does not allow")
+    if not rules.allow_secrets and (places := _secret_places(diff, rules, has_secret)):
+        problems.append(
+            f"it adds what looks like a secret at {_listed(places)}: take it out, or allow it with ship.allow_paths"
+        )
 
-    return (
-        *_size_problems(diff, files, rules),
-        *_file_problems(guarded, rules),
-        *([] if rules.allow_secrets else _secret_problems(diff, rules, has_secret)),
-    )
+    return tuple(problems)
 
 
 def check_commits(
@@ -296,31 +299,6 @@ def added_lines(diff: str) -> Iterator[Added]:
             number += 1
         elif line.startswith(" ") and not is_header:
             number += 1
-
-
-def _size_problems(diff: str, files: Sequence[str], rules: DiffRules) -> Iterator[str]:
-    if len(files) > rules.max_files:
-        yield f"it changes {len(files)} files, more than the {rules.max_files} that ship.max_files allows"
-    lines = sum(1 for line in diff.split("\n") if line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")))
-    if lines > rules.max_lines:
-        yield f"it changes {lines} lines, more than the {rules.max_lines} that ship.max_lines allows"
-
-
-def _file_problems(files: Sequence[str], rules: DiffRules) -> Iterator[str]:
-    kinds = (
-        ("workflow files", WORKFLOW_FILES, rules.allow_workflow_files, "ship.allow_workflow_files"),
-        ("agent configuration", AGENT_FILES, rules.allow_agent_files, "ship.allow_agent_files"),
-    )
-    for what, patterns, is_allowed, key in kinds:
-        result = () if is_allowed else matching(files, patterns)
-        if result:
-            yield f"it changes {what} ({_listed(result)}), which {key} does not allow"
-
-
-def _secret_problems(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> Iterator[str]:
-    result = _secret_places(diff, rules, has_secret)
-    if result:
-        yield f"it adds what looks like a secret at {_listed(result)}: take it out, or allow it with ship.allow_paths"
 
 
 def _secret_places(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> list[str]:
