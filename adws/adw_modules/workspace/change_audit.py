@@ -1,16 +1,16 @@
 """
-Refs that tools of a phase make by themselves: observed effects, so that a rollback finds them.
+What a phase changes beyond its work: files outside its `allowed_paths`, refs, and the configuration of agents.
 
-The refs before an attempt are known to the process that runs it, and to nobody else: writing all of them down before
-every attempt would cost more than it tells. After a crash a ref counts that names the workflow and that the ledger does
-not have, and our branch on the remote. That is all that a rollback may delete anyway; of other refs nobody can say
-after a crash who made them, so they are left alone.
+Refs that tools of a phase make by themselves are observed effects, so that a rollback finds them. The refs before an
+attempt are known only to the process that runs it: storing all of them before every attempt would cost more than it
+tells. After a crash a ref counts that names the workflow and that the ledger does not have, and our branch on the
+remote. That is all that a rollback may delete anyway; of other refs nobody can say after a crash who made them, so they
+are left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,14 @@ from adws.adw_modules.workflow.model import AGENT, AGENTS, PhaseSpec
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import Draft, WorkflowDocument
-    from adws.adw_modules.git.repository import Repository
     from adws.adw_modules.git.worktree import GitWorkplace
     from adws.adw_modules.identifiers import JsonObject
+    from adws.app import Home
 
-
-# Files that a phase changed outside its `allowed_paths`: kept as a patch with the attempt, then put back.
+# --- files outside `allowed_paths`: kept as a patch with the attempt, then put back --------------------------------
 #
 # They are put back to where the phase began, so that the next attempt is not judged by what an earlier one did. The
 # patch is durable before anything is removed. What the phase was allowed to do stays as it is.
-
 
 #: The attempt's file that has what was put back.
 PATCH = "put-back.patch"
@@ -50,80 +48,67 @@ def keep_patch(context: PhaseContext, patch: bytes, *, name: str = PATCH) -> str
     return files.relative(path)
 
 
-class DisallowedChanges:
-    """Finds and puts back what phases may not change in their worktrees."""
+def disallowed_changes(workplace: GitWorkplace, path: Path, base: str, phase: PhaseSpec) -> tuple[str, ...]:
+    """Return the files in the worktree *path* that differ from *base* and that *phase* may not change."""
+    if not phase.allowed_paths:
+        return ()
+    changed = sorted({*workplace.status(path), *workplace.changed_files(path, base)})
 
-    def __init__(self, workplace: GitWorkplace) -> None:
-        self._workplace = workplace
+    return change_policy.outside(changed, phase.allowed_paths)
 
-    def found(self, path: Path, base: str, phase: PhaseSpec) -> tuple[str, ...]:
-        """Return the files in the worktree *path* that differ from *base* and that *phase* may not change."""
-        if not phase.allowed_paths:
-            return ()
-        changed = sorted({*self._workplace.status(path), *self._workplace.changed_files(path, base)})
 
-        return change_policy.outside(changed, phase.allowed_paths)
+def put_back(workplace: GitWorkplace, path: Path, base: str, names: Sequence[str], context: PhaseContext) -> str:
+    """Keep what was done to *names* since *base*, put them back, and return a sentence about both."""
+    kept = keep_patch(context, workplace.patch_of_paths(path, base, names))
+    left = workplace.put_back(path, base, names)
+    but = f", but for {', '.join(left)}, which adw does not remove" if left else ""
 
-    def refuse(self, path: Path, base: str, phase: PhaseSpec, context: PhaseContext) -> None:
-        """Put back what *phase* may not change and raise PathsNotAllowed, which says so; nothing when there is none."""
-        wrong = self.found(path, base, phase)
-        if not wrong:
-            return
-        try:
-            done = self.put_back(path, base, wrong, context)
-        except (GitError, OSError) as exc:
-            raise PathsNotAllowed(phase.name, wrong, f"they could not be put back ({exc}): undo it") from exc
+    return f"they are as they were before{but}, and {kept} has what was changed: keep off them"
 
-        raise PathsNotAllowed(phase.name, wrong, done)
 
-    def put_back(self, path: Path, base: str, names: Sequence[str], context: PhaseContext) -> str:
-        """Keep what was done to *names* since *base*, put them back, and return a sentence about both."""
-        kept = keep_patch(context, self._workplace.patch_of_paths(path, base, names))
-        left = self._workplace.put_back(path, base, names)
-        but = f", but for {', '.join(left)}, which adw does not remove" if left else ""
+def refuse_disallowed(workplace: GitWorkplace, path: Path, base: str, phase: PhaseSpec, context: PhaseContext) -> None:
+    """Put back what *phase* may not change and raise PathsNotAllowed, which says so; nothing when there is none."""
+    wrong = disallowed_changes(workplace, path, base, phase)
+    if not wrong:
+        return
+    try:
+        done = put_back(workplace, path, base, wrong, context)
+    except (GitError, OSError) as exc:
+        raise PathsNotAllowed(phase.name, wrong, f"they could not be put back ({exc}): undo it") from exc
 
-        return f"they are as they were before{but}, and {kept} has what was changed: keep off them"
+    raise PathsNotAllowed(phase.name, wrong, done)
 
+
+# --- refs ------------------------------------------------------------------------------------------------------
 
 #: Refs that come and go by themselves, or that adw makes elsewhere.
 _NOT_OBSERVED = ("refs/remotes/", "refs/adw/", "refs/stash")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Before:
-    """What there was when an attempt began."""
-
-    phase: str
-    refs: Mapping[str, str]
-
-
 class RefWatch:
     """Compares the refs before and after the attempts that this process runs."""
 
-    def __init__(self, git: Repository, *, remote: str, host: str = "") -> None:
-        """*host* is this machine, as the ledger names it."""
-        self._git = git
-        self._host = host
-        self._remote = remote
-        self._before: dict[str, _Before] = {}
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._before: dict[str, tuple[str, Mapping[str, str]]] = {}  #: workflow -> phase and refs before its attempt
 
     def begin(self, session: WorkSession, phase: str) -> None:
-        """Remember the refs before an attempt; what an attempt before it made that did not end well is recorded."""
-        refs = self._git.refs()
+        """Remember the refs before an attempt; what an earlier attempt made that did not end well is recorded."""
+        refs = self._home.git.refs()
         self._record(session, refs)
-        self._before[session.document.adw_id] = _Before(phase=phase, refs=refs)
+        self._before[session.document.adw_id] = (phase, refs)
 
     def appeared(self, document: WorkflowDocument) -> tuple[Effect, ...]:
         """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
-        return self._new(document, self._git.refs())
+        return self._new(document, self._home.git.refs())
 
     def forget(self, adw_id: str) -> None:
         """Forget the refs before an attempt: what it made is recorded."""
         self._before.pop(adw_id, None)
 
-    def settle(self, session: WorkSession) -> None:
+    def record(self, session: WorkSession) -> None:
         """Record what the last attempt made, which failed or was cut off."""
-        self._record(session, self._git.refs())
+        self._record(session, self._home.git.refs())
 
     def _record(self, session: WorkSession, refs: Mapping[str, str]) -> None:
         seen = self._new(session.document, refs)
@@ -132,17 +117,19 @@ class RefWatch:
         self.forget(session.document.adw_id)
 
     def _new(self, document: WorkflowDocument, refs: Mapping[str, str]) -> tuple[Effect, ...]:
-        before = self._before.get(document.adw_id)
-        result = self._of_crash(document, refs) if before is None else self._since(before, document, refs)
+        known = self._before.get(document.adw_id)
+        found = self._of_crash(document, refs) if known is None else self._since(*known, document, refs)
 
-        return tuple(seen for seen in result if effects.effect(document, seen.key) is None)
+        return tuple(seen for seen in found if effects.effect(document, seen.key) is None)
 
-    def _since(self, before: _Before, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
+    def _since(
+        self, phase: str, before: Mapping[str, str], document: WorkflowDocument, refs: Mapping[str, str]
+    ) -> Iterator[Effect]:
         for ref, sha in refs.items():
-            if before.refs.get(ref) != sha:
+            if before.get(ref) != sha:
                 yield from self._pushed(ref, sha, document)
-            if ref not in before.refs and _is_observed(ref) and not git.is_of_another(ref, document.adw_id):
-                yield _effect(ref, sha, before.phase, self._host)
+            if ref not in before and _may_be_ours(ref, document.adw_id):
+                yield self._effect(ref, sha, phase)
 
     def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
         phase = cut_off_phase(document)
@@ -150,24 +137,33 @@ class RefWatch:
             return
         for ref, sha in refs.items():
             yield from self._pushed(ref, sha, document)
-            if document.adw_id in ref and _is_observed(ref) and not git.is_of_another(ref, document.adw_id):
-                yield _effect(ref, sha, phase, self._host)
+            if document.adw_id in ref and _may_be_ours(ref, document.adw_id):
+                yield self._effect(ref, sha, phase)
 
     def _pushed(self, ref: str, sha: str, document: WorkflowDocument) -> Iterator[Effect]:
-        branch = document.branch_name
-        if branch and ref == f"refs/remotes/{self._remote}/{branch}":
-            undo: JsonObject = {"branch": branch, "sha": sha, "remote": self._remote}
+        branch, remote = document.branch_name, self._home.settings.git_remote
+        if branch and ref == f"refs/remotes/{remote}/{branch}":
+            undo: JsonObject = {"branch": branch, "sha": sha, "remote": remote}
             yield Effect(key=f"remote_branch:{branch}", kind="remote_branch", outcome="observed", undo=undo)
+
+    def _effect(self, ref: str, sha: str, phase: str) -> Effect:
+        undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
+        name, kind, key = ref.removeprefix("refs/heads/"), "ref", f"ref:{ref}"
+        if name != ref:
+            undo["branch"] = name
+            kind, key = "branch", f"branch:{name}"
+
+        return Effect(key=key, kind=kind, outcome="observed", host=self._home.host, undo=undo)
 
 
 def observe(draft: Draft, seen: tuple[Effect, ...]) -> None:
-    """Write down what was seen."""
+    """Record effects that tools made."""
     for one in seen:
         effects.observe(draft, one)
 
 
-def _is_observed(ref: str) -> bool:
-    return not ref.startswith(_NOT_OBSERVED)
+def _may_be_ours(ref: str, adw_id: str) -> bool:
+    return not ref.startswith(_NOT_OBSERVED) and not git.is_of_another(ref, adw_id)
 
 
 def cut_off_phase(document: WorkflowDocument) -> str:
@@ -183,23 +179,25 @@ def cut_off_phase(document: WorkflowDocument) -> str:
     return phase if status == "interrupted" else ""
 
 
-def _effect(ref: str, sha: str, phase: str, host: str) -> Effect:
-    name = ref.removeprefix("refs/heads/")
-    undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
-    if name != ref:
-        undo["branch"] = name
-        return Effect(key=f"branch:{name}", kind="branch", outcome="observed", host=host, undo=undo)
-
-    return Effect(key=f"ref:{ref}", kind="ref", outcome="observed", host=host, undo=undo)
-
-
-# Whether a workflow works on code that somebody else wrote: a branch that adw did not begin from the default branch.
+# --- the rules and the configuration of agents, as the base branch has them while an agent works -------------------
 #
-# Pure. The author of a pull request wrote its files, including those that tell agents what to do and what they may.
+# On a branch of somebody else all of it is put in place before every attempt, and the branch's own is put back before
+# the work is committed, so that it is neither obeyed nor changed. Fails closed: without a base branch no agent is
+# started there. On a branch of our own it is what changed on the base branch since the work began, so that an attempt
+# works by the rules of the project as they are now; what the work itself changed, before or now, is left alone.
+
+#: Seconds in which the remote has to answer whether its rules are still the same; else those that are known here hold.
+RULES_SECONDS = 20.0
+#: Fact of a branch: the commit of the base branch whose rules were put in place.
+RULES = "rules"
 
 
 def is_foreign(document: WorkflowDocument) -> bool:
-    """Say whether the branch of a workflow was begun by somebody else, or where it began is not known."""
+    """
+    Say whether the branch of a workflow was begun by somebody else, or where it began is not known.
+
+    The author of a pull request wrote its files, including those that tell agents what to do and what they may.
+    """
     if not document.branch_name:
         return False
     branch = effects.effect(document, f"branch:{document.branch_name}")
@@ -217,62 +215,52 @@ def configuration(files: Iterable[str]) -> tuple[str, ...]:
     return change_policy.matching(sorted(set(files)), change_policy.AGENT_FILES)
 
 
-# The rules and the configuration of agents: as the base branch has them now, while an agent works.
-#
-# On a branch of somebody else all of it is put in place before every attempt, and the branch's own is put back before
-# the work is committed, so that it is neither obeyed nor changed. Fails closed: without a base branch no agent is
-# started there. On a branch of our own it is what changed on the base branch since the work began, so that an attempt
-# works by the rules of the project as they are now; what the work itself changed, before or now, is left alone.
-
-
-#: Seconds in which the remote has to answer whether its rules are still the same; else those that are known here hold.
-RULES_SECONDS = 20.0
-#: Fact of a branch: the commit of the base branch whose rules were put in place.
-RULES = "rules"
-
-
 class AgentConfig:
     """Puts the configuration of agents in place, and back."""
 
-    def __init__(self, git: Repository, workplace: GitWorkplace, *, remote: str) -> None:
-        self._git = git
-        self._workplace = workplace
-        self._remote = remote
+    def __init__(self, home: Home) -> None:
+        self._home = home
 
     def put_in_place(self, session: WorkSession) -> None:
         """Have the configuration of the base branch in the worktree; raise GitError when there is no base branch."""
         phase, context = session.running()
-        document = session.document
-        if not is_guarded(document, phase):
-            if phase.runner in (AGENT, *AGENTS):
-                self._renew(session)
+        document, git, workplace = session.document, self._home.git, self._home.workplace
+        if phase.runner not in (AGENT, *AGENTS):
             return
-        path, base = Path(document.worktree_path or ""), self._base()
-        changed = {*self._workplace.changed_files(path, base), *self._workplace.status(path)}
-        names = configuration(changed)
+        if not is_foreign(document):
+            self._renew(session)
+            return
+        branch = git.default_branch()
+        known = (f"refs/remotes/{self._home.settings.git_remote}/{branch}", f"refs/heads/{branch}")
+        base = next((commit for ref in known if (commit := git.commit_of(ref))), None)
+        if base is None:
+            raise GitError(f"there is no {branch} here to take the configuration of agents from: git fetch brings it")
+        path = Path(document.worktree_path or "")
+        names = configuration({*workplace.changed_files(path, base), *workplace.status(path)})
         if names:
-            self._workplace.show_as(path, base, names)
+            workplace.show_as(path, base, names)
             context.say(f"as the base branch has them while the agent works: {', '.join(names)}")
 
     def _renew(self, session: WorkSession) -> None:
         """Have the rules in the worktree that changed on the base branch since the work began."""
+        git, workplace = self._home.git, self._home.workplace
         document, (_, context) = session.document, session.running()
         branch = effects.effect(document, f"branch:{document.branch_name}")
         is_first = not any(attempt.agent for record in document.phases for attempt in record.attempts)
         if branch is None or is_first:  # what the work begins with is what was fetched for it
             return
         path, start = Path(document.worktree_path or ""), str(branch.undo.get("start"))
-        base = str(branch.undo.get("base") or self._git.default_branch_known())
-        now = self._git.newest(base, seconds=RULES_SECONDS)
+        base = str(branch.undo.get("base") or git.default_branch_known())
+        now = git.newest(base, seconds=RULES_SECONDS)
         if now in {None, start}:
             return
-        own = {*self._workplace.changed_files(path, start), *self._workplace.status(path)}
+        own = {*workplace.changed_files(path, start), *workplace.status(path)}
         own -= {*self.renewed(document)}  # an attempt that was cut off left them
-        names = [name for name in configuration(self._git.changed_between(start, str(now))) if name not in own]
+        names = [name for name in configuration(git.changed_between(start, str(now))) if name not in own]
         if not names:
             return
         session.change(lambda draft: effects.note(draft, branch.key, {RULES: now}))
-        self._workplace.show_as(path, str(now), names)
+        workplace.show_as(path, str(now), names)
         context.say(f"as {base} has them now, while the agent works: {', '.join(names)}")
 
     def renewed(self, document: WorkflowDocument) -> tuple[str, ...]:
@@ -280,9 +268,9 @@ class AgentConfig:
         branch = effects.effect(document, f"branch:{document.branch_name}")
         shown = str(branch.undo.get(RULES) or "") if branch is not None else ""
         path = Path(document.worktree_path or "")
-        names = configuration(self._workplace.status(path)) if shown else ()
+        names = configuration(self._home.workplace.status(path)) if shown else ()
 
-        return self._workplace.same_as(path, shown, names) if names else ()
+        return self._home.workplace.same_as(path, shown, names) if names else ()
 
     def put_back(self, document: WorkflowDocument, phase: PhaseSpec) -> None:
         """
@@ -293,16 +281,7 @@ class AgentConfig:
         if phase.runner not in (AGENT, *AGENTS):
             return
         path = Path(document.worktree_path or "")
-        is_ours = not is_foreign(document)
-        names = self.renewed(document) if is_ours else configuration(self._workplace.status(path))
+        changed = self._home.workplace.status(path)
+        names = configuration(changed) if is_foreign(document) else self.renewed(document)
         if names:
-            self._workplace.show_as(path, "HEAD", names)
-
-    def _base(self) -> str:
-        branch = self._git.default_branch()
-        commit = self._git.commit_of(f"refs/remotes/{self._remote}/{branch}")
-        commit = commit or self._git.commit_of(f"refs/heads/{branch}")
-        if commit is None:
-            raise GitError(f"there is no {branch} here to take the configuration of agents from: git fetch brings it")
-
-        return commit
+            self._home.workplace.show_as(path, "HEAD", names)

@@ -1,14 +1,14 @@
 """
-Bringing the commits of a phase to the remote before its result is written, so that another machine can go on.
+Work that moves between machines: published before its result is recorded, and cleaned up where it was left.
 
-They go to a ref of the workflow's own that is no branch: nobody's checks run on it, and shipping keeps its gates. It is
-an effect in the ledger, and taken away when the workflow is over. Likely secrets do not leave this machine.
+The commits of a phase go to a ref of the workflow's own that is no branch: nobody's checks run on it, and shipping
+keeps its gates. It is an effect in the ledger, and deleted when the workflow is over. Likely secrets do not leave this
+machine. What a workflow left on a machine that it moved away from is removed there, because no other machine can.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-logger = logging.getLogger("adw.publishing")
+logger = logging.getLogger("adw.relocation")
 
 #: What may be on a ref that nobody reviews or runs: everything but secrets.
 _ONLY_SECRETS = DiffRules(allow_workflow_files=True, allow_agent_files=True, max_files=2**31, max_lines=2**31)
@@ -80,10 +80,7 @@ class Publisher:
         if not self._git.has_remote():
             raise GitError(f"there is no remote {self._remote}")
         self._refuse_secrets(document, path, head)
-        ref, ledger = (
-            effects.wip_ref(document.adw_id),
-            Ledger(session, host=""),
-        )  # a ref of the remote has no host
+        ref, ledger = effects.wip_ref(document.adw_id), Ledger(session, host="")  # a ref of the remote has no host
         there = self._git.remote_ref(ref)
         if there is not None and there not in {head, *_ours(document)}:
             raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
@@ -92,7 +89,9 @@ class Publisher:
             return {"sha": head, "intended": None} if there == head else None
 
         def act() -> JsonObject:
-            self._send(head, ref, there)
+            result = self._git.push_ref(head, ref, expected=there)
+            if not result.pushed:
+                raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
             return {"sha": head, "intended": None}
 
         if ledger.facts(WIP) is not None:
@@ -102,16 +101,9 @@ class Publisher:
         undo: JsonObject = {"ref": ref, "remote": self._remote, "sha": there or "", "intended": {"sha": head}}
         ledger.make(WIP, WIP_KIND, undo=undo, find=find, act=act)
 
-    def _send(self, head: str, ref: str, there: str | None) -> None:
-        result = self._git.push_ref(head, ref, expected=there)
-        if result.pushed:
-            return
-
-        raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
-
     def _refuse_secrets(self, document: WorkflowDocument, path: Path, head: str) -> None:
         """Raise ShippingRefused for what may not leave this machine; what is on the remote already has left it."""
-        workplace, redactor = self._home.workplace, self._home.redactor
+        workplace, has_secret = self._home.workplace, self._home.redactor.has_secret
         branch = effects.branch_of_work(document)
         start = str(branch.undo.get("start") or "") if branch is not None else ""
         base = next((one.sha for one in effects.published(document) if one.sha), start)
@@ -119,9 +111,10 @@ class Publisher:
             raise ShippingRefused(f"where the work began is not known, so {head[:12]} cannot be looked through")
         rules = replace(_ONLY_SECRETS, allowed_paths=self._home.settings.ship_allow_paths or ())
         diff, files = workplace.diff(path, base), workplace.changed_files(path, base)
-        problems = change_policy.check_diff(
-            diff, files, rules, has_secret=redactor.has_secret
-        ) or change_policy.check_commits(workplace.commit_texts(path, base), rules, has_secret=redactor.has_secret)
+        problems = change_policy.check_diff(diff, files, rules, has_secret=has_secret)
+        if not problems:
+            commits = workplace.commit_texts(path, base)
+            problems = change_policy.check_commits(commits, rules, has_secret=has_secret)
         if problems:
             raise ShippingRefused("; ".join(problems))
 
@@ -173,14 +166,11 @@ def _ours(document: WorkflowDocument) -> set[str]:
     return {sha for one in effects.published(document) if one.ref == ref for sha in one.commits}
 
 
-# Clean-up after a workflow moved to another machine: what it left here, which nobody else can remove.
+# --- clean-up after a workflow moved to another machine ------------------------------------------------------------
 #
 # A worker checks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
 # first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on is left for the
 # next time.
-
-
-logger_left_behind = logging.getLogger("adw.left_behind")
 
 _HEADS = "refs/heads/"
 #: Worktrees first: a branch that is checked out cannot be deleted.
@@ -217,7 +207,12 @@ class RelocationCleanup:
         result = effects.left_on(session.document, self._host)
         if not result:
             return
-        self._end_processes(session.document)
+        # Processes of attempts that were cut off: those of all others were ended with them.
+        for attempt in (one for phase in session.document.phases for one in phase.attempts):
+            if attempt.status != "interrupted" or not attempt.process:
+                continue
+            if left := self._home.end_process(attempt.process).left:
+                raise RollbackBlocked(f"processes of {session.document.adw_id} that cannot be ended: {', '.join(left)}")
         for effect in sorted(result, key=lambda one: _ORDER.index(one.kind)):
             self._settle(session, effect)
 
@@ -247,18 +242,10 @@ class RelocationCleanup:
             raise
         except (AdwError, OSError) as exc:
             said = {"action": "left_behind_failed", "workflow": adw_id}
-            logger_left_behind.warning("Could not take away what a workflow left here", extra=said, exc_info=exc)
+            logger.warning("Could not take away what a workflow left here", extra=said, exc_info=exc)
             return False
 
         return True
-
-    # --- how ---------------------------------------------------------------------------------------------------
-
-    def _end_processes(self, document: WorkflowDocument) -> None:
-        for record in _cut_off(document):
-            ending = self._home.end_process(record)
-            if ending.left:
-                raise RollbackBlocked(f"processes of {document.adw_id} that cannot be ended: {', '.join(ending.left)}")
 
     def _settle(self, session: WorkSession, effect: Effect) -> None:
         try:
@@ -268,7 +255,7 @@ class RelocationCleanup:
         facts: JsonObject | None = {"detail": said} if said else None
         session.change(lambda draft: effects.settle(draft, effect.key, outcome, facts))
         what = {"action": "left_behind", "workflow": session.document.adw_id, "effect": effect.key, "outcome": outcome}
-        logger_left_behind.info("Looked after what a workflow left here", extra={**what, "detail": said})
+        logger.info("Looked after what a workflow left here", extra={**what, "detail": said})
 
     def _removed(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
         maker = effect.undo.get("made_by")
@@ -308,11 +295,3 @@ class RelocationCleanup:
         git.delete_branch(branch, expected=head)
 
         return "undone", said
-
-
-def _cut_off(document: WorkflowDocument) -> Iterator[Mapping[str, object]]:
-    """Yield the recorded processes of attempts that were cut off: those of all others were ended with them."""
-    for phase in document.phases:
-        for attempt in phase.attempts:
-            if attempt.status == "interrupted" and attempt.process:
-                yield attempt.process
