@@ -798,9 +798,9 @@ class Home:
     @part
     def ports(self) -> Ports:
         """The ports of workflows."""
-        from adws.adw_modules.resources.ports import Ports, PortStore
+        from adws.adw_modules.resources.ports import Ports
 
-        return Ports(PortStore(self.database, clock=self.clock), me=self.me, ports=port_range(self.settings))
+        return Ports(self.database, clock=self.clock, me=self.me, ports=port_range(self.settings))
 
     @part
     def quotas(self) -> Quotas:
@@ -1517,7 +1517,7 @@ def port_range(settings: Settings) -> PortRange:
 
 def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, host: str) -> Quotas:
     """Return the limits of this machine and of everybody who shares *database*, None when there is none yet."""
-    from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+    from adws.adw_modules.resources.quotas import Limits, Quotas
 
     limits = Limits(
         min_free_disk=settings.quota_min_free_disk,
@@ -1528,9 +1528,8 @@ def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, 
         max_cost_per_day=settings.quota_max_cost_per_day,
         max_runs=settings.quota_max_runs,
     )
-    store = None if database is None else QuotaStore(database, clock=clock)
 
-    return Quotas(store, trees=settings.trees_dir, host=host, limits=limits)
+    return Quotas(database, clock=clock, trees=settings.trees_dir, host=host, limits=limits)
 
 
 def open_checkpoints(place: str) -> OpenedCheckpoints:

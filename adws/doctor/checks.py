@@ -40,7 +40,7 @@ from adws.adw_modules.maintenance import check
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.resources import ports as resources_ports
 from adws.adw_modules.resources import quotas
-from adws.adw_modules.resources.ports import PortStore
+from adws.adw_modules.resources.ports import reservations
 from adws.adw_modules.resources.quotas import nearest
 from adws.adw_modules.steps.http_client import HttpAnswer, HttpClient, HttpRequest
 from adws.adw_modules.worker.preflight import StartRequest
@@ -959,7 +959,7 @@ class Checkup:
             schema = database.schema_version()
             if schema == migrate.HEAD:
                 here = self._app.processes.me("cli").host
-                rows = PortStore(database, clock=self._app.clock).all()
+                rows = reservations(database)
                 self._reserved = frozenset(row.port for row, _ in rows if row.host == here)
 
             return schema

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from adws.adw_modules.resources.ports import Ports, PortStore
-from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+from adws.adw_modules.resources.ports import Ports
+from adws.adw_modules.resources.quotas import Limits, Quotas
 from tests.contracts.port_contract import PortContract
 from tests.contracts.quota_contract import QuotaContract
 from tests.contracts.worlds import make_owner
@@ -33,8 +33,7 @@ class TestPorts(PortContract):
 
     @pytest.fixture
     def ports(self, database, clock, port_range):
-        book = PortStore(database, clock=clock)
-        made = Ports(book, me=make_owner(), ports=port_range)
+        made = Ports(database, clock=clock, me=make_owner(), ports=port_range)
         yield made
         made.close()
 
@@ -54,6 +53,5 @@ class TestPorts(PortContract):
 class TestQuotas(QuotaContract):
     @pytest.fixture
     def quotas(self, database, clock, tmp_path):
-        book = QuotaStore(database, clock=clock)
         limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=3)
-        return Quotas(book, trees=tmp_path / "trees", host="testhost", limits=limits)
+        return Quotas(database, clock=clock, trees=tmp_path / "trees", host="testhost", limits=limits)

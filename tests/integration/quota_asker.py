@@ -14,8 +14,8 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.db.migrate import open_database
 from adws.adw_modules.errors import PortsExhausted, QuotaExceeded
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.resources.ports import PortRange, Ports, PortStore
-from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+from adws.adw_modules.resources.ports import PortRange, Ports
+from adws.adw_modules.resources.quotas import Limits, Quotas
 
 
 def ask(url: str, trees: str, mode: str, adw_id: str, *numbers: str) -> str:
@@ -28,11 +28,11 @@ def ask(url: str, trees: str, mode: str, adw_id: str, *numbers: str) -> str:
         first, count = map(int, numbers)
         span = PortRange(backend_start=first, frontend_start=first + count, count=count)
         global held  # noqa: PLW0603 - the sockets live as long as the process
-        held = Ports(PortStore(database, clock=clock), me=processes.me("worker"), ports=span)
+        held = Ports(database, clock=clock, me=processes.me("worker"), ports=span)
         pair = held.take(adw_id)
         return f"{pair.backend} {pair.frontend}"
     limits = Limits(min_free_disk=1, min_free_memory=1)
-    Quotas(QuotaStore(database, clock=clock), trees=Path(trees), host="one", limits=limits).admit(adw_id)
+    Quotas(database, clock=clock, trees=Path(trees), host="one", limits=limits).admit(adw_id)
 
     return "in"
 

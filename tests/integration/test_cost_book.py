@@ -10,7 +10,7 @@ from adws.adw_modules import document
 from adws.adw_modules.db import connection
 from adws.adw_modules.errors import QuotaExceeded
 from adws.adw_modules.resources import quotas
-from adws.adw_modules.resources.quotas import GB, CostStore, Limits, Quotas, QuotaStore
+from adws.adw_modules.resources.quotas import GB, CostStore, Limits, Quotas
 from adws.adw_modules.store.serialization import summary_of
 from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document
 
@@ -28,8 +28,8 @@ class Meters:
 @pytest.fixture
 def make(database, clock, tmp_path):
     def quotas(**limits) -> Quotas:
-        book = QuotaStore(database, clock=clock)
-        return Quotas(book, trees=tmp_path / "trees", host="one", limits=Limits(**limits), meters=Meters())
+        trees, limit = tmp_path / "trees", Limits(**limits)
+        return Quotas(database, clock=clock, trees=trees, host="one", limits=limit, meters=Meters())
 
     return quotas
 
@@ -119,7 +119,7 @@ def test_a_document_that_is_written_with_indents_counts_too(database):
 # --- the day ---------------------------------------------------------------------------------------------------
 
 
-def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothing(database, clock):
+def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothing(database, make):
     put(
         database,
         FIRST,
@@ -130,10 +130,9 @@ def test_what_was_spent_today_is_known_by_provider_and_subscriptions_count_nothi
     )
     put(database, SECOND, ended(cost=1.0, report={"usage": usage(1.0, "others")}), ended(cost=2.0))
 
-    spending = QuotaStore(database, clock=clock).spending()
+    today = next(one for one in make().status() if one.name == "cost_per_day")
 
-    assert spending.spent_today_by_provider == pytest.approx({"robots": 0.3, "others": 1.0, "unnamed": 2.0})
-    assert spending.spent_today == pytest.approx(3.3)
+    assert "3.30 USD were spent today (unnamed 2.00, others 1.00, robots 0.30)" in today.detail
 
 
 def test_the_limit_of_the_day_says_who_got_what_when_there_are_several(database, make):

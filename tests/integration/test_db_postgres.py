@@ -15,7 +15,7 @@ from adws.adw_modules.db.listing import Catalogue, to_cursor
 from adws.adw_modules.db.postgres import PostgresDatabase, to_pyformat, without_password
 from adws.adw_modules.errors import CommitUnknown, DatabaseError, DatabaseUnavailable, TransactionAborted
 from adws.adw_modules.interfaces import LeaseBusy, PageQuery
-from adws.adw_modules.resources.quotas import QuotaStore
+from adws.adw_modules.resources.quotas import spent_since_sql
 from adws.adw_modules.store.serialization import summary_of
 from adws.testing import FakeClock
 from tests import forked
@@ -374,7 +374,7 @@ def test_a_page_is_read_along_an_index_without_sorting(database, query):
 
 
 def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(database):
-    sql = QuotaStore(database, clock=FakeClock()).spent_since_sql
+    sql = spent_since_sql("postgresql")
     with database.read() as session:
         session.run("SET LOCAL enable_seqscan = off")
         session.run("SET LOCAL enable_bitmapscan = off")

@@ -30,7 +30,7 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import LeaseBusy, LeaseTaken, PageQuery
-from adws.adw_modules.resources.quotas import QuotaStore
+from adws.adw_modules.resources.quotas import spent_since_sql
 from adws.adw_modules.store.database import _write_row
 from adws.adw_modules.store.serialization import summary_of
 from tests import forked
@@ -636,7 +636,7 @@ def test_what_was_spent_today_is_found_without_looking_at_what_cost_nothing(data
     It is asked for inside the transaction of every start, however many workflows there are.
     """
     with database.read() as session:
-        sql = QuotaStore(database, clock=SystemClock()).spent_since_sql
+        sql = spent_since_sql("sqlite")
         plan = " | ".join(str(row[3]) for row in session.all(f"EXPLAIN QUERY PLAN {sql}", {"since": ""}))
 
     assert plan == "SEARCH workflow_states USING INDEX ix_workflow_states_costing (updated_at>?)"

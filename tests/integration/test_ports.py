@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.resources import ports
-from adws.adw_modules.resources.ports import Ports, PortStore, is_free
+from adws.adw_modules.resources.ports import Ports, is_free
 from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 from tests.homes import free_range
@@ -24,17 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def book(database, clock):
-    return PortStore(database, clock=clock)
-
-
-@pytest.fixture
-def hold(book):
+def hold(database, clock):
     """`hold("one", span)` are the ports of a process of that name."""
     made = []
 
     def make(name="one", span=None) -> Ports:
-        made.append(Ports(book, me=make_owner(name), ports=span or free_range(3)))
+        made.append(Ports(database, clock=clock, me=make_owner(name), ports=span or free_range(3)))
         return made[-1]
 
     yield make
@@ -229,7 +225,7 @@ def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(datab
         worker.stdin.flush()
         worker.stdout.readline()
     processes = SystemProcesses(clock=clock)
-    ports = Ports(PortStore(open_db(database_url), clock=clock), me=processes.me("cli"), ports=span)
+    ports = Ports(open_db(database_url), clock=clock, me=processes.me("cli"), ports=span)
     workers[0].send_signal(signal.SIGKILL)
     workers[0].wait()
     try:
@@ -244,7 +240,7 @@ def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(datab
             worker.communicate("\n") if worker.poll() is None else worker.communicate()
 
 
-def test_left_behind_is_only_what_is_proven_so(book, hold):
+def test_left_behind_is_only_what_is_proven_so(database, clock, hold):
     """
     An owner nobody can judge, one of another host, and a port somebody still listens on: all stay.
     """
@@ -256,7 +252,7 @@ def test_left_behind_is_only_what_is_proven_so(book, hold):
     assert me.free_left_behind(lambda _owner: Verdict.UNKNOWN) == ()
     assert me.free_left_behind(lambda _owner: Verdict.DEAD) == (), "its sockets are open: something listens"
     gone.close()
-    elsewhere = Ports(book, me=make_owner("me").__class__(**{**_fields(make_owner("me")), "host": "other"}))
+    elsewhere = Ports(database, clock=clock, me=replace(make_owner("me"), host="other"))
     assert elsewhere.free_left_behind(lambda _owner: Verdict.DEAD) == ()
     assert {row.port for row in me.free_left_behind(lambda _owner: Verdict.DEAD)} == {pair.backend, pair.frontend}
 
@@ -289,20 +285,16 @@ def test_ports_that_a_new_owner_took_over_are_not_left_behind(hold):
     assert new.free_left_behind(lambda owner: Verdict.DEAD if owner in dead else Verdict.ALIVE) == ()
 
 
-def test_a_workflow_that_moved_to_another_host_frees_both(book):
+def test_a_workflow_that_moved_to_another_host_frees_both(database, clock):
     span = free_range(3)
-    here = Ports(book, me=make_owner(), ports=span)
-    there = Ports(book, me=make_owner().__class__(**{**_fields(make_owner()), "host": "other"}), ports=span)
+    here = Ports(database, clock=clock, me=make_owner(), ports=span)
+    there = Ports(database, clock=clock, me=replace(make_owner(), host="other"), ports=span)
     here.take(FIRST)
     here.close()
     there.take(FIRST)
 
     assert len(there.free(FIRST)) == 4
     assert here.all() == ()
-
-
-def _fields(owner) -> dict[str, object]:
-    return {name: getattr(owner, name) for name in owner.__slots__}
 
 
 def test_closing_keeps_the_reservation(hold):

@@ -14,7 +14,7 @@ from adws.adw_modules import document
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas, QuotaStore, Reservation
+from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
 from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document, make_owner
@@ -45,8 +45,8 @@ def trees(tmp_path) -> Path:
 @pytest.fixture
 def make(database, clock, trees):
     def quotas(meters=None, host="one", **limits) -> Quotas:
-        book = QuotaStore(database, clock=clock)
-        return Quotas(book, trees=trees, host=host, limits=Limits(**limits), meters=meters or FixedMeters())
+        limit = Limits(**limits)
+        return Quotas(database, clock=clock, trees=trees, host=host, limits=limit, meters=meters or FixedMeters())
 
     return quotas
 
@@ -364,8 +364,8 @@ def test_a_place_is_kept_while_somebody_works_or_is_about_to(make, database, clo
     assert refusal(make(max_runs=2).admit, "00000009").name == "runs"
 
 
-def test_a_home_without_a_database_has_limits_and_no_places(trees):
-    quotas = Quotas(None, trees=trees, host="one", meters=FixedMeters())
+def test_a_home_without_a_database_has_limits_and_no_places(clock, trees):
+    quotas = Quotas(None, clock=clock, trees=trees, host="one", meters=FixedMeters())
 
     assert [one.name for one in quotas.status()] == [
         "disk",
@@ -383,14 +383,8 @@ def test_a_home_without_a_database_has_limits_and_no_places(trees):
         quotas.admit(FIRST)
 
 
-def test_a_refused_workflow_leaves_no_reservation(database, clock):
-    book = QuotaStore(database, clock=clock)
+def test_a_refused_workflow_leaves_no_reservation(make):
+    quotas = make(max_runs=0)
 
-    def refuse(_spending):
-        raise QuotaExceeded("runs", "no")
-
-    with pytest.raises(QuotaExceeded):
-        book.reserve(Reservation(adw_id=FIRST, host="one"), refuse)
-
-    assert book.spending().places == ()
-    assert book.places() == ()
+    assert refusal(quotas.admit, FIRST).name == "runs"
+    assert quotas.workflows() == ()

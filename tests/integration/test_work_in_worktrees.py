@@ -306,7 +306,7 @@ def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
         for adw_id in ids:
             with app.ownership.own(adw_id) as owned:
                 session = _session(app, owned)
-                app.workspace._ports.take(session)
+                app.workspace._take_ports(session)
         rows = app.ports.all()
         assert len({row.port for row in rows}) == 20
         for adw_id in ids:

@@ -17,8 +17,8 @@ from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.change_policy import CommitText
 from adws.adw_modules.git.repository import PushResult, Worktree
-from adws.adw_modules.resources.ports import Ports, PortStore
-from adws.adw_modules.resources.quotas import Limits, Quotas, QuotaStore
+from adws.adw_modules.resources.ports import Ports
+from adws.adw_modules.resources.quotas import Limits, Quotas
 from adws.adw_modules.workspace.workspace import Workspace
 from tests.homes import ABANDONED, free_range
 from tests.unit.engine_cases import ADW_ID, WELL, World, home_with
@@ -194,10 +194,12 @@ class SpaceWorld(World):
         super().__init__(spec, scripts, **{"issue": ISSUE, **fields})
         self.git = git or MemoryGit()
         self.port_range = free_range(4)
-        book = PortStore(self.parts.database, clock=self.clock)
-        self.ports = self.parts.ports = Ports(book, me=self.parts.me, ports=self.port_range)
+        self.ports = self.parts.ports = Ports(
+            self.parts.database, clock=self.clock, me=self.parts.me, ports=self.port_range
+        )
         self.quotas = Quotas(
-            QuotaStore(self.parts.database, clock=self.clock),
+            self.parts.database,
+            clock=self.clock,
             trees=self.parts.settings.trees_dir,
             host="testhost",
             limits=Limits(min_free_disk=1, min_free_memory=1),
@@ -249,7 +251,7 @@ class SpaceWorld(World):
 
     def places(self) -> list[str]:
         """The workflows that have a place."""
-        return [place.adw_id for place in QuotaStore(self.parts.database, clock=self.clock).places()]
+        return [*self.quotas.workflows()]
 
     @property
     def kept(self) -> list[str]:

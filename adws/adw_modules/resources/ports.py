@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.connection import Database, Session
+from adws.adw_modules.db.connection import Database, Params, Session
 from adws.adw_modules.errors import PortsExhausted
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import Clock, OwnerRecord, Verdict
@@ -89,11 +89,12 @@ def index_of(adw_id: str, count: int) -> int:
 
 
 class Ports:
-    """The ports of this process: rows in the database, and the sockets it holds."""
+    """The ports of this process: rows of the table ports, and the sockets it holds."""
 
-    def __init__(self, book: PortStore, *, me: OwnerRecord, ports: PortRange | None = None) -> None:
-        """Reserve in *book* as *me*, from *ports*."""
-        self._book = book
+    def __init__(self, database: Database, *, clock: Clock, me: OwnerRecord, ports: PortRange | None = None) -> None:
+        """Reserve in *database* as *me*, from *ports*."""
+        self._database = database
+        self._clock = clock
         self._me = me
         self._range = ports or PortRange()
         self._held: dict[str, tuple[socket.socket, ...]] = {}
@@ -103,15 +104,26 @@ class Ports:
         """Reserve a pair, bind and hold it; raise PortsExhausted. The pair it has when it has one."""
         check_adw_id(adw_id)
         with self._guard:
-            present = self._present(adw_id)
-            if present is not None and self._hold_again(adw_id, present):
+            has_rows, present = self._present(adw_id)
+            if present is not None and adw_id in self._held:
                 return present
-            if present is None:
-                self._give_up(adw_id)  # half a pair: the other half was freed while something listened on this one
+            if has_rows:
+                self._become_owner(adw_id)
+                if present is not None and self._bind(adw_id, present):
+                    return present
+                # Another program listens on one of them; or it is half a pair, whose other half was freed meanwhile.
+                self._give_up(adw_id)
             wanted = [preferred] if preferred is not None and preferred in self._range else []
             for pair in (*wanted, *self._range.pairs_for(adw_id)):
-                if self._take(adw_id, pair):
-                    return pair
+                if not self._reserve(adw_id, pair):
+                    continue
+                try:
+                    if self._bind(adw_id, pair):
+                        return pair
+                except BaseException:
+                    self._give_up(adw_id)
+                    raise
+                self._give_up(adw_id)
 
         raise PortsExhausted(self._why_none())
 
@@ -125,20 +137,22 @@ class Ports:
         finally:
             # A process that still listens there keeps it: the row stays ours, and the next take checks again.
             with self._guard:
-                present = self._present(adw_id)
+                _, present = self._present(adw_id)
                 if present is not None and adw_id not in self._held:
                     self._bind(adw_id, present)
 
     def free(self, adw_id: str) -> tuple[int, ...]:
-        """Free what the workflow has and return it; nothing when it has none. Never ends a process."""
-        check_adw_id(adw_id)
+        """Free what the workflow has, on every host, and return the numbers. Never ends a process."""
+        sql, params = "DELETE FROM ports WHERE adw_id = :adw_id RETURNING port", {"adw_id": check_adw_id(adw_id)}
         with self._guard:
             _close(self._held.pop(adw_id, ()))
-            return self._book.free(adw_id)
+            rows = self._database.transact(lambda session: session.all(sql, params))
+
+        return tuple(sorted(row[0] for row in rows))
 
     def all(self) -> tuple[PortRow, ...]:
         """Return every reservation."""
-        return tuple(row for row, _ in self._book.all())
+        return tuple(row for row, _ in reservations(self._database))
 
     def is_held(self, adw_id: str) -> bool:
         """Say whether this process holds the sockets of a workflow."""
@@ -151,10 +165,16 @@ class Ports:
         *verdict* says of an owner whether it lives. What still listens may be a left-over of that workflow: its port
         stays reserved until that is ended. Ports of other hosts are for those hosts to judge.
         """
-        mine = [(row, owner) for row, owner in self._book.all() if row.host == self._me.host]
-        dead = [(row, text) for row, text in mine if verdict(OwnerRecord.from_text(text)) is Verdict.DEAD]
+        sql = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_id = :adw_id AND owner = :owner"
+        freed = []
+        for row, owner in reservations(self._database):
+            if row.host != self._me.host or verdict(OwnerRecord.from_text(owner)) is not Verdict.DEAD:
+                continue
+            params = {"host": row.host, "port": row.port, "adw_id": row.adw_id, "owner": owner}
+            if is_free(row.port) and self._change(sql, params) == 1:
+                freed.append(row)
 
-        return tuple(row for row, text in dead if is_free(row.port) and self._book.free_left(row, text))
+        return tuple(freed)
 
     def close(self) -> None:
         """Close the sockets; the reservations stay."""
@@ -164,42 +184,48 @@ class Ports:
 
     # --- how ---------------------------------------------------------------------------------------------------
 
-    def _present(self, adw_id: str) -> PortPair | None:
-        """Return the pair the workflow has on this host."""
-        result = {row.purpose: row.port for row in self.all() if (row.adw_id, row.host) == (adw_id, self._me.host)}
-        if set(result) != {BACKEND, FRONTEND}:
-            return None
+    def _present(self, adw_id: str) -> tuple[bool, PortPair | None]:
+        """Say whether the workflow has any port on this host, and return its pair when it has both."""
+        rows = {row.purpose: row.port for row in self.all() if (row.adw_id, row.host) == (adw_id, self._me.host)}
+        is_pair = set(rows) == {BACKEND, FRONTEND}
 
-        return PortPair(backend=result[BACKEND], frontend=result[FRONTEND])
+        return bool(rows), PortPair(backend=rows[BACKEND], frontend=rows[FRONTEND]) if is_pair else None
 
-    def _hold_again(self, adw_id: str, pair: PortPair) -> bool:
-        """Hold a pair that is reserved already; a stranger on one of its ports makes it give the pair up."""
-        if adw_id in self._held:
+    def _reserve(self, adw_id: str, pair: PortPair) -> bool:
+        """Reserve both ports on this host, or none of them: the primary key (host, port) lets one workflow in."""
+        moment = timestamps.to_text(self._clock.now())
+        base = {"host": self._me.host, "adw_id": adw_id, "owner": self._me.to_text(), "reserved_at": moment}
+
+        def work(session: Session) -> bool:
+            for port, purpose in ((pair.backend, BACKEND), (pair.frontend, FRONTEND)):
+                is_reserved = session.run(
+                    "INSERT INTO ports (host, port, adw_id, purpose, owner, reserved_at) "
+                    "VALUES (:host, :port, :adw_id, :purpose, :owner, :reserved_at) ON CONFLICT DO NOTHING",
+                    {**base, "port": port, "purpose": purpose},
+                )
+                if not is_reserved:  # somebody has the port, or the workflow has one for this purpose
+                    raise _TakenError
             return True
-        self._book.keep(adw_id, self._me)
-        if self._bind(adw_id, pair):
-            return True
-        self._give_up(adw_id)
 
-        return False
+        try:
+            return self._database.transact(work)
+        except _TakenError:
+            return False
+
+    def _become_owner(self, adw_id: str) -> None:
+        """Record that this process holds the workflow's ports on its host now: only its owner takes ports for it."""
+        self._change("UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id", self._mine(adw_id))
 
     def _give_up(self, adw_id: str) -> None:
-        """Free what the workflow has on this host, reserved by any worker: only its owner takes ports for it."""
-        self._book.keep(adw_id, self._me)
-        self._book.give_up(adw_id, self._me)
+        """Free what this process reserved for the workflow."""
+        sql = "DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner"
+        self._change(sql, self._mine(adw_id))
 
-    def _take(self, adw_id: str, pair: PortPair) -> bool:
-        if not self._book.reserve(adw_id, ((pair.backend, BACKEND), (pair.frontend, FRONTEND)), self._me):
-            return False
-        try:
-            if self._bind(adw_id, pair):
-                return True
-        except BaseException:
-            self._book.give_up(adw_id, self._me)
-            raise
-        self._book.give_up(adw_id, self._me)
+    def _mine(self, adw_id: str) -> dict[str, str]:
+        return {"host": self._me.host, "adw_id": adw_id, "owner": self._me.to_text()}
 
-        return False
+    def _change(self, sql: str, params: Params) -> int:
+        return self._database.transact(lambda session: session.run(sql, params))
 
     def _bind(self, adw_id: str, pair: PortPair) -> bool:
         """Bind and hold both ports; False, and nothing is held, when somebody listens on one."""
@@ -217,12 +243,12 @@ class Ports:
         return True
 
     def _why_none(self) -> str:
-        rows = self.all()
-        ours = sorted({row.adw_id for row in rows if row.host == self._me.host})
-        taken = {row.port for row in rows if row.host == self._me.host}
-        every = [port for place in range(self._range.count) for port in _numbers(self._range.pair(place))]
+        here = [row for row in self.all() if row.host == self._me.host]
+        taken = {row.port for row in here}
+        pairs = map(self._range.pair, range(self._range.count))
+        every = [port for pair in pairs for port in (pair.backend, pair.frontend)]
         foreign = [port for port in every if port not in taken and not is_free(port)]
-        parts = [f"workflows have {len(ours)} of {self._range.count} pairs"]
+        parts = [f"workflows have {len({row.adw_id for row in here})} of {self._range.count} pairs"]
         if foreign:
             parts.append(f"other programs listen on {', '.join(map(str, foreign))}")
 
@@ -232,6 +258,21 @@ class Ports:
         )
 
 
+class _TakenError(Exception):
+    """Somebody has one of the ports; what was reserved before it in this transaction is undone with it."""
+
+
+def reservations(database: Database) -> tuple[tuple[PortRow, str], ...]:
+    """Return every reservation and the owner record of its holder, in the order of hosts and numbers."""
+    with database.read() as session:
+        rows = session.all("SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports ORDER BY host, port")
+
+    return tuple(
+        (PortRow(port=port, adw_id=adw_id, purpose=purpose, host=host, reserved_at=reserved_at), owner)
+        for host, port, adw_id, purpose, owner, reserved_at in rows
+    )
+
+
 def bound(port: int) -> list[socket.socket]:
     """Return sockets that listen on *port* of every loopback address there is; raise OSError when one is taken."""
     sockets: list[socket.socket] = []
@@ -239,36 +280,21 @@ def bound(port: int) -> list[socket.socket]:
         for family, address in _LOOPBACK:
             try:
                 made = socket.socket(family, socket.SOCK_STREAM)
+                sockets.append(made)
+                # Connections of the former user may linger; REUSEPORT would let a second listener in, this does not.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                made.bind((address, port))
+                made.listen(1)
             except OSError as exc:
-                if exc.errno in _NO_SUCH_ADDRESS:
-                    continue
-                raise
-            sockets.append(made)
-            # Connections of the former user may linger; REUSEPORT would let a second listener in, this does not.
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if not _listen(made, address, port):
-                sockets.remove(made)
-                made.close()
+                if exc.errno not in _NO_SUCH_ADDRESS:  # else the machine does not have the address
+                    raise
     except BaseException:
         _close(sockets)
         raise
 
     return sockets
-
-
-def _listen(made: socket.socket, address: str, port: int) -> bool:
-    """Listen there; False when the machine does not have the address."""
-    try:
-        made.bind((address, port))
-        made.listen(1)
-    except OSError as exc:
-        if exc.errno in _NO_SUCH_ADDRESS:
-            return False
-        raise
-
-    return True
 
 
 def is_free(port: int) -> bool:
@@ -281,84 +307,6 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _numbers(pair: PortPair) -> tuple[int, int]:
-    return pair.backend, pair.frontend
-
-
 def _close(sockets: Sequence[socket.socket]) -> None:
     for one in sockets:
         one.close()
-
-
-# Reservations of ports: the primary key (host, port) lets one workflow in.
-#
-# A row says who holds the port, as an owner record; so what a dead worker left can be told from what a live one has.
-
-
-class PortStore:
-    """Port reservations in the table ports."""
-
-    def __init__(self, database: Database, *, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-
-    def reserve(self, adw_id: str, ports: Sequence[tuple[int, str]], owner: OwnerRecord) -> bool:
-        """Reserve all of *ports* (number and purpose) on the owner's host, or none of them."""
-        moment = timestamps.to_text(self._clock.now())
-        base = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text(), "reserved_at": moment}
-
-        def work(session: Session) -> bool:
-            for port, purpose in ports:
-                is_reserved = session.run(
-                    "INSERT INTO ports (host, port, adw_id, purpose, owner, reserved_at) "
-                    "VALUES (:host, :port, :adw_id, :purpose, :owner, :reserved_at) ON CONFLICT DO NOTHING",
-                    {**base, "port": port, "purpose": purpose},
-                )
-                if not is_reserved:  # somebody has the port, or the workflow has one for this purpose
-                    raise _TakenError
-            return True
-
-        try:
-            return self._database.transact(work)
-        except _TakenError:
-            return False
-
-    def keep(self, adw_id: str, owner: OwnerRecord) -> None:
-        """Say that *owner* holds the workflow's ports on its host now."""
-        sql = "UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id"
-        params = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text()}
-        self._database.transact(lambda session: session.run(sql, params))
-
-    def give_up(self, adw_id: str, owner: OwnerRecord) -> None:
-        """Free what *owner* reserved for the workflow."""
-        sql = "DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner"
-        params = {"host": owner.host, "adw_id": adw_id, "owner": owner.to_text()}
-        self._database.transact(lambda session: session.run(sql, params))
-
-    def free(self, adw_id: str) -> tuple[int, ...]:
-        """Free what the workflow has, on every host, and return the numbers."""
-        sql = "DELETE FROM ports WHERE adw_id = :adw_id RETURNING port"
-        result = self._database.transact(lambda session: session.all(sql, {"adw_id": adw_id}))
-
-        return tuple(sorted(row[0] for row in result))
-
-    def free_left(self, row: PortRow, owner: str) -> bool:
-        """Free one port that *owner* still has; False when it has another owner by now."""
-        sql = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_id = :adw_id AND owner = :owner"
-        params = {"host": row.host, "port": row.port, "adw_id": row.adw_id, "owner": owner}
-
-        return self._database.transact(lambda session: session.run(sql, params)) == 1
-
-    def all(self) -> tuple[tuple[PortRow, str], ...]:
-        """Return every reservation and who holds it, in the order of hosts and numbers."""
-        with self._database.read() as session:
-            rows = session.all("SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports ORDER BY host, port")
-
-        return tuple(
-            (PortRow(port=port, adw_id=adw_id, purpose=purpose, host=host, reserved_at=reserved_at), owner)
-            for host, port, adw_id, purpose, owner, reserved_at in rows
-        )
-
-
-class _TakenError(Exception):
-    """Somebody has one of the ports; what was reserved before it in this transaction is undone with it."""

@@ -1,8 +1,10 @@
 """
-Limits that stop work before the disk, the memory or the budget does.
+Limits that stop work before the disk, the memory or the budget does, and what attempts have cost.
 
 What can be counted only by all together (worktrees, runs, money) is decided inside the transaction that takes the
-place; the rest is measured right before. A limit that cannot be told says so: it is never left out in silence.
+place, one after the other, so of two that race for the last place one gets it; the rest is measured right before. A
+limit that cannot be determined says so: it is never left out in silence. What was spent is read from the documents'
+rows, attempt by attempt; nothing counts twice, and flat-rate usage counts nothing.
 
 A limit is reached when as much as it says is used, or less than it says is free. Then new work waits; a worktree that
 has reached its size stops its own workflow only, which pauses (`Workspace.why_too_large`, and cron).
@@ -14,7 +16,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -27,84 +29,44 @@ from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.identifiers import check_adw_id, size_text
 from adws.adw_modules.interfaces import Clock
 
-# What attempts cost, from the documents' rows.
-#
-# Most rows are skipped by a check of their text: only a report with a cost names one, only the record of an agent names
-# a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
-
-
-#: What stands in the text of a document in which something cost money, and of one that an agent worked on.
-COSTING, OF_AGENTS = '%"cost_usd"%', '%"provider"%'
-#: Rows that are read at once.
-CHUNK = 500
-
-
-class CostStore:
-    """Reads what was spent."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def entries(self, since: str = "") -> Iterator[CostEntry]:
-        """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
-        # Whole documents: to have the database cut the phases out takes longer than to read the rest.
-        sql = """
-            SELECT adw_id, workflow, body FROM workflow_states
-            WHERE adw_id > :after AND updated_at >= :since AND revision > 0
-              AND (body LIKE :costing OR body LIKE :of_agents)
-            ORDER BY adw_id LIMIT :limit
-        """
-        params: dict[str, object] = {"since": since, "costing": COSTING, "of_agents": OF_AGENTS, "limit": CHUNK}
-        after = ""
-        with self._database.read() as session:
-            while rows := session.all(sql, {**params, "after": after}):
-                for adw_id, workflow, body in rows:
-                    phases = json.loads(body).get("phases")
-                    yield from (one for one in entries_of(adw_id, workflow, phases) if one.ended_at >= since)
-                after = rows[-1][0]
-
-
-# Places of workflows, and what workflows have cost.
-#
-# A reservation is decided inside the transaction that makes it, one after the other: so of two that race for the last
-# place one gets it. What was spent is read from the documents' rows, attempt by attempt; nothing counts twice, and
-# flat-rate usage counts nothing.
-
-
+#: Bytes in what people call a GB of disk or memory here.
+GB = 2**30
+#: Where Linux says how much memory there is.
+MEMINFO = Path("/proc/meminfo")
 #: A place whose workflow never came to be is given up after this long.
 ABANDONED_AFTER = timedelta(hours=1)
 #: Past workflows an estimate is taken from.
 PAST_WORKFLOWS = 50
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _DocumentSql:
-    """How a dialect reads parts of a document in its row."""
-
-    cost: str  #: what the workflow has cost so far
-    cap: str  #: what a person allowed it to cost
-    phases: str
-    is_costing: str  #: whether anything in it cost money, as in ix_workflow_states_costing, which it is read along
-
-
-_DOCUMENT_SQL = {
-    "sqlite": _DocumentSql(
-        cost="CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
-        cap="CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
-        phases="json_extract(body, '$.phases')",
-        is_costing="body LIKE '%\"cost_usd\"%'",
-    ),
-    "postgresql": _DocumentSql(
-        cost="CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
-        cap="CAST(body::json ->> 'max_cost_usd' AS float8)",
-        phases="CAST(body::json -> 'phases' AS text)",
-        is_costing="strpos(body, '\"cost_usd\"') > 0",
-    ),
-}
-
-
 #: How long an estimate from past workflows is used for claims: it reads the documents of fifty of them.
 ESTIMATE_SECONDS = 60.0
+#: Large worktrees that are named.
+MOST_NAMED = 5
+#: What to do about a worktree that is too large.
+_SMALLER = "remove what was built in it, or raise quota.max_worktree_size"
+#: Stands for a workflow that has no id yet.
+_NEW = "new"
+#: The unit of st_blocks, whatever the file system's own is.
+_BLOCK_BYTES = 512
+#: What stands in the text of a document in which something cost money, and of one that an agent worked on.
+COSTING, OF_AGENTS = '%"cost_usd"%', '%"provider"%'
+#: Rows that are read at once.
+CHUNK = 500
+#: How a dialect reads parts of a document in its row. `is_costing` is as in ix_workflow_states_costing, which it is
+#: read along.
+_DOCUMENT_SQL: Mapping[str, Mapping[str, str]] = {
+    "sqlite": {
+        "cost": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
+        "cap": "CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
+        "phases": "json_extract(body, '$.phases')",
+        "is_costing": "body LIKE '%\"cost_usd\"%'",
+    },
+    "postgresql": {
+        "cost": "CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
+        "cap": "CAST(body::json ->> 'max_cost_usd' AS float8)",
+        "phases": "CAST(body::json -> 'phases' AS text)",
+        "is_costing": "strpos(body, '\"cost_usd\"') > 0",
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +94,7 @@ class Reservation:
 
     adw_id: str
     host: str
-    estimated_cost: float | None = None  #: US dollars, None when nobody could tell
+    estimated_cost: float | None = None  #: US dollars, None when it is not known
     spent: float = 0.0  #: US dollars so far
 
 
@@ -142,212 +104,9 @@ class Spending:
 
     places: tuple[Reservation, ...] = ()
     spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
+    spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)
     spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
     cap_of_asker: float | None = None  #: what a person allowed it to cost; None: the limit of the settings holds
-    estimate_of_asker: float | None = None  #: US dollars that it will cost in all, None when nobody can tell
-    spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)  #: the same as spent_today
-
-
-class QuotaStore:
-    """Quota reservations in the table quota_reservations."""
-
-    def __init__(self, database: Database, *, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-        self._parts = _DOCUMENT_SQL[database.dialect]
-        self._estimates: dict[str, tuple[float, float | None]] = {}  #: workflow -> Clock.monotonic, its estimate then
-
-    def reserve(self, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
-        """Take a place unless *decide*, which sees all others, raises; asking again changes the estimate only."""
-        self._database.transact(lambda session: self.reserve_in(session, wanted, decide))
-
-    def reserve_in(self, session: Session, wanted: Reservation, decide: Callable[[Spending], None]) -> None:
-        """Do so in the transaction of *session*; without an estimate one is made from past workflows."""
-        if self._database.dialect == "postgresql":  # SQLite has one writer anyway
-            session.one("SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))")
-        self._free_left(session)
-        spending = self._spending(session, wanted.adw_id)
-        if wanted.estimated_cost is None:
-            row = session.one("SELECT workflow FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": wanted.adw_id})
-            wanted = replace(wanted, estimated_cost=self.recent_estimate(session, row[0]) if row else None)
-        decide(replace(spending, estimate_of_asker=wanted.estimated_cost))
-        session.run(
-            "INSERT INTO quota_reservations (adw_id, host, estimated_cost, reserved_at) "
-            "VALUES (:adw_id, :host, :estimated_cost, :reserved_at) "
-            "ON CONFLICT (adw_id) DO UPDATE SET host = excluded.host, estimated_cost = excluded.estimated_cost",
-            {
-                "adw_id": wanted.adw_id,
-                "host": wanted.host,
-                "estimated_cost": wanted.estimated_cost,
-                "reserved_at": timestamps.to_text(self._clock.now()),
-            },
-        )
-
-    def release(self, adw_id: str) -> bool:
-        """Give a place back; False when there was none."""
-        return self._database.transact(lambda session: self.release_in(session, adw_id))
-
-    def release_in(self, session: Session, adw_id: str) -> bool:
-        """Do so in the transaction of *session*."""
-        return session.run("DELETE FROM quota_reservations WHERE adw_id = :adw_id", {"adw_id": adw_id}) == 1
-
-    def free_left_behind(self) -> int:
-        """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
-        return self._database.transact(self._free_left)
-
-    def spending(self) -> Spending:
-        """Return the places that are taken and what was spent."""
-        with self._database.read() as session:
-            return self._spending(session, "")
-
-    def places(self) -> tuple[Reservation, ...]:
-        """Return the places that are taken."""
-        with self._database.read() as session:
-            return self._places(session)
-
-    def estimate(self, workflow: str) -> float | None:
-        """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
-        with self._database.read() as session:
-            return self._estimate(session, workflow)
-
-    # --- in a transaction --------------------------------------------------------------------------------------
-
-    def recent_estimate(self, session: Session, workflow: str) -> float | None:
-        """Return what a workflow of this name will cost; the answer is at most a minute old."""
-        now = self._clock.monotonic()
-        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
-        if now - made_at >= ESTIMATE_SECONDS:
-            estimate = self._estimate(session, workflow)
-            self._estimates[workflow] = (now, estimate)
-
-        return estimate
-
-    def _free_left(self, session: Session) -> int:
-        """Free places whose worker died before it released them, and those of workflows that never came to be."""
-        sql = """
-            DELETE FROM quota_reservations WHERE EXISTS (
-              SELECT 1 FROM workflow_states AS known
-              WHERE known.adw_id = quota_reservations.adw_id
-                AND known.state IN ('paused', 'failed', 'completed', 'abandoned', 'rolled_back')
-                AND (known.owner = '' OR known.lease_boot <> :boot OR known.lease_until <= {now})
-            )
-            OR (reserved_at < :long_ago AND NOT EXISTS (
-              SELECT 1 FROM workflow_states AS known WHERE known.adw_id = quota_reservations.adw_id
-            ))
-        """
-        long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
-
-        return session.run(self._database.render(sql), {**self._database.lease_clock(), "long_ago": long_ago})
-
-    def _spending(self, session: Session, adw_id: str) -> Spending:
-        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself, and its cap."""
-        midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
-        texts = session.all(self.spent_since_sql, {"since": midnight})
-        entries = (entry for text in texts for entry in costs.entries_in(*text) if entry.ended_at >= midnight)
-        today = _by_provider(entry for entry in entries if entry.cost_usd is not None) if texts else {}
-        sql = (
-            f"SELECT {self._parts.cost}, {self._parts.cap} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
-        )
-        asker = session.one(sql, {"adw_id": adw_id}) if adw_id else None
-
-        return Spending(
-            places=self._places(session),
-            spent_today=math.fsum(today.values()),
-            spent_today_by_provider=today,
-            spent_by_asker=(money(asker[0]) or 0.0) if asker else 0.0,
-            cap_of_asker=money(asker[1]) if asker else None,
-        )
-
-    @property
-    def spent_since_sql(self) -> str:
-        """The phases of all that changed since a moment and cost something: attempts say what was spent when."""
-        return (
-            f"SELECT adw_id, workflow, {self._parts.phases} FROM workflow_states "
-            f"WHERE updated_at >= :since AND revision > 0 AND {self._parts.is_costing}"
-        )
-
-    def _places(self, session: Session) -> tuple[Reservation, ...]:
-        sql = f"""
-            SELECT place.adw_id, place.host, place.estimated_cost, {self._parts.cost}
-            FROM quota_reservations AS place
-            LEFT JOIN workflow_states AS known ON known.adw_id = place.adw_id AND known.revision > 0
-            ORDER BY place.reserved_at, place.adw_id
-        """
-
-        return tuple(
-            Reservation(adw_id=adw_id, host=host, estimated_cost=estimated, spent=money(spent) or 0.0)
-            for adw_id, host, estimated, spent in session.all(sql)
-        )
-
-    def _estimate(self, session: Session, workflow: str) -> float | None:
-        """Return what a workflow of that name will cost."""
-        sql = f"""
-            SELECT {self._parts.cost} FROM workflow_states
-            WHERE workflow = :workflow AND state = 'completed' AND revision > 0
-            ORDER BY created_at DESC, adw_id DESC LIMIT {PAST_WORKFLOWS}
-        """
-        rows = session.all(sql, {"workflow": workflow})
-
-        return statistics.median([money(cost) or 0.0 for (cost,) in rows]) if rows else None
-
-
-def _by_provider(spent: Iterable[CostEntry]) -> dict[str, float]:
-    lines, _ = costs.grouped(spent, "provider")
-
-    return {line.key: line.cost_usd for line in lines}
-
-
-# How much of a disk a directory takes.
-
-
-#: The unit of st_blocks, whatever the file system's own is.
-_BLOCK_BYTES = 512
-
-
-def size_of(path: Path, *, may_go_on: Callable[[], bool] = lambda: True) -> int:
-    """
-    Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out.
-
-    Takes about 3 seconds for a million files. *may_go_on* is asked before each directory: after a no, the result is
-    that of what was seen until then.
-    """
-    total, folders = 0, [str(path)]
-    seen: set[tuple[int, int]] = set()  #: files with several names, which take their place once
-    while folders and may_go_on():
-        with suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                try:
-                    result = entry.stat(follow_symlinks=False)
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                except OSError:
-                    continue
-                if is_folder:
-                    folders.append(entry.path)
-                elif result.st_nlink > 1:
-                    if (result.st_dev, result.st_ino) in seen:
-                        continue
-                    seen.add((result.st_dev, result.st_ino))
-                total += result.st_blocks * _BLOCK_BYTES
-
-    return total
-
-
-def nearest(path: Path) -> Path:
-    """Return *path*, or the closest directory above it that is there."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-
-    return path
-
-
-#: Bytes in what people call a GB of disk or memory here.
-GB = 2**30
-#: Stands for a workflow that has no id yet.
-_NEW = "new"
-#: Large worktrees that are named.
-MOST_NAMED = 5
-#: What to do about a worktree that is too large.
-_SMALLER = "remove what was built in it, or raise quota.max_worktree_size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -361,10 +120,6 @@ class Limits:
     max_cost: float = 10.0  #: of one workflow
     max_cost_per_day: float = 100.0  #: of all together, from midnight UTC
     max_runs: int = 15  #: workflows that are worked on at once
-
-
-#: Where Linux says how much memory there is.
-MEMINFO = Path("/proc/meminfo")
 
 
 class Meters:
@@ -387,37 +142,39 @@ class Meters:
 
 
 class Quotas:
-    """`Quotas` of this machine and of everybody who shares its database."""
+    """The limits of this machine and of everybody who shares its database."""
 
     def __init__(
         self,
-        store: QuotaStore | None,
+        database: Database | None,
         *,
+        clock: Clock,
         trees: Path,
         host: str,
         limits: Limits | None = None,
         meters: Meters | None = None,
     ) -> None:
         """
-        Count in *store*; *trees* is where worktrees are, whose file system must not run full.
+        Count in *database*; *trees* is where worktrees are, whose file system must not run full.
 
         None is for a home where nobody worked yet: looking at its limits must not make a database.
         """
-        self._store = store
+        self._database = database
+        self._clock = clock
         self._trees = trees
         self._host = host
         self.limits = limits or Limits()
         self._meters = meters or Meters()
+        self._estimates: dict[str, tuple[float, float | None]] = {}  #: workflow -> Clock.monotonic, its estimate then
 
-    def estimate(self, workflow: str) -> float | None:
-        """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
-        return self._store.estimate(workflow) if self._store is not None else None
+    @property
+    def _shared(self) -> Database:
+        if self._database is None:
+            raise UsageError("no workflow can get a place: the home has no database yet")
 
-    def status(
-        self, *, estimated_cost: float | None = None, sizes: Mapping[str, int] | None = None
-    ) -> tuple[QuotaStatus, ...]:
-        """Return every limit; *sizes* is what `sizes` returned, None to measure the worktrees now."""
-        return tuple(self._all(self._spending(), estimated_cost, self.sizes() if sizes is None else sizes))
+        return self._database
+
+    # --- taking a place ----------------------------------------------------------------------------------------
 
     def admit(
         self,
@@ -434,42 +191,60 @@ class Quotas:
         owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the owner
         knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
         """
-        if self._store is None:
-            raise UsageError(f"workflow {adw_id} cannot get a place: the home has no database yet")
-        wanted = Reservation(adw_id=check_adw_id(adw_id), host=self._host, estimated_cost=estimated_cost)
+        database = self._shared
+        check_adw_id(adw_id)
         for status in (self._disk(), self._memory()):
             _refuse(status)
-
-        def decide(found: Spending) -> None:
-            known = found if spent is None else replace(found, spent_by_asker=spent, cap_of_asker=cap)
-            self._decide(adw_id, known)
-
-        self._store.reserve(wanted, decide)
-
-    def is_machine_full(self) -> bool:
-        """Say whether too little disk or memory is free for new work."""
-        limits, meters = self.limits, self._meters
-
-        return meters.free_disk(self._trees) < limits.min_free_disk or meters.free_memory() < limits.min_free_memory
+        known = None if spent is None else (spent, cap)
+        database.transact(lambda session: self._reserve(session, adw_id, estimated_cost, known))
 
     def reserve_in(self, session: Session, adw_id: str, workflow: str) -> tuple[float, float | None]:
         """
         Reserve a place inside the transaction that claims the run, on a machine that is not full; raise QuotaExceeded.
 
-        Returns what the workflow has cost and its own cap, as the decision saw them.
+        Returns what the workflow has cost and its own cap, as the decision saw them. The estimate is at most a minute
+        old.
         """
-        if self._store is None:
-            raise UsageError(f"workflow {adw_id} cannot get a place: the home has no database yet")
-        seen: list[Spending] = []
+        now = self._clock.monotonic()
+        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
+        if now - made_at >= ESTIMATE_SECONDS:
+            estimate = self._estimate(session, workflow=workflow)
+            self._estimates[workflow] = (now, estimate)
 
-        def decide(spending: Spending) -> None:
-            seen.append(spending)
-            self._decide(adw_id, spending)
+        return self._reserve(session, adw_id, estimate)
 
-        estimated = self._store.recent_estimate(session, workflow)
-        self._store.reserve_in(session, Reservation(adw_id=adw_id, host=self._host, estimated_cost=estimated), decide)
+    def _reserve(
+        self,
+        session: Session,
+        adw_id: str,
+        estimated: float | None,
+        known: tuple[float, float | None] | None = None,
+    ) -> tuple[float, float | None]:
+        """Take a place unless a limit is reached; return cost and cap. Asking again changes the estimate only."""
+        if self._shared.dialect == "postgresql":  # SQLite has one writer anyway
+            session.one("SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))")
+        self._free_abandoned(session)
+        spending = self._read_spending(session, adw_id)
+        if estimated is None:
+            estimated = self._estimate(session, adw_id=adw_id)
+        spent, cap = known or (spending.spent_by_asker, spending.cap_of_asker)
+        _refuse(self._worktrees(spending, asking=adw_id))
+        _refuse(self._runs(spending, asking=adw_id))
+        _refuse(self._cost(estimated, spent, cap=cap, asking=adw_id))
+        _refuse(self._cost_per_day(spending, asking=adw_id, more=max(0.0, (estimated or 0.0) - spent)))
+        session.run(
+            "INSERT INTO quota_reservations (adw_id, host, estimated_cost, reserved_at) "
+            "VALUES (:adw_id, :host, :estimated_cost, :reserved_at) "
+            "ON CONFLICT (adw_id) DO UPDATE SET host = excluded.host, estimated_cost = excluded.estimated_cost",
+            {
+                "adw_id": adw_id,
+                "host": self._host,
+                "estimated_cost": estimated,
+                "reserved_at": timestamps.to_text(self._clock.now()),
+            },
+        )
 
-        return seen[-1].spent_by_asker, seen[-1].cap_of_asker
+        return spent, cap
 
     def check_start(self, workflow: str) -> None:
         """
@@ -487,18 +262,55 @@ class Quotas:
         ):
             _refuse(status)
 
+    def is_machine_full(self) -> bool:
+        """Say whether too little disk or memory is free for new work."""
+        return self._disk().is_exceeded or self._memory().is_exceeded
+
     def release(self, adw_id: str) -> None:
         """Give the place back."""
-        if self._store is not None:
-            self._store.release(check_adw_id(adw_id))
-
-    def workflows(self) -> tuple[str, ...]:
-        """Return the workflows that have a place."""
-        return tuple(place.adw_id for place in self._places())
+        sql = "DELETE FROM quota_reservations WHERE adw_id = :adw_id"
+        params = {"adw_id": check_adw_id(adw_id)}
+        if self._database is not None:
+            self._database.transact(lambda session: session.run(sql, params))
 
     def free_left_behind(self) -> int:
         """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
-        return self._store.free_left_behind() if self._store is not None else 0
+        return self._database.transact(self._free_abandoned) if self._database is not None else 0
+
+    def _free_abandoned(self, session: Session) -> int:
+        """Free places whose worker died before it released them, and those of workflows that never came to be."""
+        sql = """
+            DELETE FROM quota_reservations WHERE EXISTS (
+              SELECT 1 FROM workflow_states AS known
+              WHERE known.adw_id = quota_reservations.adw_id
+                AND known.state IN ('paused', 'failed', 'completed', 'abandoned', 'rolled_back')
+                AND (known.owner = '' OR known.lease_boot <> :boot OR known.lease_until <= {now})
+            )
+            OR (reserved_at < :long_ago AND NOT EXISTS (
+              SELECT 1 FROM workflow_states AS known WHERE known.adw_id = quota_reservations.adw_id
+            ))
+        """
+        long_ago = timestamps.to_text(self._clock.now() - ABANDONED_AFTER)
+
+        return session.run(self._shared.render(sql), {**self._shared.lease_clock(), "long_ago": long_ago})
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def status(
+        self, *, estimated_cost: float | None = None, sizes: Mapping[str, int] | None = None
+    ) -> tuple[QuotaStatus, ...]:
+        """Return every limit; *sizes* is what `sizes` returned, None to measure the worktrees now."""
+        spending = self._spending()
+
+        return (
+            self._disk(),
+            self._memory(),
+            self._worktrees(spending, asking=""),
+            self._size(self.sizes() if sizes is None else sizes),
+            self._cost(estimated_cost, spending.spent_by_asker),
+            self._cost_per_day(spending, asking="", more=estimated_cost or 0.0),
+            self._runs(spending, asking=""),
+        )
 
     def gauges(self, *, spent_today: float, sizes: Mapping[str, int] | None) -> tuple[QuotaStatus, ...]:
         """
@@ -507,7 +319,10 @@ class Quotas:
         *spent_today* comes from the stored sums, and *sizes* are a recent result of `sizes`; None: unknown.
         """
         spending = Spending(places=self._places(), spent_today=spent_today)
-        size = self._size(sizes) if sizes is not None else self._unknown_size()
+        if sizes is None:
+            size = replace(self._size({}), detail="the worktrees are being measured", is_known=False)
+        else:
+            size = self._size(sizes)
 
         return (
             self._disk(),
@@ -521,17 +336,23 @@ class Quotas:
     def reached(self) -> tuple[QuotaStatus, ...]:
         """Return the limits that stop new work now, without measuring the worktrees."""
         spending = self._spending()
-        shared = (self._disk(), self._memory(), self._worktrees(spending, asking=""), self._runs(spending, asking=""))
-
-        return tuple(
-            status
-            for status in (*shared, self._cost_per_day(spending, asking="", more=0.0))
-            if status.is_known and status.is_exceeded
+        shared = (
+            self._disk(),
+            self._memory(),
+            self._worktrees(spending, asking=""),
+            self._runs(spending, asking=""),
+            self._cost_per_day(spending, asking="", more=0.0),
         )
+
+        return tuple(status for status in shared if status.is_known and status.is_exceeded)
 
     def rest_of_day(self) -> float:
         """Return what all workflows together may still spend until midnight UTC; never below 0."""
         return max(0.0, self.limits.max_cost_per_day - self._spending().spent_today)
+
+    def workflows(self) -> tuple[str, ...]:
+        """Return the workflows that have a place."""
+        return tuple(place.adw_id for place in self._places())
 
     def worktrees(self) -> tuple[str, ...]:
         """Return the workflows that have a worktree here: a directory that is none is not counted."""
@@ -541,7 +362,7 @@ class Quotas:
         return tuple(sorted(path.name for path in self._trees.iterdir() if (path / ".git").is_file()))
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each worktree, of none where that is not limited; every file in them is looked at."""
+        """Return the size of each worktree, of none where that is not limited; every file in them is read."""
         if not self.limits.max_worktree_size:
             return {}
 
@@ -554,31 +375,70 @@ class Quotas:
 
         return {name: f"{self._large(name, sizes[name])}: {_SMALLER}, then: adw resume {name}" for name in reached}
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    def estimate(self, workflow: str) -> float | None:
+        """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
+        if self._database is None:
+            return None
+        with self._database.read() as session:
+            return self._estimate(session, workflow=workflow)
 
     def _spending(self) -> Spending:
-        return self._store.spending() if self._store is not None else Spending()
+        if self._database is None:
+            return Spending()
+        with self._database.read() as session:
+            return self._read_spending(session, "")
 
     def _places(self) -> tuple[Reservation, ...]:
-        return self._store.places() if self._store is not None else ()
+        if self._database is None:
+            return ()
+        with self._database.read() as session:
+            return self._read_places(session)
 
-    def _all(self, spending: Spending, estimated_cost: float | None, sizes: Mapping[str, int]) -> Iterator[QuotaStatus]:
-        yield self._disk()
-        yield self._memory()
-        yield self._worktrees(spending, asking="")
-        yield self._size(sizes)
-        yield self._cost(estimated_cost, spending.spent_by_asker)
-        yield self._cost_per_day(spending, asking="", more=estimated_cost or 0.0)
-        yield self._runs(spending, asking="")
+    def _read_spending(self, session: Session, adw_id: str) -> Spending:
+        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself, and its cap."""
+        midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
+        rows = session.all(spent_since_sql(self._shared.dialect), {"since": midnight})
+        entries = (entry for row in rows for entry in costs.entries_in(*row) if entry.ended_at >= midnight)
+        lines, _ = costs.grouped((entry for entry in entries if entry.cost_usd is not None), "provider")
+        today = {line.key: line.cost_usd for line in lines}
+        part = _DOCUMENT_SQL[self._shared.dialect]
+        sql = f"SELECT {part['cost']}, {part['cap']} FROM workflow_states WHERE adw_id = :adw_id AND revision > 0"
+        asker = session.one(sql, {"adw_id": adw_id}) if adw_id else None
 
-    def _decide(self, adw_id: str, spending: Spending) -> None:
-        """Raise QuotaExceeded when there is no capacity for *adw_id* besides the others."""
-        spent, estimated = spending.spent_by_asker, spending.estimate_of_asker
-        to_come = max(0.0, (estimated or 0.0) - spent)
-        _refuse(self._worktrees(spending, asking=adw_id))
-        _refuse(self._runs(spending, asking=adw_id))
-        _refuse(self._cost(estimated, spent, cap=spending.cap_of_asker, asking=adw_id))
-        _refuse(self._cost_per_day(spending, asking=adw_id, more=to_come))
+        return Spending(
+            places=self._read_places(session),
+            spent_today=math.fsum(today.values()),
+            spent_today_by_provider=today,
+            spent_by_asker=(money(asker[0]) or 0.0) if asker else 0.0,
+            cap_of_asker=money(asker[1]) if asker else None,
+        )
+
+    def _read_places(self, session: Session) -> tuple[Reservation, ...]:
+        sql = f"""
+            SELECT place.adw_id, place.host, place.estimated_cost, {_DOCUMENT_SQL[self._shared.dialect]["cost"]}
+            FROM quota_reservations AS place
+            LEFT JOIN workflow_states AS known ON known.adw_id = place.adw_id AND known.revision > 0
+            ORDER BY place.reserved_at, place.adw_id
+        """
+
+        return tuple(
+            Reservation(adw_id=adw_id, host=host, estimated_cost=estimated, spent=money(spent) or 0.0)
+            for adw_id, host, estimated, spent in session.all(sql)
+        )
+
+    def _estimate(self, session: Session, *, workflow: str = "", adw_id: str = "") -> float | None:
+        """Return what a workflow of that name, or of the name that *adw_id* has, will cost."""
+        name = ":workflow" if workflow else "(SELECT workflow FROM workflow_states WHERE adw_id = :adw_id)"
+        sql = f"""
+            SELECT {_DOCUMENT_SQL[self._shared.dialect]["cost"]} FROM workflow_states
+            WHERE workflow = {name} AND state = 'completed' AND revision > 0
+            ORDER BY created_at DESC, adw_id DESC LIMIT {PAST_WORKFLOWS}
+        """
+        rows = session.all(sql, {"workflow": workflow} if workflow else {"adw_id": adw_id})
+
+        return statistics.median([money(cost) or 0.0 for (cost,) in rows]) if rows else None
+
+    # --- each limit --------------------------------------------------------------------------------------------
 
     def _disk(self) -> QuotaStatus:
         free, limit = self._meters.free_disk(self._trees), self.limits.min_free_disk
@@ -634,9 +494,6 @@ class Quotas:
             detail=f"{others} of {limit} workflows are being worked on: wait for one to end, pause one with adw pause, "
             "or raise quota.max_runs",
         )
-
-    def _unknown_size(self) -> QuotaStatus:
-        return replace(self._size({}), detail="the worktrees are being measured", is_known=False)
 
     def _size(self, sizes: Mapping[str, int]) -> QuotaStatus:
         limit = self.limits.max_worktree_size
@@ -716,6 +573,16 @@ def _shares(spending: Spending) -> str:
     return f" ({', '.join(f'{name} {usd:.2f}' for name, usd in shares)})" if len(shares) > 1 else ""
 
 
+def spent_since_sql(dialect: str) -> str:
+    """Return the query for all that changed since a moment and cost something: attempts say what was spent when."""
+    part = _DOCUMENT_SQL[dialect]
+
+    return (
+        f"SELECT adw_id, workflow, {part['phases']} FROM workflow_states "
+        f"WHERE updated_at >= :since AND revision > 0 AND {part['is_costing']}"
+    )
+
+
 def _refuse(status: QuotaStatus) -> None:
     if status.is_exceeded:
         raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
@@ -724,3 +591,69 @@ def _refuse(status: QuotaStatus) -> None:
 def _gb(size: int) -> float:
     """Return a size in GB, to the kilobyte."""
     return round(size / GB, 6)
+
+
+class CostStore:
+    """
+    Reads what attempts cost from the documents' rows.
+
+    Most rows are skipped by a check of their text: only a report with a cost names one, only the record of an agent
+    names a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def entries(self, since: str = "") -> Iterator[CostEntry]:
+        """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
+        # Whole documents: to have the database cut the phases out takes longer than to read the rest.
+        sql = """
+            SELECT adw_id, workflow, body FROM workflow_states
+            WHERE adw_id > :after AND updated_at >= :since AND revision > 0
+              AND (body LIKE :costing OR body LIKE :of_agents)
+            ORDER BY adw_id LIMIT :limit
+        """
+        params: dict[str, object] = {"since": since, "costing": COSTING, "of_agents": OF_AGENTS, "limit": CHUNK}
+        after = ""
+        with self._database.read() as session:
+            while rows := session.all(sql, {**params, "after": after}):
+                for adw_id, workflow, body in rows:
+                    phases = json.loads(body).get("phases")
+                    yield from (one for one in entries_of(adw_id, workflow, phases) if one.ended_at >= since)
+                after = rows[-1][0]
+
+
+def size_of(path: Path, *, may_go_on: Callable[[], bool] = lambda: True) -> int:
+    """
+    Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out.
+
+    Takes about 3 seconds for a million files. *may_go_on* is asked before each directory: after a no, the result is
+    that of what was seen until then.
+    """
+    total, folders = 0, [str(path)]
+    seen: set[tuple[int, int]] = set()  #: files with several names, which take their place once
+    while folders and may_go_on():
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                try:
+                    result = entry.stat(follow_symlinks=False)
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                except OSError:
+                    continue
+                if is_folder:
+                    folders.append(entry.path)
+                elif result.st_nlink > 1:
+                    if (result.st_dev, result.st_ino) in seen:
+                        continue
+                    seen.add((result.st_dev, result.st_ino))
+                total += result.st_blocks * _BLOCK_BYTES
+
+    return total
+
+
+def nearest(path: Path) -> Path:
+    """Return *path*, or the closest directory above it that is there."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+
+    return path

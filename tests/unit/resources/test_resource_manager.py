@@ -10,7 +10,7 @@ import pytest
 from adws.adw_modules import default_home
 from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.resource_manager import CHECKS, ResourceQuota
-from adws.adw_modules.resources.quotas import GB, Limits, Quotas, QuotaStatus, QuotaStore
+from adws.adw_modules.resources.quotas import GB, Limits, Quotas, QuotaStatus
 from adws.config import load as config_load
 from tests.homes import lab_home
 
@@ -28,8 +28,7 @@ class MeasuredQuotas(Quotas):
 
 
 def new_quotas(home, measured):
-    book = QuotaStore(home.database, clock=home.clock)
-    made = MeasuredQuotas(book, trees=home.settings.trees_dir, host=home.host)
+    made = MeasuredQuotas(home.database, clock=home.clock, trees=home.settings.trees_dir, host=home.host)
     made.measured = measured
     return made
 
