@@ -703,13 +703,10 @@ class Home:
         from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
 
         root = self.settings.local_forge_dir
-        git = BareRepository(
-            root / REMOTE_NAME, clock=self.clock, processes=self.processes, search_path=self.env.get("PATH", "")
-        )
         forge = LocalForge(
             root,
             repository=self.settings.repository or "",
-            git=git,
+            git=BareRepository(root / REMOTE_NAME),
             clock=self.clock,
             scrub=self.redactor.redact_text,
         )

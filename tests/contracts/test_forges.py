@@ -10,7 +10,6 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
 from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
-from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.testing import FakeClock, MemoryForge
 from tests.contracts.forge_contract import SECRET, ForgeContract, ForgeWorld
@@ -32,7 +31,7 @@ class TestLocalForge(ForgeContract):
     def world(self, tmp_path):
         clock = SystemClock()
         root = tmp_path / "forge"
-        git = BareRepository(root / REMOTE_NAME, clock=clock, processes=SystemProcesses(clock=clock))
+        git = BareRepository(root / REMOTE_NAME)
         forge = LocalForge(root, repository="acme/widget", git=git, clock=clock, scrub=scrub)
         forge.prepare()
         push = _pusher(tmp_path / "clone", git.path)

@@ -18,7 +18,6 @@ from adws.adw_modules.errors import (
     ForgeRefused,
     GitError,
     LockUnavailable,
-    RunFailed,
     StateCorrupt,
     StateWriteFailed,
     UnsafePath,
@@ -26,7 +25,6 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import local
 from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
 from adws.adw_modules.forge.model import NewPullRequest
-from adws.adw_modules.process.identity import SystemProcesses
 from adws.testing import FakeClock
 from tests import forked
 
@@ -40,7 +38,7 @@ def root(tmp_path):
 
 def open_forge(root, *, git_class=BareRepository, clock=None):
     real = SystemClock()
-    git = git_class(root / REMOTE_NAME, clock=real, processes=SystemProcesses(clock=real))
+    git = git_class(root / REMOTE_NAME)
     forge = LocalForge(root, repository="acme/widget", git=git, clock=clock or real, scrub=str)
     forge.prepare()
     return forge
@@ -410,8 +408,7 @@ def test_no_merge_driver_of_the_remote_is_run(forge, clone, tmp_path):
 
 
 def test_what_git_cannot_do_is_told(tmp_path):
-    clock = SystemClock()
-    git = BareRepository(tmp_path / "no.git", clock=clock, processes=SystemProcesses(clock=clock))
+    git = BareRepository(tmp_path / "no.git")
 
     with pytest.raises(GitError, match="git symbolic-ref failed"):
         git.default_branch()
@@ -419,11 +416,8 @@ def test_what_git_cannot_do_is_told(tmp_path):
         git.merged_commit("a" * 40, onto="b" * 40, message="m", is_squash=True)
 
 
-def test_without_git_the_sentence_says_so(tmp_path):
-    clock = SystemClock()
-    git = BareRepository(
-        tmp_path / "x.git", clock=clock, processes=SystemProcesses(clock=clock), search_path="/nonexistent"
-    )
+def test_without_git_the_sentence_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
 
-    with pytest.raises(RunFailed, match="there is no command 'git'"):
-        git.make("main")
+    with pytest.raises(GitError, match="git, env, false cannot be found"):
+        BareRepository(tmp_path / "x.git").make("main")

@@ -11,12 +11,10 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file, timestamps
 from adws.adw_modules.durable_file import replace_file
@@ -33,23 +31,10 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, Issue, NewPullRequest, PullRequest
+from adws.adw_modules.git.git import GitCommands
 from adws.adw_modules.git.private_dir import NAME as PRIVATE
-from adws.adw_modules.git.private_dir import PrivateDir
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.phase import NoOrders
-from adws.adw_modules.process.run import CommandLine, run_process
-from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.workflow.model import Timeouts
-
-if TYPE_CHECKING:
-    from adws.adw_modules.process.identity import SystemProcesses
-
-# The files of a local forge: one JSON file for each issue and pull request, in a directory that anybody can read.
-#
-# A file is replaced whole and durably. Numbers only grow, also when what had the last one is gone: the count is written
-# before whatever gets the number. Changes happen one at a time, in this and every other process, under one file lock.
-
 
 ISSUES, PULLS = "issues", "pulls"
 #: Counters of numbers (issues and pull requests share them) and of comments.
@@ -57,14 +42,19 @@ NUMBER, COMMENT = "last_number", "last_comment"
 
 #: Seconds that a change waits for its turn.
 TURN_SECONDS = 10.0
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 _COUNTS = "forge.json"
 _LOCK = ".lock"
 _MAX_BYTES = 64 * 1024 * 1024
 
 
 class ForgeFiles:
-    """The directory of a local forge."""
+    """
+    The directory of a local forge: one JSON file for each issue and pull request, which anybody can read.
+
+    A file is replaced whole and durably. Numbers only grow, also when what had the last one is gone: the count is
+    written before whatever gets the number. Changes happen one at a time, in all processes, under one file lock.
+    """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:
         self.root = root
@@ -87,22 +77,14 @@ class ForgeFiles:
         except OSError as exc:
             raise LockUnavailable(str(path), exc) from exc
         try:
-            self._wait_for(fd)
+            until = self._clock.monotonic() + TURN_SECONDS
+            while not _try_lock(fd):
+                if self._clock.monotonic() >= until:
+                    raise ForgeBusy(1.0, f"somebody else is changing {self.root}")
+                self._clock.sleep(_POLL_SECONDS)
             yield
         finally:
             os.close(fd)  # the file stays: two processes could hold "the" lock on two different files
-
-    def _wait_for(self, fd: int) -> None:
-        until = self._clock.monotonic() + TURN_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._clock.monotonic() >= until:
-                    raise ForgeBusy(1.0, f"somebody else is changing {self.root}") from None
-                self._clock.sleep(_LOOK_SECONDS)
-            else:
-                return
 
     def next_number(self, counter: str) -> int:
         """Return a number that was never given before; inside `turn` only."""
@@ -174,6 +156,15 @@ class ForgeFiles:
             replace_file(directory, name, payload, path=path)
         finally:
             durable_file.close_quietly(directory)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+
+    return True
 
 
 def objects_in(data: JsonObject, name: str) -> list[JsonObject]:
@@ -567,141 +558,61 @@ def _id_of(data: JsonObject) -> int:
     return value if isinstance(value, int) else 0
 
 
-# A bare git repository, for a forge that has no server: looked at and merged in without any checkout.
-#
-# Merging makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a crash
-# between two steps leaves an object that nothing names. git runs without settings and hooks of anybody, those in the
-# repository itself included: a phase can write there.
+# --- the bare repository -------------------------------------------------------------------------------------------
 
-
-#: Seconds that one git command may take.
-WALL_SECONDS = 30.0
-
-_SETTINGS = (
-    "core.fsync=all",
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "gc.auto=0",
-    "protocol.ext.allow=never",
-    "commit.gpgSign=false",
-)
 _BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[A-Za-z0-9_][\w./+@#-]*(?<![./])")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
-    code: int | None
-    lines: tuple[str, ...]  #: of standard output
-    tail: str
-
-
 class BareRepository:
-    """One bare repository; *search_path* is the PATH that git is looked for in."""
+    """
+    One bare repository, read and merged in without any checkout.
 
-    def __init__(
-        self, path: Path, *, clock: Clock, processes: SystemProcesses, search_path: str = "", author: str = "adw"
-    ) -> None:
+    Merging makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a
+    crash between two steps leaves an object that nothing names. git runs without settings and hooks of anybody, those
+    in the repository itself included: a phase can write there.
+    """
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._clock = clock
-        self._processes = processes
-        self._env = _environment(search_path or os.defpath, author)
-        self._redactor = Redactor()
+        self._git = GitCommands(
+            path.parent, private=path.with_name(PRIVATE), common_dir=path, author="adw <adw@localhost>"
+        )
 
     def make(self, default_branch: str) -> None:
         """Make the repository; nothing happens when it is there."""
         if not (self.path / "HEAD").is_file():
-            self._succeed("init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(self.path))
+            self._git.plain("init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(self.path))
 
     def default_branch(self) -> str:
         """Return the branch its HEAD names."""
-        return self._succeed("symbolic-ref", "--short", "HEAD")
+        return self._git.run("symbolic-ref", "--short", "HEAD").text.strip()
 
     def commit_of(self, branch: str) -> str | None:
         """Return the commit of a branch, None when there is no such branch."""
         if _BRANCH.fullmatch(branch) is None:
             return None
-        answer = self._run("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+        asked = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
 
-        return answer.lines[0] if answer.code == 0 and answer.lines else None
+        return self._git.run(*asked, ok=None).text.strip() or None
 
     def has(self, commit: str, *, inside: str) -> bool:
         """Say whether *commit* is part of the history of the commit *inside*."""
-        return self._run("merge-base", "--is-ancestor", commit, inside).code == 0
+        return self._git.run("merge-base", "--is-ancestor", commit, inside, ok=None).status == 0
 
     def merged_commit(self, head: str, *, onto: str, message: str, is_squash: bool) -> str | None:
         """Return a new commit that has *head* merged into *onto*, None when they conflict; no branch is moved."""
-        answer = self._run("merge-tree", "--write-tree", "--name-only", onto, head)
-        if answer.code == 1 and answer.lines:
+        answer = self._git.run("merge-tree", "--write-tree", "--name-only", onto, head, ok=None)
+        tree = answer.text.partition("\n")[0]
+        if answer.status == 1 and tree:
             return None
-        if answer.code != 0 or not answer.lines:
-            raise GitError(f"git could not merge {head[:12]} into {onto[:12]}: {_last(answer.tail)}")
+        if answer.status != 0 or not tree:
+            raise GitError(f"git could not merge {head[:12]} into {onto[:12]}: {answer.reason}")
         parents = ("-p", onto) if is_squash else ("-p", onto, "-p", head)
 
-        return self._succeed("commit-tree", *parents, "-m", message, answer.lines[0])
+        return self._git.run("commit-tree", *parents, "-m", message, tree).text.strip()
 
     def move(self, branch: str, commit: str, *, expected: str) -> bool:
         """Make *branch* name *commit* if it names *expected*; False when it does not."""
-        return self._run("update-ref", f"refs/heads/{branch}", commit, expected).code == 0
+        asked = ("-c", "core.logAllRefUpdates=false", "update-ref", f"refs/heads/{branch}", commit, expected)
 
-    def _place(self) -> Mapping[str, str]:
-        """Return the variables that have git work in the repository by a configuration of our own."""
-        private = PrivateDir(path=self.path.with_name(PRIVATE), common=self.path)
-        private.prepare([("core.logAllRefUpdates", "false")])
-
-        return {
-            "GIT_DIR": str(self.path),
-            "GIT_COMMON_DIR": str(private.path),
-            "GIT_OBJECT_DIRECTORY": str(self.path / "objects"),
-        }
-
-    def _succeed(self, *args: str) -> str:
-        answer = self._run(*args)
-        if answer.code != 0:
-            raise GitError(f"git {args[0]} failed in {self.path}: {_last(answer.tail)}")
-
-        return answer.lines[0] if answer.lines else ""
-
-    def _run(self, *args: str) -> _Answer:
-        lines: list[str] = []
-
-        def keep(stream: str, line: str) -> None:
-            if stream == "stdout":
-                lines.append(line)
-
-        settings = [item for setting in _SETTINGS for item in ("-c", setting)]
-        command = CommandLine(
-            argv=("git", *settings, *args),
-            cwd=self.path.parent,
-            env={**self._env, **({} if args[0] == "init" else self._place())},
-            timeouts=Timeouts(wall=WALL_SECONDS),
-        )
-        end = run_process(
-            command,
-            clock=self._clock,
-            processes=self._processes,
-            orders=NoOrders(),
-            record=lambda _record: None,  # it ends by itself within its time limit
-            redactor=self._redactor,
-            on_line=keep,
-        )
-
-        return _Answer(code=end.exit_code, lines=tuple(lines), tail=end.tail)
-
-
-def _environment(search_path: str, author: str) -> Mapping[str, str]:
-    person = {f"GIT_{role}_NAME": author for role in ("AUTHOR", "COMMITTER")}
-    address = {f"GIT_{role}_EMAIL": f"{author}@localhost" for role in ("AUTHOR", "COMMITTER")}
-
-    return {
-        "PATH": search_path,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_TERMINAL_PROMPT": "0",
-        **person,
-        **address,
-    }
-
-
-def _last(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it gave no reason")
+        return self._git.run(*asked, ok=None).status == 0

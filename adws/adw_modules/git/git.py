@@ -163,6 +163,7 @@ class GitCommands:
         token_hosts: Sequence[str] = TOKEN_HOSTS,
         author: str = "",
         variables: Sequence[str] = (),
+        common_dir: Path | None = None,
     ) -> None:
         """
         Run for the repository that *home* is in; *token* is shown to *token_hosts* alone.
@@ -170,6 +171,7 @@ class GitCommands:
         *private* is the git directory of adw's own, by default below `state/` of the home. *remote_url* is where the
         remote is, by default the recorded address. *author* commits, as `NAME <ADDRESS>`, by default the author of
         git's own configuration. *variables* are names of variables that git gets besides the usual ones.
+        *common_dir* is the repository's git directory where it cannot be found from *home*: that of a bare one.
         """
         self.home = home
         self.remote = remote
@@ -179,6 +181,8 @@ class GitCommands:
         self._token = token
         self._token_hosts = frozenset(host.casefold() for host in token_hosts)
         self._variables = frozenset(variables)
+        if common_dir is not None:
+            vars(self)["common_dir"] = common_dir
 
     # --- on the repository and its worktrees -------------------------------------------------------------------
 
