@@ -674,7 +674,7 @@ class Home:
         return self.plugins.new_forge(kind)
 
     def _github(self) -> Forge:
-        from adws.adw_modules.forge.github import GitHubAccess, PolledGitHub, timeout_for
+        from adws.adw_modules.forge.github import GitHubAccess, GitHubForge, timeout_for
 
         settings = self.settings
         if not settings.repository:
@@ -697,7 +697,7 @@ class Home:
             ),
         )
 
-        return PolledGitHub(settings.repository, access, clock=self.clock, scrub=self.redactor.redact_text)
+        return GitHubForge(settings.repository, access, clock=self.clock, scrub=self.redactor.redact_text)
 
     def _local_forge(self) -> Forge:
         from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge

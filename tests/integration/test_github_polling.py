@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import ForgeRefused
-from adws.adw_modules.forge.github import GitHubAccess, PolledGitHub
+from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
 from adws.adw_modules.forge.model import HookDelivery, KnowsLabellers, Labelled, Redelivers
 from adws.testing import FakeClock, MemoryForge
 from tests.fault_forge import FaultForge
@@ -24,7 +24,7 @@ def server():
 @pytest.fixture
 def forge(server):
     access = GitHubAccess(token="tok_ada", api_url=server.url, timeout_seconds=5.0, seconds_between_writes=0.0)
-    opened = PolledGitHub("acme/widget", access, clock=FakeClock(), scrub=str)
+    opened = GitHubForge("acme/widget", access, clock=FakeClock(), scrub=str)
     yield opened
     opened.close()
 

@@ -449,13 +449,12 @@ class DeliveryHandler:
         if why:
             return DeliveryResult(status=REFUSED, text=why, adw_id=adw_id)
         if action is CommandAction.TELL:
-            facts = forge_text.sticky_facts(document, now=self._home.clock.now())
             state = document.current_state.replace("_", " ")
             return DeliveryResult(
                 status=DONE,
                 text=f"workflow {adw_id} is {state}",
                 adw_id=adw_id,
-                answer=forge_text.sticky_text(facts),
+                answer=forge_text.sticky_text(document, now=self._home.clock.now()),
             )
         if action is CommandAction.FOLLOW_UP:
             return self._follow_up(command, row, document)

@@ -354,7 +354,7 @@ class StatusComment:
     def _write(self, session: WorkSession, number: int) -> None:
         document = session.document
         maker = self._home.forge_effects()  # opens the forge, which may fail too
-        text = forge_text.sticky_text(forge_text.sticky_facts(document, now=self._home.clock.now()))
+        text = forge_text.sticky_text(document, now=self._home.clock.now())
         ledger = Ledger(session, host=self._home.host)
         known = ledger.facts(COMMENT)
         if known is not None:

@@ -22,9 +22,24 @@ from jwt.exceptions import PyJWTError  # comes with PyGithub, which signs with i
 from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import ConfigError, ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
-from adws.adw_modules.forge import github_errors
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.forge.github_errors import Json
+from adws.adw_modules.forge.github_errors import (
+    Json,
+    as_object,
+    as_objects,
+    check_answer,
+    comes_from,
+    graphql_problem,
+    has_next_page,
+    is_since,
+    text_in,
+    to_access,
+    to_app_access,
+    to_comment,
+    to_issue,
+    to_permission,
+    to_pull_request,
+)
 from adws.adw_modules.forge.model import (
     Comment,
     Forge,
@@ -121,7 +136,7 @@ class _Connection:
     def graphql(self, query: str, variables: Json) -> None:
         """Send a mutation."""
         answer, _ = self.call("POST", self._graphql_url, payload={"query": query, "variables": dict(variables)})
-        problem = github_errors.graphql_problem(answer)
+        problem = graphql_problem(answer)
         if problem:
             raise ForgeRefused(200, problem)
 
@@ -131,16 +146,16 @@ class _Connection:
             return self._requester  # type: ignore[return-value]  # without an App there is one from the start
         path = f"/repos/{self._repository}/installation"
         result, _ = self._send(self._app, "GET", path, None, None)
-        number = github_errors.as_object(result).get("id")
+        number = as_object(result).get("id")
         made, _ = self._send(self._app, "POST", f"/app/installations/{number}/access_tokens", None, {})
-        answer = github_errors.as_object(made)
-        token = github_errors.text_in(answer, "token")
+        answer = as_object(made)
+        token = text_in(answer, "token")
         if not token:
             raise ForgeUnavailable("GitHub gave the App no token")
         if self._requester:
             self._requester.close()
         self._requester = self._new_requester(Token(token))
-        self._good_until = timestamps.parse(github_errors.text_in(answer, "expires_at"))
+        self._good_until = timestamps.parse(text_in(answer, "expires_at"))
 
         return self._requester
 
@@ -158,7 +173,7 @@ class _Connection:
         except PyJWTError as exc:
             raise ConfigError(f"the key of the GitHub App cannot be used: {_said(exc)}") from exc
 
-        return github_errors.check_answer(status, headers, body, now=self._clock.now()), headers
+        return check_answer(status, headers, body, now=self._clock.now()), headers
 
     def _new_requester(self, auth: Auth) -> Requester:
         return Requester(
@@ -198,10 +213,10 @@ class GitHubForge:
         if not self._login:
             if self._connection.is_app:
                 app, _ = self._connection.call("GET", "/app", as_app=True)
-                self._login = f"{github_errors.text_in(github_errors.as_object(app), 'slug')}[bot]"
+                self._login = f"{text_in(as_object(app), 'slug')}[bot]"
             else:
                 user, _ = self._connection.call("GET", "/user")
-                self._login = github_errors.text_in(github_errors.as_object(user), "login")
+                self._login = text_in(as_object(user), "login")
 
         return self._login
 
@@ -210,19 +225,19 @@ class GitHubForge:
         login, path = self.login(), f"/repos/{self._repository}"
         if self._connection.is_app:
             result, headers = self._connection.call("GET", f"{path}/installation", as_app=True)
-            return github_errors.to_app_access(login, result, headers)
+            return to_app_access(login, result, headers)
         result, headers = self._connection.call("GET", path)
 
-        return github_errors.to_access(login, result, headers)
+        return to_access(login, result, headers)
 
     def default_branch(self) -> str:
         """Return the branch that pull requests go to."""
-        return github_errors.text_in(github_errors.as_object(self._get("")), "default_branch")
+        return text_in(as_object(self._get("")), "default_branch")
 
     def permission(self, login: str) -> str:
         """Return what *login* may do; a stranger may do nothing."""
         try:
-            return github_errors.to_permission(self._get(f"/collaborators/{_quoted(login)}/permission"))
+            return to_permission(self._get(f"/collaborators/{_quoted(login)}/permission"))
         except ForgeNotFound:
             return "none"
 
@@ -231,10 +246,10 @@ class GitHubForge:
     def issue(self, number: int) -> Issue:
         """Return an issue; raise ForgeNotFound for the number of a pull request, too."""
         answer = self._get(f"/issues/{number}")
-        if github_errors.as_object(answer).get("pull_request"):
+        if as_object(answer).get("pull_request"):
             raise ForgeNotFound(f"#{number} is a pull request, not an issue")
 
-        return github_errors.to_issue(answer)
+        return to_issue(answer)
 
     def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
         """Return issues, newest first."""
@@ -246,7 +261,7 @@ class GitHubForge:
             if len(result) >= limit:
                 break
             if not one.get("pull_request"):
-                result.append(github_errors.to_issue(dict(one)))
+                result.append(to_issue(dict(one)))
 
         return tuple(result)
 
@@ -262,7 +277,7 @@ class GitHubForge:
         except ForgeNotFound:
             # The same answer comes for an issue that is not there, and for one that we may not see.
             there = self._pages(f"/issues/{number}/labels", {})
-            if any(github_errors.text_in(one, "name") == label for one in there):
+            if any(text_in(one, "name") == label for one in there):
                 raise
 
     # --- comments ----------------------------------------------------------------------------------------------
@@ -273,19 +288,15 @@ class GitHubForge:
 
         result = self._pages(f"/issues/{number}/comments", params)
 
-        return tuple(github_errors.to_comment(dict(one)) for one in result if github_errors.is_since(one, since))
+        return tuple(to_comment(dict(one)) for one in result if is_since(one, since))
 
     def create_comment(self, number: int, body: str) -> Comment:
         """Post a comment. Not repeated."""
-        return github_errors.to_comment(
-            self._write("POST", f"/issues/{number}/comments", {"body": self._outgoing(body)})
-        )
+        return to_comment(self._write("POST", f"/issues/{number}/comments", {"body": self._outgoing(body)}))
 
     def edit_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return github_errors.to_comment(
-            self._write("PATCH", f"/issues/comments/{comment_id}", {"body": self._outgoing(body)})
-        )
+        return to_comment(self._write("PATCH", f"/issues/comments/{comment_id}", {"body": self._outgoing(body)}))
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment; one that is gone is fine."""
@@ -298,7 +309,7 @@ class GitHubForge:
 
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
-        return github_errors.to_pull_request(self._get(f"/pulls/{number}"))
+        return to_pull_request(self._get(f"/pulls/{number}"))
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         """Return the pull requests from branch *head* of this repository, newest first."""
@@ -311,9 +322,9 @@ class GitHubForge:
         }
         # Asked again of each: a filter that a server does not know gives everything.
         return tuple(
-            github_errors.to_pull_request(dict(one))
+            to_pull_request(dict(one))
             for one in self._pages("/pulls", params)
-            if github_errors.comes_from(one, repository=self._repository, branch=head)
+            if comes_from(one, repository=self._repository, branch=head)
         )
 
     def create_pull_request(self, new: NewPullRequest) -> PullRequest:
@@ -326,7 +337,7 @@ class GitHubForge:
             "draft": new.is_draft,
         }
 
-        return github_errors.to_pull_request(self._write("POST", "/pulls", payload))
+        return to_pull_request(self._write("POST", "/pulls", payload))
 
     def edit_pull_request(
         self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
@@ -339,18 +350,18 @@ class GitHubForge:
             changes["body"] = self._outgoing(body)
         path = f"/pulls/{number}"
         answer = self._write("PATCH", path, changes) if changes else self._get(path)
-        result = github_errors.to_pull_request(answer)
+        result = to_pull_request(answer)
         if is_draft is None or result.is_draft == is_draft:
             return result
 
-        node = github_errors.text_in(github_errors.as_object(answer), "node_id")
+        node = text_in(as_object(answer), "node_id")
         self._connection.graphql(_DRAFT if is_draft else _READY, {"id": node})
 
         return self.pull_request(number)
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close it; one that is closed already is fine."""
-        return github_errors.to_pull_request(self._write("PATCH", f"/pulls/{number}", {"state": "closed"}))
+        return to_pull_request(self._write("PATCH", f"/pulls/{number}", {"state": "closed"}))
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
         """Merge it if its head is *sha*; one that is merged already is fine."""
@@ -372,6 +383,53 @@ class GitHubForge:
 
         return f"{parts.scheme}://{host}{path}/{self._repository}.git"
 
+    # --- what only cron asks -----------------------------------------------------------------------------------
+    #
+    # GitHub does not bring a failed delivery again by itself. It keeps deliveries for some days, and brings one again,
+    # with the same guid, when it is asked to. That needs the right to see the hooks of the repository.
+
+    def labelled(self, number: int, label: str) -> Labelled | None:
+        """Return who put *label* on the issue last, None when nobody did."""
+        issue = as_object(self._get(f"/issues/{number}"))
+        result: Labelled | None = None
+        for one in self._pages(f"/issues/{number}/events", {}):  # oldest first
+            named = text_in(as_object(one.get("label") or {}), "name")
+            if text_in(one, "event") != "labeled" or named != label:
+                continue
+            actor, raw_at = as_object(one.get("actor") or {}), text_in(one, "created_at")
+            result = Labelled(
+                login=text_in(actor, "login"),
+                is_bot=text_in(actor, "type") == "Bot",
+                at=_moment(raw_at),
+                raw_at=raw_at,
+                created_at=text_in(issue, "created_at"),
+            )
+
+        return result
+
+    def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
+        """Return every try since a moment, newest first."""
+        result: list[HookDelivery] = []
+        for hook in list(self._pages("/hooks", {})):
+            hook_id = hook.get("id")
+            if isinstance(hook_id, int):
+                result.extend(self._tries(hook_id, since))
+
+        return tuple(sorted(result, key=lambda one: one.at, reverse=True))
+
+    def _tries(self, hook_id: int, since: str) -> list[HookDelivery]:
+        # This list has no page numbers; its newest hundred are looked at, and cron comes again soon.
+        answer, _ = self._connection.call(
+            "GET", f"/repos/{self.repository}/hooks/{hook_id}/deliveries", params={"per_page": 100}
+        )
+        tries = (_try_of(hook_id, one) for one in as_objects(answer))
+
+        return [one for one in tries if one is not None and one.at >= since]
+
+    def redeliver(self, hook_id: int, delivery_id: int) -> None:
+        """Ask for a delivery to be brought again. Not repeated."""
+        self._write("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
+
     # --- asking ------------------------------------------------------------------------------------------------
 
     def _get(self, path: str) -> JsonValue:
@@ -390,8 +448,8 @@ class GitHubForge:
         while goes_on:
             asked: dict[str, JsonValue] = {**params, "per_page": _PER_PAGE, "page": page}
             answer, headers = self._connection.call("GET", f"/repos/{self._repository}{path}", params=asked)
-            yield from github_errors.as_objects(answer)
-            page, goes_on = page + 1, github_errors.has_next_page(headers)
+            yield from as_objects(answer)
+            page, goes_on = page + 1, has_next_page(headers)
 
     def _outgoing(self, body: str) -> str:
         return forge_text.outgoing_body(body, self._scrub)
@@ -453,61 +511,9 @@ def _forge(forge: Forge | None) -> Forge:
     return default_home.get().forge if forge is None else forge
 
 
-# What only cron asks of GitHub: who labelled an issue, and which webhook deliveries failed.
-#
-# GitHub does not bring a failed delivery again by itself. It keeps deliveries for some days, and brings one again, with
-# the same guid, when it is asked to. That needs the right to see the hooks of the repository.
-
-
-class PolledGitHub(GitHubForge):
-    """GitHub, with what cron asks of it."""
-
-    def labelled(self, number: int, label: str) -> Labelled | None:
-        """Return who put *label* on the issue last, None when nobody did."""
-        issue = github_errors.as_object(self._get(f"/issues/{number}"))
-        result: Labelled | None = None
-        for one in self._pages(f"/issues/{number}/events", {}):  # oldest first
-            named = github_errors.text_in(github_errors.as_object(one.get("label") or {}), "name")
-            if github_errors.text_in(one, "event") != "labeled" or named != label:
-                continue
-            actor, raw_at = github_errors.as_object(one.get("actor") or {}), github_errors.text_in(one, "created_at")
-            result = Labelled(
-                login=github_errors.text_in(actor, "login"),
-                is_bot=github_errors.text_in(actor, "type") == "Bot",
-                at=_moment(raw_at),
-                raw_at=raw_at,
-                created_at=github_errors.text_in(issue, "created_at"),
-            )
-
-        return result
-
-    def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
-        """Return every try since a moment, newest first."""
-        result: list[HookDelivery] = []
-        for hook in list(self._pages("/hooks", {})):
-            hook_id = hook.get("id")
-            if isinstance(hook_id, int):
-                result.extend(self._tries(hook_id, since))
-
-        return tuple(sorted(result, key=lambda one: one.at, reverse=True))
-
-    def _tries(self, hook_id: int, since: str) -> list[HookDelivery]:
-        # This list has no page numbers; its newest hundred are looked at, and cron comes again soon.
-        answer, _ = self._connection.call(
-            "GET", f"/repos/{self.repository}/hooks/{hook_id}/deliveries", params={"per_page": 100}
-        )
-        tries = (_try_of(hook_id, one) for one in github_errors.as_objects(answer))
-
-        return [one for one in tries if one is not None and one.at >= since]
-
-    def redeliver(self, hook_id: int, delivery_id: int) -> None:
-        """Ask for a delivery to be brought again. Not repeated."""
-        self._write("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
-
-
 def _try_of(hook_id: int, one: Json) -> HookDelivery | None:
-    number, guid = one.get("id"), github_errors.text_in(one, "guid")
-    at = _moment(github_errors.text_in(one, "delivered_at"))
+    number, guid = one.get("id"), text_in(one, "guid")
+    at = _moment(text_in(one, "delivered_at"))
     if not isinstance(number, int) or not guid or not at:
         return None
     code = one.get("status_code")
@@ -518,7 +524,7 @@ def _try_of(hook_id: int, one: Json) -> HookDelivery | None:
         guid=guid,
         is_ok=isinstance(code, int) and 200 <= code < 300,
         at=at,
-        event=github_errors.text_in(one, "event"),
+        event=text_in(one, "event"),
         is_redelivery=one.get("redelivery") is True,
     )
 

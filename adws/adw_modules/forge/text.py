@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file, identifiers, timestamps
 from adws.adw_modules.errors import StateCorrupt, StateReadFailed, StateWriteFailed, UnsafePath
+from adws.adw_modules.identifiers import span
 from adws.adw_modules.interfaces import Clock
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
 
 
 #: Longest body that is sent, in characters: forges refuse 65,536.
@@ -184,118 +185,53 @@ def pull_request_body(*, adw_id: str, number: int | None, summary: str) -> str:
 # --- the sticky comment ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PhaseLine:
-    """One line of the table of phases."""
+def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", detail: str | None = None) -> str:
+    """
+    Return the comment that is kept up to date on the issue of a workflow, without its marker.
 
-    name: str
-    status: str
-    attempts: str  #: such as 1 of 5
-    seconds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StickyFacts:
-    """All that the sticky comment says."""
-
-    adw_id: str
-    workflow: str
-    state: str
-    phases: tuple[PhaseLine, ...]
-    cost_usd: float
-    elapsed_seconds: float
-    pr_number: int | None = None
-    detail: str = ""  #: why it stopped, or what it waits for
-
-
-def sticky_facts(document: WorkflowDocument, *, now: datetime) -> StickyFacts:
-    """Return what there is to say about a workflow."""
-    since = timestamps.parse(document.created_at)
+    *state* and *detail* are said in place of those that the document has.
+    """
+    adw_id, state = document.adw_id, state or document.current_state
     until = timestamps.parse(document.updated_at) if document.current_state in _OVER else now
-    reasons = (document.pause_reason if document.current_state == "paused" else None, _last_failure(document))
+    elapsed = max(0.0, (until - timestamps.parse(document.created_at)).total_seconds())
+    said = without_local_paths(quiet(_why_stopped(document) if detail is None else detail)).strip()
+    rows = []
+    for phase in document.phases:
+        times = [attempt.duration for attempt in phase.attempts if attempt.duration is not None]
+        used = f"{phase.attempts_used} of {phase.max_attempts + phase.granted}"
+        name = quiet(phase.name).replace("|", "\\|").replace("\n", " ")
+        time = span(sum(times)) if times else ""
+        rows.append(f"| {name} | {phase.status.replace('_', ' ')} | {used} | {time} |")
+    if state in _OVER:
+        to_do = ""
+    elif state in _STOPPED:
+        to_do = f"To go on: `adw resume {adw_id}`. To give it up: `adw abandon {adw_id}`."
+    else:
+        to_do = f"To stop it: `adw stop {adw_id}`. To go on after that: `adw resume {adw_id}`."
 
-    return StickyFacts(
-        adw_id=document.adw_id,
-        workflow=document.workflow.name if document.workflow else "",
-        state=document.current_state,
-        phases=tuple(map(_phase_line, document.phases)),
-        cost_usd=document.cost.total_usd,
-        elapsed_seconds=max(0.0, (until - since).total_seconds()),
-        pr_number=document.pr_number,
-        detail=next(filter(None, reasons), ""),
-    )
-
-
-def _last_failure(document: WorkflowDocument) -> str | None:
-    if document.current_state != "failed":
-        return None
-    reasons = [phase.last_failure_reason for phase in document.phases if phase.status == "failed"]
-
-    return next(filter(None, [*reasons, document.terminal_reason]), None)
-
-
-def _phase_line(phase: PhaseRecord) -> PhaseLine:
-    times = [attempt.duration for attempt in phase.attempts if attempt.duration is not None]
-
-    return PhaseLine(
-        name=phase.name,
-        status=phase.status,
-        attempts=f"{phase.attempts_used} of {phase.max_attempts + phase.granted}",
-        seconds=sum(times) if times else None,
-    )
-
-
-def sticky_text(facts: StickyFacts) -> str:
-    """Return the comment that is kept up to date on an issue, without its marker."""
-    of_workflow = f" ({facts.workflow})" if facts.workflow else ""
-    rows = [
-        f"| {_cell(line.name)} | {line.status.replace('_', ' ')} | {line.attempts} | {span(line.seconds)} |"
-        for line in facts.phases
-    ]
+    shown = state.replace("_", " ")
     blocks = [
-        f"Workflow `{facts.adw_id}`{of_workflow} is **{facts.state.replace('_', ' ')}**.",
+        shown,
+        f"Workflow `{adw_id}`{f' ({document.workflow.name})' if document.workflow else ''} is **{shown}**.",
         "\n".join(["| phase | status | attempts | time |", "|---|---|---|---|", *rows]) if rows else "",
-        f"Cost: ${facts.cost_usd:.2f}. Elapsed: {span(facts.elapsed_seconds)}.",
-        f"Pull request: #{facts.pr_number}" if facts.pr_number else "",
-        _quoted(facts.detail),
-        _what_to_do(facts),
+        f"Cost: ${document.cost.total_usd:.2f}. Elapsed: {span(elapsed)}.",
+        f"Pull request: #{document.pr_number}" if document.pr_number else "",
+        "\n".join(f"> {line}" for line in cut(said, 4_000).splitlines()),
+        to_do,
     ]
-    said = "\n\n".join(filter(None, blocks))
 
     # Leave space for the marker.
-    return cut(bot_comment(f"{facts.state.replace('_', ' ')}\n\n{said}", adw_id=facts.adw_id), MAX_BODY - 200)
+    return cut(bot_comment("\n\n".join(filter(None, blocks)), adw_id=adw_id), MAX_BODY - 200)
 
 
-def span(seconds: float | None) -> str:
-    """Return a time as people say it: `45 s`, `3 min 2 s`, `2 h 5 min`; nothing for one that is not known."""
-    if seconds is None:
+def _why_stopped(document: WorkflowDocument) -> str:
+    if document.current_state == "paused":
+        return document.pause_reason or ""
+    if document.current_state != "failed":
         return ""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+    reasons = [phase.last_failure_reason for phase in document.phases if phase.status == "failed"]
 
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def _cell(text: str) -> str:
-    return quiet(text).replace("|", "\\|").replace("\n", " ")
-
-
-def _quoted(text: str) -> str:
-    said = without_local_paths(quiet(text)).strip()
-
-    return "\n".join(f"> {line}" for line in cut(said, 4_000).splitlines())
-
-
-def _what_to_do(facts: StickyFacts) -> str:
-    if facts.state in _OVER:
-        return ""
-    if facts.state in _STOPPED:
-        return f"To go on: `adw resume {facts.adw_id}`. To give it up: `adw abandon {facts.adw_id}`."
-
-    return f"To stop it: `adw stop {facts.adw_id}`. To go on after that: `adw resume {facts.adw_id}`."
+    return next(filter(None, [*reasons, document.terminal_reason]), "")
 
 
 # The key of a home: a secret of its own, made once, by which it knows what it wrote.

@@ -387,8 +387,8 @@ class Undo:
         reason = (document.rollback.reason if document.rollback else "") or self._options.reason
         status = self._find_comment(forge, number, forge_text.STICKY)
         if status is not None:
-            facts = forge_text.sticky_facts(document, now=self._home.clock.now())
-            text = forge_text.sticky_text(replace(facts, state="rolled_back", detail=reason))
+            now = self._home.clock.now()
+            text = forge_text.sticky_text(document, now=now, state="rolled_back", detail=reason)
             forge.edit_comment(status.comment_id, self._marked(forge, text, forge_text.STICKY))
         summary = summary_text(document.adw_id, forge_text.quiet(reason), recorded_steps(document))
         try:

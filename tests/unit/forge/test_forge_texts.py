@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adws.adw_modules import timestamps
 from adws.adw_modules.document import AttemptRecord, Cost, PhaseRecord, WorkflowDocument, WorkflowRef
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.forge.text import BOT_MARK, MAX_BODY, MAX_TITLE, Marker, PhaseLine, StickyFacts
+from adws.adw_modules.forge.text import BOT_MARK, MAX_BODY, MAX_TITLE, Marker
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.testing import START
 
@@ -235,69 +235,6 @@ def test_a_long_summary_does_not_push_out_the_end():
 # --- the sticky comment
 
 
-def facts(**changes):
-    known = {
-        "adw_id": "1a2b3c4d",
-        "workflow": "sdlc",
-        "state": "building",
-        "phases": (
-            PhaseLine(name="plan", status="complete", attempts="1 of 5", seconds=182.0),
-            PhaseLine(name="build", status="retry_wait", attempts="2 of 5"),
-        ),
-        "cost_usd": 1.234,
-        "elapsed_seconds": 7500.0,
-    }
-    return StickyFacts(**{**known, **changes})
-
-
-def test_the_sticky_comment_says_how_it_stands_and_what_to_type():
-    assert forge_text.sticky_text(facts(pr_number=12)) == (
-        "[ADW-AGENTS] 1a2b3c4d_ops: building\n"
-        "\n"
-        "Workflow `1a2b3c4d` (sdlc) is **building**.\n"
-        "\n"
-        "| phase | status | attempts | time |\n"
-        "|---|---|---|---|\n"
-        "| plan | complete | 1 of 5 | 3 min 2 s |\n"
-        "| build | retry wait | 2 of 5 |  |\n"
-        "\n"
-        "Cost: $1.23. Elapsed: 2 h 5 min.\n"
-        "\n"
-        "Pull request: #12\n"
-        "\n"
-        "To stop it: `adw stop 1a2b3c4d`. To go on after that: `adw resume 1a2b3c4d`."
-    )
-
-
-def test_a_failure_is_quoted_without_paths_and_says_how_to_go_on():
-    said = forge_text.sticky_text(facts(state="failed", phases=(), workflow="", detail="boom in /home/me/x/y.py\n@bob"))
-
-    assert "> boom in .../y.py\n> @\u2060bob" in said
-    assert "To go on: `adw resume 1a2b3c4d`." in said
-    assert "| phase |" not in said
-
-
-@pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
-def test_what_is_over_offers_nothing_to_type(state):
-    assert "`adw " not in forge_text.sticky_text(facts(state=state))
-
-
-def test_a_sticky_comment_fires_no_trigger_and_is_never_too_long():
-    many = tuple(PhaseLine(name=f"adw_plan|{i}", status="queued", attempts="0 of 5") for i in range(5_000))
-    said = forge_text.sticky_text(facts(phases=many, detail="adw_plan_iso " * 5_000))
-
-    assert len(forge_text.with_marker(said, made())) < MAX_BODY
-    assert "adw_" not in said
-    assert "plan\\|0" in said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(None, ""), (0.4, "0 s"), (59.4, "59 s"), (61.0, "1 min 1 s"), (3600.0, "1 h 0 min")]
-)
-def test_a_time_is_said_as_people_say_it(seconds, said):
-    assert forge_text.span(seconds) == said
-
-
 def document(**changes):
     known = {
         "adw_id": "1a2b3c4d",
@@ -320,42 +257,77 @@ def document(**changes):
                     AttemptRecord(number=3, started_at="x"),
                 ],
             ),
-            PhaseRecord(name="build", state="building"),
+            PhaseRecord(name="build", state="building", status="retry_wait"),
         ],
     }
     return WorkflowDocument(**{**known, **changes})
 
 
-def test_the_facts_come_from_the_document():
-    result = forge_text.sticky_facts(document(pr_number=3), now=START + timedelta(seconds=90))
+def sticky(now=START + timedelta(seconds=90), *, state="", detail=None, **changes):
+    return forge_text.sticky_text(document(**changes), now=now, state=state, detail=detail)
 
-    assert result == StickyFacts(
-        adw_id="1a2b3c4d",
-        workflow="sdlc",
-        state="building",
-        phases=(
-            PhaseLine(name="plan", status="complete", attempts="2 of 6", seconds=15.0),
-            PhaseLine(name="build", status="queued", attempts="0 of 5"),
-        ),
-        cost_usd=2.5,
-        elapsed_seconds=90.0,
-        pr_number=3,
+
+def test_the_sticky_comment_says_how_it_stands_and_what_to_type():
+    assert sticky(pr_number=12) == (
+        "[ADW-AGENTS] 1a2b3c4d_ops: building\n"
+        "\n"
+        "Workflow `1a2b3c4d` (sdlc) is **building**.\n"
+        "\n"
+        "| phase | status | attempts | time |\n"
+        "|---|---|---|---|\n"
+        "| plan | complete | 2 of 6 | 15 s |\n"
+        "| build | retry wait | 0 of 5 |  |\n"
+        "\n"
+        "Cost: $2.50. Elapsed: 1 min 30 s.\n"
+        "\n"
+        "Pull request: #12\n"
+        "\n"
+        "To stop it: `adw stop 1a2b3c4d`. To go on after that: `adw resume 1a2b3c4d`."
     )
 
 
-def test_what_is_over_took_until_its_last_change():
-    result = forge_text.sticky_facts(document(current_state="completed", workflow=None), now=START + timedelta(days=1))
+@pytest.mark.parametrize("state", ["completed", "abandoned", "rolled_back"])
+def test_what_is_over_offers_nothing_to_type_and_took_until_its_last_change(state):
+    said = sticky(START + timedelta(days=1), current_state=state, workflow=None)
 
-    assert (result.elapsed_seconds, result.workflow) == (50.0, "")
+    assert "`adw " not in said
+    assert f"Workflow `1a2b3c4d` is **{state.replace('_', ' ')}**." in said
+    assert "Elapsed: 50 s." in said
 
 
-def test_the_detail_is_why_it_stopped():
-    failed = PhaseRecord(name="build", state="building", status="failed", last_failure_reason="tests are red")
-    now = START
+FAILED = PhaseRecord(
+    name="build", state="building", status="failed", last_failure_reason="red in /home/me/x/y.py\n@bob"
+)
 
-    assert forge_text.sticky_facts(document(pause_reason="asked by bob"), now=now).detail == ""
-    paused = document(current_state="paused", pause_reason="asked by bob")
-    assert forge_text.sticky_facts(paused, now=now).detail == "asked by bob"
-    assert forge_text.sticky_facts(document(current_state="failed", phases=[failed]), now=now).detail == "tests are red"
-    budget = document(current_state="failed", terminal_reason="BUDGET")
-    assert forge_text.sticky_facts(budget, now=now).detail == "BUDGET"
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"current_state": "paused", "pause_reason": "asked by bob"}, "> asked by bob"),
+        ({"current_state": "failed", "phases": [FAILED]}, "> red in .../y.py\n> @\u2060bob"),
+        ({"current_state": "failed", "phases": [], "terminal_reason": "BUDGET"}, "> BUDGET"),
+    ],
+)
+def test_what_stopped_says_why_and_how_to_go_on(changes, why):
+    said = sticky(**changes)
+
+    assert why in said
+    assert "To go on: `adw resume 1a2b3c4d`." in said
+    assert ("| phase |" in said) == bool(changes.get("phases", True))
+
+
+def test_a_rollback_says_its_own_state_and_reason():
+    said = sticky(state="rolled_back", detail="asked by ann", pause_reason="asked by bob")
+
+    assert "is **rolled back**." in said
+    assert "> asked by ann" in said
+    assert "> " not in sticky(pause_reason="asked by bob"), "it is not paused any more"
+
+
+def test_a_sticky_comment_fires_no_trigger_and_is_never_too_long():
+    many = [PhaseRecord(name=f"adw_plan|{i}", state="planning") for i in range(5_000)]
+    said = sticky(phases=many, detail="adw_plan_iso " * 5_000)
+
+    assert len(forge_text.with_marker(said, made())) < MAX_BODY
+    assert "adw_" not in said
+    assert "plan\\|0" in said
