@@ -37,13 +37,23 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFile:
-    """One file of an attempt, as a list shows it."""
+    """A file of an attempt, or the log of the workflow, which has neither phase nor attempt."""
 
-    phase: str
-    attempt: int
-    kind: str  #: stdout.log | stderr.log | result.json | ...
     name: str  #: relative to the workflow's directory
     size: int
+    phase: str = ""
+    attempt: int = 0
+    kind: str = ""  #: stdout.log | stderr.log | setup-1.stdout.log | gate-1.stdout.log | result.json | ...
+
+    @property
+    def stream(self) -> str:
+        """Its kind as it is shown: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ..."""
+        return self.kind.removesuffix(".log")
+
+    @property
+    def heading(self) -> str:
+        """What stands above its lines."""
+        return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
 
 
 class AttemptFiles:
@@ -189,7 +199,7 @@ def _directories(place: Path) -> list[Path]:
     return [path for path in sorted(place.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
-# What attempts wrote, in the order it came about, and the part of it that came since the last read.
+# --- what attempts wrote, in order, and the part of it that came since the last read -------------------------------
 #
 # A spot says how far a client has read: which attempt, and how much of each of its files. It is text that a client
 # sends back unchanged; what it says is checked like everything that comes from outside.
@@ -208,42 +218,16 @@ _SPOT = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """A file that is shown."""
-
-    name: str  #: relative to the workflow's directory
-    size: int
-    phase: str = ""  #: "" for the log of the workflow
-    attempt: int = 0
-    stream: str = ""  #: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ...
-
-    @property
-    def heading(self) -> str:
-        """What stands above its lines."""
-        return f"== {self.phase}, attempt {self.attempt}, {self.stream}" if self.phase else ""
-
-
-def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[Source, ...]:
+def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
     """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
     begun = {
         (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
     }
-    sources = [
-        Source(
-            name=file.name,
-            size=file.size,
-            phase=file.phase,
-            attempt=file.attempt,
-            stream=file.kind.removesuffix(".log"),
-        )
-        for file in files
-    ]
 
-    return tuple(sorted(sources, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
+    return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
 
 
-def _place(source: Source) -> tuple[str, int, int, int, str]:
+def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
     """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
     *whose, stream = source.stream.split(".")
     what, _, number = whose[0].partition("-") if whose else ("", "", "")
@@ -252,7 +236,7 @@ def _place(source: Source) -> tuple[str, int, int, int, str]:
     return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
 
 
-def outputs(folder: Path, document: WorkflowDocument) -> tuple[Source, ...]:
+def outputs(folder: Path, document: WorkflowDocument) -> tuple[AttemptFile, ...]:
     """Return what the attempts of the workflow whose directory is *folder* wrote, in order."""
     return in_order(document, [file for file in list_files(folder) if file.kind.endswith(".log")])
 
@@ -292,7 +276,7 @@ def spot_in(text: str) -> Spot:
     return Spot(phase=match[1], attempt=int(match[2]), offsets={name: int(at) for name, _, at in offsets})
 
 
-def begin(folder: Path, found: Sequence[Source], *, phase: str = "", attempt: int = 0) -> Followed:
+def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attempt: int = 0) -> Followed:
     """Return the end of what one attempt wrote, the newest of *found* unless another is named."""
     groups = _groups(found)
     wanted = [key for key in groups if phase in ("", key[0]) and attempt in (0, key[1])]
@@ -310,7 +294,7 @@ def begin(folder: Path, found: Sequence[Source], *, phase: str = "", attempt: in
     return replace(followed, left_out=left_out)
 
 
-def follow(folder: Path, found: Sequence[Source], spot: Spot, *, has_ended: bool) -> Followed:
+def follow(folder: Path, found: Sequence[AttemptFile], spot: Spot, *, has_ended: bool) -> Followed:
     """
     Return what came after *spot*; when that attempt is read to its end, what the next one wrote.
 
@@ -329,16 +313,16 @@ def follow(folder: Path, found: Sequence[Source], spot: Spot, *, has_ended: bool
     return _read(folder, groups[name, number], Spot(phase=name, attempt=number))
 
 
-def _groups(found: Sequence[Source]) -> dict[tuple[str, int], list[Source]]:
+def _groups(found: Sequence[AttemptFile]) -> dict[tuple[str, int], list[AttemptFile]]:
     """Return the files of each attempt, in the order the attempts were begun."""
-    groups: dict[tuple[str, int], list[Source]] = {}
+    groups: dict[tuple[str, int], list[AttemptFile]] = {}
     for source in found:
         groups.setdefault((source.phase, source.attempt), []).append(source)
 
     return groups
 
 
-def _read(folder: Path, sources: Sequence[Source], spot: Spot, *, is_last: bool = False) -> Followed:
+def _read(folder: Path, sources: Sequence[AttemptFile], spot: Spot, *, is_last: bool = False) -> Followed:
     """Return what came into the files of one attempt, with a heading above each; one call reads one part of each."""
     pieces, offsets = [], dict(spot.offsets)
     for source in sources:
@@ -372,7 +356,7 @@ def clipped(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line_start(folder: Path, source: Source, place: int) -> int:
+def _line_start(folder: Path, source: AttemptFile, place: int) -> int:
     """Return where the first line after *place* begins; *place* itself when none does soon."""
     if place == 0:
         return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adws.adw_modules import attempt_files
-from adws.adw_modules.attempt_files import AttemptFile, Source
+from adws.adw_modules.attempt_files import AttemptFile
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.cli import common as cli_common
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _CHUNK = 65_536
 
 
-def source_data(folder: Path, source: Source) -> dict[str, output.Printable]:
+def source_data(folder: Path, source: AttemptFile) -> dict[str, output.Printable]:
     """Return a file and the end of its text, for programs."""
     path = folder / source.name
     text = attempt_files.read_tail(folder, source.name) if source.phase else path.read_text("utf-8", "replace")
@@ -45,7 +45,7 @@ def source_data(folder: Path, source: Source) -> dict[str, output.Printable]:
     }
 
 
-def line_data(source: Source, line: str) -> JsonObject:
+def line_data(source: AttemptFile, line: str) -> JsonObject:
     """Return one line of a file that is followed, for programs."""
     return {
         "phase": source.phase or None,
@@ -129,7 +129,7 @@ def logs(
         output.emit({"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), result), as_json=as_json)
 
 
-def _lines(folder: Path, found: tuple[Source, ...]) -> Iterator[str]:
+def _lines(folder: Path, found: tuple[AttemptFile, ...]) -> Iterator[str]:
     """Yield all that the files hold, under a heading each; what is empty is left out, unless all is."""
     filled = [source for source in found if source.size] or list(found[:1])
     for source in filled:
@@ -141,12 +141,12 @@ def _lines(folder: Path, found: tuple[Source, ...]) -> Iterator[str]:
             yield "(nothing was written)"
 
 
-def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[Source, ...]:
+def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:
     """Return the files that are meant, in the order in which they were begun."""
     folder = _folder(app, adw_id)
     if choice.is_log:
         path = folder / attempt_files.LOG_NAME
-        return (Source(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
+        return (AttemptFile(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
     wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
     ordered = attempt_files.in_order(cli_common.load(app, adw_id).document, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:

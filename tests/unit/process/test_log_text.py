@@ -82,4 +82,4 @@ def test_a_line_is_told_to_programs_with_where_it_comes_from():
     source = attempt_files.in_order(document(), [file("plan", 1, "stderr.log")])[0]
 
     assert logs.line_data(source, "x") == {"phase": "plan", "attempt": 1, "stream": "stderr", "line": "x"}
-    assert attempt_files.Source(name="adw.log", size=0).heading == ""
+    assert AttemptFile(name="adw.log", size=0).heading == ""
