@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.document import Draft
+from adws.adw_modules.document import Draft, Resource
 from adws.adw_modules.errors import AdwError, ForgeUnavailable, GitUnreachable, OwnershipError
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.state_machine import WorkflowState
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import Resource, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.engine.attempt import WorkSession
 
 
@@ -193,8 +193,6 @@ def _effect(entry: Resource) -> Effect:
 
 
 def _resource(meant: Effect) -> Resource:
-    from adws.adw_modules.document import Resource  # noqa: PLC0415 - viewers read these rules without pydantic
-
     return Resource(
         key=meant.key, kind=meant.kind, outcome=meant.outcome, host=meant.host or None, undo=dict(meant.undo)
     )

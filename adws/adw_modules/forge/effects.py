@@ -1,5 +1,5 @@
 """
-Make a pull request or the sticky comment of an issue so that there is one, whatever gets lost on the way.
+Make a pull request, the sticky comment of an issue, or an answer so that there is one, whatever gets lost on the way.
 
 Look first, then act, then look again. What was made is found by its marker: made with the key of this home and posted
 under our own name, so that nothing of others is ever taken for ours. A create whose answer was lost is looked for and
@@ -23,6 +23,8 @@ from adws.adw_modules.interfaces import Clock
 #: Seconds before each look for something that may have been made: a forge may show it only after a while.
 LOOKS_AFTER_DOUBT: Sequence[float] = (0.0, 3.0, 6.0)
 LOOKS_AT_FIRST: Sequence[float] = (0.0,)
+#: What the markers of answers stand for.
+ANSWER, REFUSAL = "answer", "refusal"
 
 Found = TypeVar("Found")
 
@@ -43,7 +45,31 @@ def freeze(issue: Issue | IssueText) -> FrozenIssue:
     ).cleaned()
 
 
-class ForgeEffects:
+class _Marked:
+    """Signs texts with markers of this home, and finds what carries one."""
+
+    def __init__(self, forge: Forge, key: bytes) -> None:
+        self._forge = forge
+        self._key = key
+
+    def _signed(self, text: str, marker: Marker) -> str:
+        made = forge_text.make_marker(marker, key=self._key, repository=self._forge.repository)
+
+        return forge_text.with_marker(text, made)
+
+    def _marker_in(self, body: str) -> Marker | None:
+        return forge_text.read_marker(body, key=self._key, repository=self._forge.repository)
+
+    def _comments(self, number: int, is_wanted: Callable[[Marker], bool]) -> list[Comment]:
+        """Return our own comments whose marker is wanted, the first one first."""
+        me = self._forge.login()
+        ours = [one for one in self._forge.comments(number) if one.author == me]
+        marked = [one for one in ours if (marker := self._marker_in(one.body)) and is_wanted(marker)]
+
+        return sorted(marked, key=lambda one: one.comment_id)
+
+
+class ForgeEffects(_Marked):
     """
     Finds or creates what a workflow has on a forge.
 
@@ -51,9 +77,8 @@ class ForgeEffects:
     """
 
     def __init__(self, forge: Forge, *, clock: Clock, key: bytes, check: Callable[[], None] = lambda: None) -> None:
-        self._forge = forge
+        super().__init__(forge, key)
         self._clock = clock
-        self._key = key
         self._check = check
 
     # --- pull requests -----------------------------------------------------------------------------------------
@@ -66,24 +91,14 @@ class ForgeEffects:
         returned as it is. Raises NotOurs when somebody else's stands in the way, ForgeUnavailable when it is still not
         known whether it was opened: then the next call is in doubt.
         """
-        marker = self._marker(adw_id, PULL_REQUEST)
-        wanted = replace(new, body=forge_text.with_marker(new.body, marker))
+        wanted = replace(new, body=self._signed(new.body, Marker(adw_id=adw_id, op=PULL_REQUEST)))
         result = self._look(lambda: self.find_pull_request(adw_id, new.head), in_doubt=in_doubt)
-        if result is None:
-            return self._open(adw_id, wanted)
-        if result.state != "open" or (result.title, result.body) == (wanted.title, wanted.body):
-            return result
-        self._check()
+        if result is not None:
+            if result.state != "open" or (result.title, result.body) == (wanted.title, wanted.body):
+                return result
+            self._check()
+            return self._forge.edit_pull_request(result.number, title=wanted.title, body=wanted.body)
 
-        return self._forge.edit_pull_request(result.number, title=wanted.title, body=wanted.body)
-
-    def find_pull_request(self, adw_id: str, head: str) -> PullRequest | None:
-        """Return the workflow's pull request from branch *head*: an open one first, of several the oldest."""
-        ours = self._ours(adw_id, self._forge.pull_requests_of(head))
-
-        return min(ours, key=lambda one: (one.state != "open", one.number), default=None)
-
-    def _open(self, adw_id: str, wanted: NewPullRequest) -> PullRequest:
         self._check()
         try:
             made = self._forge.create_pull_request(wanted)
@@ -95,7 +110,22 @@ class ForgeEffects:
         except ForgeRefused as refused:
             return self._instead(adw_id, wanted, refused)
 
-        return self._only(adw_id, wanted.head, made)
+        try:
+            open_ones = self._ours(adw_id, self._forge.pull_requests_of(wanted.head, state="open"))
+        except (ForgeUnavailable, ForgeBusy):
+            return made  # it was made, that is certain; the next look-up finds a second one
+        first = min((*open_ones, made), key=lambda one: one.number)
+        if first.number != made.number:
+            self._check()
+            self._forge.close_pull_request(made.number)
+
+        return first
+
+    def find_pull_request(self, adw_id: str, head: str) -> PullRequest | None:
+        """Return the workflow's pull request from branch *head*: an open one first, of several the oldest."""
+        ours = self._ours(adw_id, self._forge.pull_requests_of(head))
+
+        return min(ours, key=lambda one: (one.state != "open", one.number), default=None)
 
     def _instead(self, adw_id: str, wanted: NewPullRequest, refused: ForgeRefused) -> PullRequest:
         """Return what is there already; raise NotOurs when it is another's, or the refusal when nothing is there."""
@@ -110,24 +140,11 @@ class ForgeEffects:
             ) from refused
         raise refused
 
-    def _only(self, adw_id: str, head: str, made: PullRequest) -> PullRequest:
-        """Return *made*, unless an older one is open: then that, and *made* is closed."""
-        try:
-            open_ones = self._ours(adw_id, self._forge.pull_requests_of(head, state="open"))
-        except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain; the next look-up finds a second one
-        first = min((*open_ones, made), key=lambda one: one.number)
-        if first.number != made.number:
-            self._check()
-            self._forge.close_pull_request(made.number)
-
-        return first
-
     def _ours(self, adw_id: str, found: Iterable[PullRequest]) -> list[PullRequest]:
         me = self._forge.login()
         wanted = Marker(adw_id=adw_id, op=PULL_REQUEST)
 
-        return [one for one in found if one.author == me and self._read(one.body) == wanted]
+        return [one for one in found if one.author == me and self._marker_in(one.body) == wanted]
 
     # --- the sticky comment ------------------------------------------------------------------------------------
 
@@ -140,7 +157,7 @@ class ForgeEffects:
         *comment_id* is the comment that is known; if it is gone it is looked for. Raises ForgeUnavailable when it is
         still not known whether a new one was posted: then the next call is in doubt.
         """
-        body = forge_text.with_marker(text, self._marker(adw_id, STICKY))
+        body = self._signed(text, Marker(adw_id=adw_id, op=STICKY))
         if comment_id is not None:
             self._check()
             try:
@@ -148,28 +165,12 @@ class ForgeEffects:
             except ForgeNotFound:
                 in_doubt = False  # a person deleted it
         result = self._look(lambda: self.find_sticky(number), in_doubt=in_doubt)
-        if result is None:
-            return self._post(number, body)
-        if result.body == body:
-            return result
-        self._check()
-
-        return self._forge.edit_comment(result.comment_id, body)
-
-    def find_sticky(self, number: int) -> Comment | None:
-        """Return the sticky comment of an issue; of several the first stays, and the others are deleted."""
-        me = self._forge.login()
-        ours = sorted(
-            (one for one in self._forge.comments(number) if one.author == me and self._is_sticky(one)),
-            key=lambda one: one.comment_id,
-        )
-        for later in ours[1:]:
+        if result is not None:
+            if result.body == body:
+                return result
             self._check()
-            self._forge.delete_comment(later.comment_id)
+            return self._forge.edit_comment(result.comment_id, body)
 
-        return ours[0] if ours else None
-
-    def _post(self, number: int, body: str) -> Comment:
         self._check()
         try:
             made = self._forge.create_comment(number, body)
@@ -188,18 +189,14 @@ class ForgeEffects:
 
         return self._forge.edit_comment(first.comment_id, body)  # ours, the later one, is deleted by now
 
-    def _is_sticky(self, comment: Comment) -> bool:
-        marker = self._read(comment.body)
+    def find_sticky(self, number: int) -> Comment | None:
+        """Return the sticky comment of an issue; of several the first stays, and the others are deleted."""
+        ours = self._comments(number, lambda marker: marker.op == STICKY)
+        for later in ours[1:]:
+            self._check()
+            self._forge.delete_comment(later.comment_id)
 
-        return marker is not None and marker.op == STICKY
-
-    # --- both --------------------------------------------------------------------------------------------------
-
-    def _marker(self, adw_id: str, op: str) -> str:
-        return forge_text.make_marker(Marker(adw_id=adw_id, op=op), key=self._key, repository=self._forge.repository)
-
-    def _read(self, body: str) -> Marker | None:
-        return forge_text.read_marker(body, key=self._key, repository=self._forge.repository)
+        return ours[0] if ours else None
 
     def _look(self, find: Callable[[], Found | None], *, in_doubt: bool) -> Found | None:
         """Return what *find* finds; where it may have been made before, look more than once."""
@@ -213,23 +210,16 @@ class ForgeEffects:
         return None
 
 
-# Answers to deliveries: one comment for each topic, mostly a delivery, found again by its marker.
-#
-# Look it up, then post, then look again: of two comments the first stays. A refused user is told so once on an issue,
-# however often they ask. An answer mentions nobody and starts nothing.
+class Answers(_Marked):
+    """
+    Posts the results of deliveries: one comment for each topic, mostly a delivery, found again by its marker.
 
-
-#: What the markers of answers stand for.
-ANSWER, REFUSAL = "answer", "refusal"
-
-
-class Answers:
-    """Posts the results of deliveries on a forge."""
+    A refused user is told so once on an issue, however often they ask. An answer mentions nobody and starts nothing.
+    """
 
     def __init__(self, forge: Forge, *, key: bytes, scrub: Callable[[str], str] = str) -> None:
         """*key* is that of the markers; *scrub* takes secrets out."""
-        self._forge = forge
-        self._key = key
+        super().__init__(forge, key)
         self._scrub = scrub
 
     def say(self, number: int, text: str, *, delivery: str) -> Comment:
@@ -265,19 +255,12 @@ class Answers:
         return first
 
     def _find(self, number: int, marker: Marker) -> Comment | None:
-        me = self._forge.login()
-        ours = [one for one in self._forge.comments(number) if one.author == me and self._read(one.body) == marker]
-
-        return min(ours, key=lambda one: one.comment_id, default=None)
+        return next(iter(self._comments(number, lambda known: known == marker)), None)
 
     def _body(self, text: str, marker: Marker) -> str:
         said = forge_text.bot_comment(forge_text.without_local_paths(text))
-        made = forge_text.make_marker(marker, key=self._key, repository=self._forge.repository)
 
-        return forge_text.outgoing_body(forge_text.with_marker(said, made), self._scrub)
-
-    def _read(self, body: str) -> Marker | None:
-        return forge_text.read_marker(body, key=self._key, repository=self._forge.repository)
+        return forge_text.outgoing_body(self._signed(said, marker), self._scrub)
 
 
 def _short(text: str) -> str:
