@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import FailedRun, RunFailed
-from adws.adw_modules.interfaces import Clock, OwnerRecord, ProcessRecord
+from adws.adw_modules.interfaces import Clock, ProcessRecord
 from adws.adw_modules.phase import Order, Orders
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.output import OutputStream, Tail
@@ -101,23 +101,40 @@ def run_process(
     argv = (find_program(command), *command.argv[1:])
     me = processes.me("process")
     with contextlib.ExitStack() as stack:
-        output = _Output(command, redactor, on_line)
-        stack.callback(output.close)
+        tail = Tail()
+        streams = {}
+        for name, path in (("stdout", command.stdout_path), ("stderr", command.stderr_path)):
+            streams[name] = OutputStream(
+                path=path,
+                redactor=redactor,
+                max_bytes=command.max_output_bytes,
+                on_line=partial(on_line, name) if on_line else lambda _line: None,
+                tail=tail,
+            )
+            stack.callback(streams[name].close)
         child = _start(command, argv, token=me.token)
         stack.callback(_close_pipes, child)
         identity = replace(me, pid=child.pid, start_ticks=processes.observe(child.pid).start_ticks)
         tree = ProcessTree(processes, identity, token=me.token, is_child=True)
-        watch = _Watch(command, child, tree, output, clock=clock, orders=orders, saw_result=saw_result)
+        watch = _Watch(command, child, tree, streams, clock=clock, orders=orders, saw_result=saw_result)
         stack.callback(watch.close)
         try:
-            record(_record(identity, command, clock, redactor))
+            shown = redactor.redact(list(command.argv))
+            record(
+                ProcessRecord(
+                    token=identity.token,
+                    identity=identity,
+                    argv=tuple(str(item) for item in shown) if isinstance(shown, list) else (),
+                    started_at=timestamps.to_text(clock.now()),
+                )
+            )
             watch.go()
             watch.follow()
         finally:
             watch.clear()
 
         watch.read_rest()
-        return watch.end()
+        return watch.end(tail.text)
 
 
 def find_program(command: CommandLine) -> str:
@@ -128,7 +145,13 @@ def find_program(command: CommandLine) -> str:
         raise _unusable("", "missing", f"cannot run a command in {command.cwd}: it is not a directory")
     name = command.argv[0]
     if "/" in name:
-        return _program_at(command.cwd / name, name)
+        path = command.cwd / name
+        if not path.is_file():
+            raise _unusable(name, "missing", f"there is no command {name!r}: {path} is not a file")
+        if not os.access(path, os.X_OK):
+            problem = f"{path} may not be executed: chmod +x it, or run it through its program"
+            raise _unusable(name, "permission", problem)
+        return str(path)
 
     places = command.env.get("PATH", os.defpath).split(os.pathsep)
     # An entry that is relative is meant from where the command runs, not from where we are.
@@ -136,15 +159,6 @@ def find_program(command: CommandLine) -> str:
     if result is None:
         raise _unusable(name, "missing", f"there is no command {name!r} in PATH: install it, or write its whole path")
     return result
-
-
-def _program_at(path: Path, name: str) -> str:
-    if not path.is_file():
-        raise _unusable(name, "missing", f"there is no command {name!r}: {path} is not a file")
-    if not os.access(path, os.X_OK):
-        raise _unusable(name, "permission", f"{path} may not be executed: chmod +x it, or run it through its program")
-
-    return str(path)
 
 
 def _unusable(name: str, subtype: str, message: str) -> RunFailed:
@@ -166,47 +180,11 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
     )
 
 
-def _record(identity: OwnerRecord, command: CommandLine, clock: Clock, redactor: Redactor) -> ProcessRecord:
-    shown = redactor.redact(list(command.argv))
-
-    return ProcessRecord(
-        token=identity.token,
-        identity=identity,
-        argv=tuple(str(item) for item in shown) if isinstance(shown, list) else (),
-        started_at=timestamps.to_text(clock.now()),
-    )
-
-
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-class _Output:
-    """Both outputs of the process."""
-
-    def __init__(self, command: CommandLine, redactor: Redactor, on_line: OnLine | None) -> None:
-        self.tail = Tail()
-        hand_on: OnLine = on_line or (lambda _stream, _line: None)
-        with contextlib.ExitStack() as stack:
-            self.streams: dict[str, OutputStream] = {}
-            for name, path in (("stdout", command.stdout_path), ("stderr", command.stderr_path)):
-                stream = OutputStream(
-                    path=path,
-                    redactor=redactor,
-                    max_bytes=command.max_output_bytes,
-                    on_line=partial(hand_on, name),
-                    tail=self.tail,
-                )
-                stack.callback(stream.close)
-                self.streams[name] = stream
-            self.close = stack.pop_all().close
-
-    def finish(self) -> None:
-        for stream in self.streams.values():
-            stream.finish()
 
 
 class _Watch:
@@ -217,7 +195,7 @@ class _Watch:
         command: CommandLine,
         child: subprocess.Popen[bytes],
         tree: ProcessTree,
-        output: _Output,
+        streams: Mapping[str, OutputStream],
         *,
         clock: Clock,
         orders: Orders,
@@ -226,7 +204,7 @@ class _Watch:
         self._command = command
         self._child = child
         self._tree = tree
-        self._output = output
+        self._streams = streams
         self._clock = clock
         self._orders = orders
         self._saw_result = saw_result or (lambda: False)
@@ -291,7 +269,8 @@ class _Watch:
             for _ in range(_LAST_READS):
                 if not self._read(key):
                     break
-        self._output.finish()
+        for stream in self._streams.values():
+            stream.finish()
 
     def close(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -299,7 +278,7 @@ class _Watch:
                 os.close(key.fd)
         self._selector.close()
 
-    def end(self) -> ProcessEnd:
+    def end(self, tail: str) -> ProcessEnd:
         status = self._status if self._has_run else None
         has_exited = status is not None and status.si_code == os.CLD_EXITED
 
@@ -309,7 +288,7 @@ class _Watch:
             timed_out=self._timed_out,
             ordered=self._ordered,
             duration=self._clock.monotonic() - self._started_at,
-            tail=self._output.tail.text,
+            tail=tail,
             leftovers=describe(self._leftovers),
             survivors=describe(self._survivors),
         )
@@ -341,7 +320,7 @@ class _Watch:
             return False
 
         self._heard_at = self._clock.monotonic()
-        self._output.streams[key.data].feed(chunk)
+        self._streams[key.data].feed(chunk)
         return True
 
     def _has_ended(self, *, wait: bool = False) -> bool:
@@ -419,10 +398,10 @@ class _Watch:
         return self._is_all_gone
 
 
-# Processes of adw that live beside this one, such as a worker of `adw serve`, or a command that a person watches.
+# --- processes of adw that live beside this one --------------------------------------------------------------------
 #
-# Unlike what the runner above runs, each is adw itself and shuts down by itself: only it is ever signalled, never what
-# it started.
+# Such as a worker of `adw serve`, or a command that a person watches. Unlike what the runner above runs, each is adw
+# itself and shuts down by itself: only it is ever signalled, never what it started.
 
 
 _STDERR = 2
@@ -527,17 +506,14 @@ class WatchedCommand:
         self._process.wait()
 
 
-# Opening a page in the person's browser: the only home of webbrowser.
-#
-# A browser that would take the terminal over is not started.
-
+# --- the person's browser ------------------------------------------------------------------------------------------
 
 #: Browsers that show pages in the terminal they were started from.
 _IN_TERMINAL = frozenset({"elinks", "links", "lynx", "w3m", "www-browser"})
 
 
 def open_page(url: str) -> bool:
-    """Show *url*; say whether there was a browser for it."""
+    """Show *url* in the person's browser, unless that would take the terminal over; say whether there was one."""
     try:
         result = webbrowser.get()
     except webbrowser.Error:

@@ -234,8 +234,15 @@ def end_recorded(
         return ProcessEnding(evidence=f"pid {identity.pid} is gone and nothing carries its token", is_certain=True)
 
     what = "runs" if verdict is Verdict.ALIVE else "is gone, but processes with its token run"
-    left = _end(tree, result, clock=clock, grace_seconds=grace_seconds)
+    members = result
+    tree.ask(members)
+    deadline = clock.monotonic() + grace_seconds
+    while members and clock.monotonic() < deadline:
+        tree.wait(members, TICK_SECONDS)
+        members = tree.members()
+    left = tree.kill() if members else ()
     names = describe(result)
+
     return ProcessEnding(
         evidence=f"pid {identity.pid} {what}: same boot, start time and token",
         ended=tuple(name for name in names if name not in describe(left)),
@@ -263,19 +270,6 @@ def recorded(data: Mapping[str, object]) -> ProcessRecord | None:
 def describe(members: Iterable[ProcessStat]) -> tuple[str, ...]:
     """Return *members* for people: `1234 (sleep)`."""
     return tuple(f"{member.pid} ({member.command})" for member in members)
-
-
-def _end(
-    tree: ProcessTree, members: tuple[ProcessStat, ...], *, clock: Clock, grace_seconds: float
-) -> tuple[ProcessStat, ...]:
-    """Ask, wait, kill; return what is left."""
-    tree.ask(members)
-    deadline = clock.monotonic() + grace_seconds
-    while members and clock.monotonic() < deadline:
-        tree.wait(members, TICK_SECONDS)
-        members = tree.members()
-
-    return tree.kill() if members else ()
 
 
 def _why_not(record: ProcessRecord, seen: Observation) -> ProcessEnding | None:
