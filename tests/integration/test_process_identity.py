@@ -132,12 +132,6 @@ def test_a_killed_process_is_dead_before_and_after_it_is_collected(system):
     assert system.verdict(record) is Verdict.DEAD
 
 
-def test_a_reboot_proves_death_even_when_pid_and_start_time_come_again(proc, owner):
-    proc.boot("boot-2")
-
-    assert proc.processes().verdict(owner) is Verdict.DEAD
-
-
 def test_a_restart_of_the_machine_has_its_own_name(proc):
     processes = proc.processes()
     assert processes.boot_id == "boot-1"
@@ -146,53 +140,55 @@ def test_a_restart_of_the_machine_has_its_own_name(proc):
     assert processes.boot_id == "boot-2"
 
 
-def test_a_reused_pid_is_another_process(proc, owner):
-    proc.process(4711, start_ticks=5001)
-
-    assert proc.processes().verdict(owner) is Verdict.DEAD
-
-
-def test_a_zombie_is_dead(proc, owner):
-    proc.process(4711, start_ticks=5000, state="Z")
-
-    assert proc.processes().verdict(owner) is Verdict.DEAD
-
-
-def test_a_pid_that_is_gone_is_dead(proc, owner):
-    proc.gone(4711)
-
-    assert proc.processes().verdict(owner) is Verdict.DEAD
-
-
-def test_where_processes_of_others_are_hidden_a_missing_pid_proves_nothing(proc, owner):
+def hide_others(proc):
     proc.gone(4711)
     (proc.root / "1").rename(proc.root / "hidden")
 
-    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
 
-
-def test_another_pid_namespace_is_not_judged(proc, owner):
+def enter_namespace(proc):
     proc.gone(4711)
     proc.namespace(os.getpid(), "pid:[200]")
 
-    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
 
-
-def test_a_proc_of_another_pid_namespace_is_not_believed(proc, owner):
+def show_the_host(proc):
     """With the /proc of the host in a container, our own number there is another process."""
     proc.gone(4711)
     (proc.root / "self").unlink()
     (proc.root / "self").symlink_to("1")
 
-    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
 
-
-def test_machines_with_one_name_or_one_cloned_identity_are_two_machines(proc, owner):
+def clone_the_machine(proc):
     proc.gone(4711)
-    assert proc.processes(host="other-name").verdict(owner) is Verdict.UNKNOWN
-
     proc.machine_file.write_text("another machine\n")
-    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        pytest.param(lambda proc: None, Verdict.ALIVE, id="runs"),
+        pytest.param(lambda proc: proc.boot("boot-2"), Verdict.DEAD, id="reboot"),
+        pytest.param(lambda proc: proc.process(4711, start_ticks=5001), Verdict.DEAD, id="reused-pid"),
+        pytest.param(lambda proc: proc.process(4711, start_ticks=5000, state="Z"), Verdict.DEAD, id="zombie"),
+        pytest.param(lambda proc: proc.gone(4711), Verdict.DEAD, id="gone"),
+        pytest.param(hide_others, Verdict.UNKNOWN, id="others-are-hidden"),
+        pytest.param(enter_namespace, Verdict.UNKNOWN, id="another-pid-namespace"),
+        pytest.param(show_the_host, Verdict.UNKNOWN, id="proc-of-another-namespace"),
+        pytest.param(clone_the_machine, Verdict.UNKNOWN, id="another-machine-of-that-name"),
+        pytest.param(
+            lambda proc: (proc.root / "4711/stat").write_text("4711 (pyth"), Verdict.UNKNOWN, id="torn-stat-line"
+        ),
+    ],
+)
+def test_an_owner_is_judged_by_all_that_is_known_of_it(proc, owner, change, verdict):
+    change(proc)
+
+    assert proc.processes().verdict(owner) is verdict
+
+
+def test_a_machine_with_the_same_identity_and_another_name_is_another_machine(proc, owner):
+    proc.gone(4711)
+
+    assert proc.processes(host="other-name").verdict(owner) is Verdict.UNKNOWN
 
 
 def test_without_proc_nothing_is_known(tmp_path):
@@ -207,12 +203,6 @@ def test_without_proc_nothing_is_known(tmp_path):
 @pytest.mark.parametrize("pid", [0, -1])
 def test_a_pid_that_no_process_can_have_proves_nothing(proc, owner, pid):
     assert proc.processes().verdict(replace(owner, pid=pid)) is Verdict.UNKNOWN
-
-
-def test_a_torn_stat_line_proves_nothing(proc, owner):
-    (proc.root / "4711/stat").write_text("4711 (pyth")
-
-    assert proc.processes().verdict(owner) is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize("command", ["python", "a b c", ") R 1 2 3 (", ":-) Z 9"])

@@ -1,6 +1,4 @@
-"""
-What work is called outside.
-"""
+"""What work is called outside, and whose something is by its name or its lock."""
 
 from __future__ import annotations
 
@@ -72,7 +70,32 @@ def test_a_ref_of_another_workflow_is_known_by_its_name(ref, expected):
     assert git.is_of_another(ref, ADW_ID) is expected
 
 
-def test_a_worktree_is_locked_in_the_name_of_its_workflow():
-    assert git.lock_reason(ADW_ID) == f"adw {ADW_ID}"
-    assert git.owner_of_lock(f"adw {ADW_ID}") == ADW_ID
-    assert git.owner_of_lock("somebody else") == ""
+@pytest.mark.parametrize(
+    ("reason", "owner"),
+    [
+        (git.lock_reason(ADW_ID), ADW_ID),
+        ("adw 1a2b3c4d", "1a2b3c4d"),
+        ("adw older_id-1", "older_id-1"),
+        ("", ""),
+        ("mine", ""),
+        ("adw a b", ""),
+    ],
+)
+def test_a_worktree_is_ours_by_the_reason_it_was_locked_with(reason, owner):
+    assert git.owner_of_lock(reason) == owner
+
+
+@pytest.mark.parametrize(
+    ("branch", "known", "owner"),
+    [
+        ("feature-issue-42-adw-1a2b3c4d-add-it", {}, "1a2b3c4d"),
+        ("feature-issue-42-adw-older_id-add-it", {"older_id": None}, "older_id"),
+        ("feature-issue-42-adw-older_id-add-it", {}, ""),
+        ("adw-1a2b3c4d", {}, "1a2b3c4d"),
+        ("adwords-1a2b3c4d-x", {}, ""),
+        ("my-adw-notes", {}, ""),
+        ("main", {"1a2b3c4d": None}, ""),
+    ],
+)
+def test_a_branch_is_of_the_workflow_it_is_named_for(branch, known, owner):
+    assert git.workflow_of(branch, known) == owner
