@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from adws.adw_modules import durable_file, timestamps
 from adws.adw_modules.durable_file import replace_file
 from adws.adw_modules.errors import (
@@ -33,12 +35,14 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.model import Comment, Issue, NewPullRequest, PullRequest
 from adws.adw_modules.git.git import GitCommands
 from adws.adw_modules.git.private_dir import NAME as PRIVATE
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock
 
 ISSUES, PULLS = "issues", "pulls"
 #: Counters of numbers (issues and pull requests share them) and of comments.
 NUMBER, COMMENT = "last_number", "last_comment"
+#: The bare repository, in the directory of the forge.
+REMOTE_NAME = "remote.git"
 
 #: Seconds that a change waits for its turn.
 TURN_SECONDS = 10.0
@@ -46,6 +50,43 @@ _POLL_SECONDS = 0.01
 _COUNTS = "forge.json"
 _LOCK = ".lock"
 _MAX_BYTES = 64 * 1024 * 1024
+_CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+#(\d{1,9})\b", re.IGNORECASE)
+_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[A-Za-z0-9_][\w./+@#-]*(?<![./])")
+
+
+class StoredComment(BaseModel):
+    """A comment in the file of its issue or pull request; one that was written by hand may lack anything."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: int = 0
+    author: str = ""
+    body: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+
+
+class StoredItem(BaseModel):
+    """What the file of an issue or pull request says; one that was written by hand may lack anything."""
+
+    model_config = ConfigDict(extra="allow")
+
+    title: str = ""
+    body: str = ""
+    author: str = ""
+    state: str = "open"  #: open | closed
+    labels: list[str] = Field(default_factory=list)
+    assignees: list[str] = Field(default_factory=list)
+    comments: list[StoredComment] = Field(default_factory=list)
+    created_at: str = ""
+    updated_at: str = ""
+    # Of pull requests only.
+    head: str = ""
+    head_sha: str = ""
+    base: str = ""
+    is_draft: bool = False
+    is_merged: bool = False
+    merge_commit: str = ""
 
 
 class ForgeFiles:
@@ -89,26 +130,24 @@ class ForgeFiles:
     def next_number(self, counter: str) -> int:
         """Return a number that was never given before; inside `turn` only."""
         counts = self._read(self.root / _COUNTS) or {}
-        number = max(_whole(counts.get(counter)), self._highest(counter)) + 1
+        # Files may have been put here by hand, and the counts may be lost.
+        used = [*self.numbers(ISSUES), *self.numbers(PULLS)]
+        if counter == COMMENT:
+            items = (self.read(kind, number) for kind in (ISSUES, PULLS) for number in self.numbers(kind))
+            used = [one.id for item in items if item is not None for one in item.comments]
+        last = counts.get(counter)
+        number = max([*used, last if isinstance(last, int) else 0]) + 1
         self._replace(_COUNTS, self.root, {**counts, counter: number})
 
         return number
 
-    def _highest(self, counter: str) -> int:
-        """Return the highest number in use: files may have been put here by hand, and the counts may be lost."""
-        if counter == NUMBER:
-            return max((*self.numbers(ISSUES), *self.numbers(PULLS)), default=0)
-        result = [self.read(kind, number) or {} for kind in (ISSUES, PULLS) for number in self.numbers(kind)]
-
-        return max((_whole(one.get("id")) for data in result for one in objects_in(data, "comments")), default=0)
-
     def people(self) -> dict[str, str]:
         """Return who may do what, as the file says: `{"people": {"alice": "write"}}`."""
         result = (self._read(self.root / _COUNTS) or {}).get("people")
+        if not isinstance(result, dict):
+            return {}
 
-        return (
-            {name: said for name, said in result.items() if isinstance(said, str)} if isinstance(result, dict) else {}
-        )
+        return {name: said for name, said in result.items() if isinstance(said, str)}
 
     def numbers(self, kind: str) -> tuple[int, ...]:
         """Return the numbers there are, highest first."""
@@ -120,13 +159,18 @@ class ForgeFiles:
 
         return tuple(sorted((int(stem) for stem in stems if stem.isascii() and stem.isdigit()), reverse=True))
 
-    def read(self, kind: str, number: int) -> JsonObject | None:
-        """Return what a file says, None when there is none; raise StateCorrupt for one that is no JSON object."""
-        return self._read(self.root / kind / f"{number}.json")
+    def read(self, kind: str, number: int) -> StoredItem | None:
+        """Return what a file says, None when there is none; raise StateCorrupt for one that cannot be understood."""
+        path = self.root / kind / f"{number}.json"
+        data = self._read(path)
+        try:
+            return None if data is None else StoredItem.model_validate(data)
+        except ValidationError as exc:
+            raise StateCorrupt(str(path), str(exc), "correct the file, or move it away") from exc
 
-    def write(self, kind: str, number: int, data: JsonObject) -> None:
+    def write(self, kind: str, number: int, item: StoredItem) -> None:
         """Replace a file, durably; inside `turn` only."""
-        self._replace(f"{number}.json", self.root / kind, data)
+        self._replace(f"{number}.json", self.root / kind, item.model_dump(exclude_unset=True))
 
     def _read(self, path: Path) -> JsonObject | None:
         try:
@@ -165,23 +209,6 @@ def _try_lock(fd: int) -> bool:
         return False
 
     return True
-
-
-def objects_in(data: JsonObject, name: str) -> list[JsonObject]:
-    """Return the objects of the list under *name*."""
-    result = data.get(name)
-
-    return [one for one in result if isinstance(one, dict)] if isinstance(result, list) else []
-
-
-def _whole(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-#: The bare repository, in the directory of the forge.
-REMOTE_NAME = "remote.git"
-
-_CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+#(\d{1,9})\b", re.IGNORECASE)
 
 
 class LocalForge:
@@ -243,15 +270,10 @@ class LocalForge:
         """Write a new issue; what a person does on the site of another forge."""
         with self._files.turn():
             number = self._files.next_number(NUMBER)
-            data = self._new_item(title, body, author=author or self._login, labels=labels)
-            self._files.write(ISSUES, number, data)
+            item = self._new_item(title, body, author=author or self._login, labels=labels)
+            self._files.write(ISSUES, number, item)
 
-        return self._to_issue(number, data)
-
-    def close_issue(self, number: int) -> Issue:
-        """Close an issue; one that is closed already is fine."""
-        with self._files.turn():
-            return self._to_issue(number, self._change(ISSUES, number, state="closed"))
+        return self._to_issue(number, item)
 
     def issue(self, number: int) -> Issue:
         """Return an issue."""
@@ -273,25 +295,23 @@ class LocalForge:
         """Put labels on an issue or pull request."""
         with self._files.turn():
             kind = self._kind_of(number)
-            has = _texts(self._must_read(kind, number), "labels")
+            has = self._must_read(kind, number).labels
             self._change(kind, number, labels=list(dict.fromkeys([*has, *labels])))
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off; one that is not there is fine."""
         with self._files.turn():
             kind = self._kind_of(number)
-            has = _texts(self._must_read(kind, number), "labels")
+            has = self._must_read(kind, number).labels
             self._change(kind, number, labels=[one for one in has if one != label])
 
     # --- comments ----------------------------------------------------------------------------------------------
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
         """Return the comments, oldest first; with *since* those made or changed since then."""
-        data = self._must_read(self._kind_of(number), number)
-        result = sorted(objects_in(data, "comments"), key=_id_of)
+        result = sorted(self._must_read(self._kind_of(number), number).comments, key=lambda one: one.id)
         if since:
-            moment = timestamps.parse(since)
-            result = [one for one in result if _changed_at(one) >= moment]
+            result = [one for one in result if _changed_at(one) >= timestamps.parse(since)]
 
         return tuple(self._to_comment(number, one) for one in result)
 
@@ -299,47 +319,45 @@ class LocalForge:
         """Post a comment."""
         with self._files.turn():
             kind = self._kind_of(number)
-            data = self._must_read(kind, number)
-            comment: JsonObject = {
-                "id": self._files.next_number(COMMENT),
-                "author": self._login,
-                "body": forge_text.outgoing_body(body, self._scrub),
-                "created_at": self._now(),
-                "updated_at": self._now(),
-            }
-            self._change(kind, number, comments=[*objects_in(data, "comments"), comment])
+            item = self._must_read(kind, number)
+            comment = StoredComment(
+                id=self._files.next_number(COMMENT),
+                author=self._login,
+                body=forge_text.outgoing_body(body, self._scrub),
+                created_at=self._now(),
+                updated_at=self._now(),
+            )
+            self._change(kind, number, comments=[*item.comments, comment])
 
         return self._to_comment(number, comment)
 
     def edit_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
         with self._files.turn():
-            kind, number, data = self._holder_of(comment_id)
-            text = forge_text.outgoing_body(body, self._scrub)
-            result = [
-                {**one, "body": text, "updated_at": self._now()} if _id_of(one) == comment_id else one
-                for one in objects_in(data, "comments")
-            ]
-            self._change(kind, number, comments=list(result))
+            kind, number, comments = self._holder_of(comment_id)
+            place = [one.id for one in comments].index(comment_id)
+            changes = {"body": forge_text.outgoing_body(body, self._scrub), "updated_at": self._now()}
+            comments[place] = comments[place].model_copy(update=changes)
+            self._change(kind, number, comments=comments)
 
-        return next(self._to_comment(number, one) for one in result if _id_of(one) == comment_id)
+        return self._to_comment(number, comments[place])
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment; one that is gone is fine."""
         with self._files.turn():
             try:
-                kind, number, data = self._holder_of(comment_id)
+                kind, number, comments = self._holder_of(comment_id)
             except ForgeNotFound:
                 return
-            left = [one for one in objects_in(data, "comments") if _id_of(one) != comment_id]
-            self._change(kind, number, comments=list(left))
+            self._change(kind, number, comments=[one for one in comments if one.id != comment_id])
 
-    def _holder_of(self, comment_id: int) -> tuple[str, int, JsonObject]:
+    def _holder_of(self, comment_id: int) -> tuple[str, int, list[StoredComment]]:
+        """Return kind and number of what has the comment, and all its comments."""
         for kind in (ISSUES, PULLS):
             for number in self._files.numbers(kind):
-                data = self._must_read(kind, number)
-                if any(_id_of(one) == comment_id for one in objects_in(data, "comments")):
-                    return kind, number, data
+                comments = self._must_read(kind, number).comments
+                if any(one.id == comment_id for one in comments):
+                    return kind, number, comments
 
         raise ForgeNotFound(f"there is no comment {comment_id} in {self._files.root}")
 
@@ -351,13 +369,10 @@ class LocalForge:
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         """Return the pull requests from branch *head*, newest first."""
-        return tuple(one for one in self._pulls_from(head) if state in {"all", one.state})
+        items = ((number, self._must_read(PULLS, number)) for number in self._files.numbers(PULLS))
+        pulls = (self._to_pull_request(number, item) for number, item in items if item.head == head)
 
-    def _pulls_from(self, head: str) -> Iterator[PullRequest]:
-        for number in self._files.numbers(PULLS):
-            data = self._must_read(PULLS, number)
-            if data.get("head") == head:
-                yield self._to_pull_request(number, data)
+        return tuple(one for one in pulls if state in {"all", one.state})
 
     def create_pull_request(self, new: NewPullRequest) -> PullRequest:
         """Open a pull request; head and base must be in the remote, with something between them."""
@@ -366,27 +381,22 @@ class LocalForge:
             for branch, commit in ((new.head, head_sha), (new.base, base_sha)):
                 if commit is None:
                     raise ForgeRefused(422, f"there is no branch {branch} in {self._git.path}: push it first")
-            if any(one.state == "open" for one in self._pulls_from(new.head)):
+            if self.pull_requests_of(new.head, state="open"):
                 raise ForgeRefused(422, f"a pull request for {new.head} is open already")
             if head_sha and base_sha and self._git.has(head_sha, inside=base_sha):
                 raise ForgeRefused(422, f"there are no commits between {new.base} and {new.head}")
             number = self._files.next_number(NUMBER)
-            data = {
-                **self._new_item(new.title, new.body, author=self._login),
-                "head": new.head,
-                "head_sha": head_sha,
-                "base": new.base,
-                "is_draft": new.is_draft,
-            }
-            self._files.write(PULLS, number, data)
+            branches = {"head": new.head, "head_sha": head_sha, "base": new.base, "is_draft": new.is_draft}
+            item = self._new_item(new.title, new.body, author=self._login).model_copy(update=branches)
+            self._files.write(PULLS, number, item)
 
-        return self._to_pull_request(number, data)
+        return self._to_pull_request(number, item)
 
     def edit_pull_request(
         self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
     ) -> PullRequest:
         """Change a pull request."""
-        changes: JsonObject = {}
+        changes: dict[str, object] = {}
         if title is not None:
             changes["title"] = forge_text.outgoing_title(title, self._scrub)
         if body is not None:
@@ -409,65 +419,68 @@ class LocalForge:
         if method not in {"squash", "merge"}:
             raise ForgeRefused(405, f"a local forge merges by squash or merge, not by {method}")
         with self._files.turn():
-            result = self.pull_request(number)
-            if result.is_merged:
-                return self._write_merged(result)
-            _refuse_unmergeable(result, sha)
-            self._merge(result, is_squash=method == "squash")
-            return self._write_merged(result)
+            pull = self.pull_request(number)
+            if not pull.is_merged:
+                if pull.state != "open":
+                    raise ForgeRefused(405, f"pull request {number} is closed")
+                if pull.is_draft:
+                    raise ForgeRefused(405, f"pull request {number} is a draft")
+                if pull.head_sha != sha:
+                    raise ForgeRefused(
+                        409, f"{pull.head} is at {pull.head_sha[:12]}, not at {sha[:12]}: look at it again"
+                    )
+                self._merge(pull, is_squash=method == "squash")
+            item = self._change(PULLS, number, state="closed", is_merged=True, head_sha=pull.head_sha)
+            for issue in {int(one) for one in _CLOSES.findall(pull.body)}:
+                if self._files.read(ISSUES, issue) is not None:
+                    self._change(ISSUES, issue, state="closed")
 
-    def _merge(self, found: PullRequest, *, is_squash: bool) -> None:
-        base = self._git.commit_of(found.base)
+        return self._to_pull_request(number, item)
+
+    def _merge(self, pull: PullRequest, *, is_squash: bool) -> None:
+        base = self._git.commit_of(pull.base)
         if base is None:
-            raise ForgeRefused(405, f"the branch {found.base} is gone")
-        message = f"{found.title} (#{found.number})\n\n{found.body}".strip()
-        commit = self._git.merged_commit(found.head_sha, onto=base, message=message, is_squash=is_squash)
+            raise ForgeRefused(405, f"the branch {pull.base} is gone")
+        message = f"{pull.title} (#{pull.number})\n\n{pull.body}".strip()
+        commit = self._git.merged_commit(pull.head_sha, onto=base, message=message, is_squash=is_squash)
         if commit is None:
-            raise ForgeRefused(405, f"{found.head} conflicts with {found.base}: bring it up to date first")
+            raise ForgeRefused(405, f"{pull.head} conflicts with {pull.base}: bring it up to date first")
         # Written before the branch moves: after a crash it is seen that the branch has this commit.
-        self._change(PULLS, found.number, merge_commit=commit)
-        if not self._git.move(found.base, commit, expected=base):
-            raise ForgeRefused(409, f"{found.base} moved meanwhile: ask again")
-
-    def _write_merged(self, found: PullRequest) -> PullRequest:
-        data = self._change(PULLS, found.number, state="closed", is_merged=True, head_sha=found.head_sha)
-        for number in {int(one) for one in _CLOSES.findall(found.body)}:
-            if self._files.read(ISSUES, number) is not None:
-                self._change(ISSUES, number, state="closed")
-
-        return self._to_pull_request(found.number, data)
+        self._change(PULLS, pull.number, merge_commit=commit)
+        if not self._git.move(pull.base, commit, expected=base):
+            raise ForgeRefused(409, f"{pull.base} moved meanwhile: ask again")
 
     # --- files and values --------------------------------------------------------------------------------------
 
-    def _new_item(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> JsonObject:
-        return {
-            "title": forge_text.outgoing_title(title, self._scrub),
-            "body": forge_text.outgoing_body(body, self._scrub),
-            "author": author,
-            "state": "open",
-            "labels": list(labels),
-            "assignees": [],
-            "comments": [],
-            "created_at": self._now(),
-            "updated_at": self._now(),
-        }
+    def _new_item(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> StoredItem:
+        return StoredItem(
+            title=forge_text.outgoing_title(title, self._scrub),
+            body=forge_text.outgoing_body(body, self._scrub),
+            author=author,
+            state="open",
+            labels=list(labels),
+            assignees=[],
+            comments=[],
+            created_at=self._now(),
+            updated_at=self._now(),
+        )
 
-    def _change(self, kind: str, number: int, **changes: JsonValue) -> JsonObject:
-        data = {**self._must_read(kind, number), **changes, "updated_at": self._now()}
-        self._files.write(kind, number, data)
+    def _change(self, kind: str, number: int, **changes: object) -> StoredItem:
+        item = self._must_read(kind, number).model_copy(update={**changes, "updated_at": self._now()})
+        self._files.write(kind, number, item)
 
-        return data
+        return item
 
     def _kind_of(self, number: int) -> str:
         return PULLS if self._files.read(PULLS, number) is not None else ISSUES
 
-    def _must_read(self, kind: str, number: int) -> JsonObject:
-        data = self._files.read(kind, number)
-        if data is None:
+    def _must_read(self, kind: str, number: int) -> StoredItem:
+        item = self._files.read(kind, number)
+        if item is None:
             what = "issue" if kind == ISSUES else "pull request"
             raise ForgeNotFound(f"there is no {what} {number} in {self._files.root}")
 
-        return data
+        return item
 
     def _now(self) -> str:
         return timestamps.to_text(self._clock.now())
@@ -475,92 +488,58 @@ class LocalForge:
     def _url(self, kind: str, number: int) -> str:
         return (self._files.root / kind / f"{number}.json").as_uri()
 
-    def _to_issue(self, number: int, data: JsonObject) -> Issue:
+    def _to_issue(self, number: int, item: StoredItem) -> Issue:
         return Issue(
             number=number,
-            title=_text(data, "title"),
-            body=_text(data, "body"),
-            author=_text(data, "author"),
+            title=item.title,
+            body=item.body,
+            author=item.author,
             url=self._url(ISSUES, number),
-            state=_text(data, "state") or "open",
-            labels=_texts(data, "labels"),
-            assignees=_texts(data, "assignees"),
+            state=item.state or "open",
+            labels=tuple(item.labels),
+            assignees=tuple(item.assignees),
         )
 
-    def _to_comment(self, number: int, data: JsonObject) -> Comment:
+    def _to_comment(self, number: int, comment: StoredComment) -> Comment:
         return Comment(
-            comment_id=_id_of(data),
-            body=_text(data, "body"),
-            author=_text(data, "author"),
-            url=f"{self._url(self._kind_of(number), number)}#{_id_of(data)}",
-            created_at=_text(data, "created_at"),
+            comment_id=comment.id,
+            body=comment.body,
+            author=comment.author,
+            url=f"{self._url(self._kind_of(number), number)}#{comment.id}",
+            created_at=comment.created_at,
         )
 
-    def _to_pull_request(self, number: int, data: JsonObject) -> PullRequest:
-        is_open = _text(data, "state") == "open"
+    def _to_pull_request(self, number: int, item: StoredItem) -> PullRequest:
+        is_open = item.state == "open"
         # What is over keeps the commit it ended with, whatever becomes of the branch.
-        now = self._git.commit_of(_text(data, "head")) if is_open else None
-        head_sha = now or _text(data, "head_sha")
-        is_merged = data.get("is_merged") is True or (is_open and self._is_in_base(data, head_sha))
+        head_sha = (self._git.commit_of(item.head) if is_open else None) or item.head_sha
+        is_merged = item.is_merged or (is_open and self._is_in_base(item, head_sha))
 
         return PullRequest(
             number=number,
-            title=_text(data, "title"),
-            body=_text(data, "body"),
-            head=_text(data, "head"),
+            title=item.title,
+            body=item.body,
+            head=item.head,
             head_sha=head_sha,
-            base=_text(data, "base"),
-            state="closed" if is_merged else _text(data, "state"),
-            is_draft=data.get("is_draft") is True,
+            base=item.base,
+            state="closed" if is_merged else item.state,
+            is_draft=item.is_draft,
             is_merged=is_merged,
-            author=_text(data, "author"),
+            author=item.author,
             url=self._url(PULLS, number),
         )
 
-    def _is_in_base(self, data: JsonObject, head_sha: str) -> bool:
-        base = self._git.commit_of(_text(data, "base"))
+    def _is_in_base(self, item: StoredItem, head_sha: str) -> bool:
+        base = self._git.commit_of(item.base)
         if base is None:
             return False
-        commits = filter(None, (_text(data, "merge_commit"), head_sha))
 
-        return any(self._git.has(commit, inside=base) for commit in commits)
-
-
-def _refuse_unmergeable(found: PullRequest, sha: str) -> None:
-    if found.state != "open":
-        raise ForgeRefused(405, f"pull request {found.number} is closed")
-    if found.is_draft:
-        raise ForgeRefused(405, f"pull request {found.number} is a draft")
-    if found.head_sha != sha:
-        raise ForgeRefused(409, f"{found.head} is at {found.head_sha[:12]}, not at {sha[:12]}: look at it again")
+        return any(self._git.has(commit, inside=base) for commit in (item.merge_commit, head_sha) if commit)
 
 
-def _text(data: JsonObject, name: str) -> str:
-    value = data.get(name)
-
-    return value if isinstance(value, str) else ""
-
-
-def _texts(data: JsonObject, name: str) -> tuple[str, ...]:
-    value = data.get(name)
-
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
-
-
-def _changed_at(data: JsonObject) -> datetime:
+def _changed_at(comment: StoredComment) -> datetime:
     """Return when a comment was changed last; one that was written by hand may not say."""
-    return timestamps.parse(_text(data, "updated_at") or _text(data, "created_at") or timestamps.UNKNOWN_MOMENT)
-
-
-def _id_of(data: JsonObject) -> int:
-    value = data.get("id")
-
-    return value if isinstance(value, int) else 0
-
-
-# --- the bare repository -------------------------------------------------------------------------------------------
-
-_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[A-Za-z0-9_][\w./+@#-]*(?<![./])")
+    return timestamps.parse(comment.updated_at or comment.created_at or timestamps.UNKNOWN_MOMENT)
 
 
 class BareRepository:
