@@ -196,28 +196,23 @@ class Quotas:
         for status in (self._disk(), self._memory()):
             _refuse(status)
         known = None if spent is None else (spent, cap)
-        database.transact(lambda session: self._reserve(session, adw_id, estimated_cost, known))
+        database.transact(lambda session: self._reserve(session, adw_id, estimated=estimated_cost, known=known))
 
     def reserve_in(self, session: Session, adw_id: str, workflow: str) -> tuple[float, float | None]:
         """
         Reserve a place inside the transaction that claims the run, on a machine that is not full; raise QuotaExceeded.
 
-        Returns what the workflow has cost and its own cap, as the decision saw them. The estimate is at most a minute
-        old.
+        Returns what the workflow has cost and its own cap, as the decision saw them.
         """
-        now = self._clock.monotonic()
-        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
-        if now - made_at >= ESTIMATE_SECONDS:
-            estimate = self._estimate(session, workflow=workflow)
-            self._estimates[workflow] = (now, estimate)
-
-        return self._reserve(session, adw_id, estimate)
+        return self._reserve(session, adw_id, workflow=workflow)
 
     def _reserve(
         self,
         session: Session,
         adw_id: str,
-        estimated: float | None,
+        *,
+        workflow: str = "",
+        estimated: float | None = None,
         known: tuple[float, float | None] | None = None,
     ) -> tuple[float, float | None]:
         """Take a place unless a limit is reached; return cost and cap. Asking again changes the estimate only."""
@@ -226,7 +221,10 @@ class Quotas:
         self._free_abandoned(session)
         spending = self._read_spending(session, adw_id)
         if estimated is None:
-            estimated = self._estimate(session, adw_id=adw_id)
+            if not workflow:
+                row = session.one("SELECT workflow FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
+                workflow = str(row[0]) if row else ""
+            estimated = self._recent_estimate(session, workflow) if workflow else None
         spent, cap = known or (spending.spent_by_asker, spending.cap_of_asker)
         _refuse(self._worktrees(spending, asking=adw_id))
         _refuse(self._runs(spending, asking=adw_id))
@@ -380,7 +378,7 @@ class Quotas:
         if self._database is None:
             return None
         with self._database.read() as session:
-            return self._estimate(session, workflow=workflow)
+            return self._estimate(session, workflow)
 
     def _spending(self) -> Spending:
         if self._database is None:
@@ -426,15 +424,24 @@ class Quotas:
             for adw_id, host, estimated, spent in session.all(sql)
         )
 
-    def _estimate(self, session: Session, *, workflow: str = "", adw_id: str = "") -> float | None:
-        """Return what a workflow of that name, or of the name that *adw_id* has, will cost."""
-        name = ":workflow" if workflow else "(SELECT workflow FROM workflow_states WHERE adw_id = :adw_id)"
+    def _recent_estimate(self, session: Session, workflow: str) -> float | None:
+        """Return what a workflow of this name will cost; the answer is at most a minute old."""
+        now = self._clock.monotonic()
+        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
+        if now - made_at >= ESTIMATE_SECONDS:
+            estimate = self._estimate(session, workflow)
+            self._estimates[workflow] = (now, estimate)
+
+        return estimate
+
+    def _estimate(self, session: Session, workflow: str) -> float | None:
+        """Return what a workflow of that name will cost."""
         sql = f"""
             SELECT {_DOCUMENT_SQL[self._shared.dialect]["cost"]} FROM workflow_states
-            WHERE workflow = {name} AND state = 'completed' AND revision > 0
+            WHERE workflow = :workflow AND state = 'completed' AND revision > 0
             ORDER BY created_at DESC, adw_id DESC LIMIT {PAST_WORKFLOWS}
         """
-        rows = session.all(sql, {"workflow": workflow} if workflow else {"adw_id": adw_id})
+        rows = session.all(sql, {"workflow": workflow})
 
         return statistics.median([money(cost) or 0.0 for (cost,) in rows]) if rows else None
 
