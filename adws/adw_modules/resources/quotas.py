@@ -262,7 +262,9 @@ class Quotas:
 
     def is_machine_full(self) -> bool:
         """Say whether too little disk or memory is free for new work."""
-        return self._disk().is_exceeded or self._memory().is_exceeded
+        limits, meters = self.limits, self._meters
+
+        return meters.free_disk(self._trees) < limits.min_free_disk or meters.free_memory() < limits.min_free_memory
 
     def release(self, adw_id: str) -> None:
         """Give the place back."""

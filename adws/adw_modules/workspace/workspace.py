@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -187,15 +187,16 @@ class Workspace:
         if pair != held:
             session.change(taken)
 
-    @contextmanager
-    def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
+    def around(self, document: WorkflowDocument) -> AbstractContextManager[Mapping[str, str]]:
         """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
         pair = held_by(document) if self._has_worktrees else None
-        if pair is None:
-            yield {}
-            return
+
+        return nullcontext({}) if pair is None else self._handed_over(document.adw_id, pair)
+
+    @contextmanager
+    def _handed_over(self, adw_id: str, pair: PortPair) -> Iterator[Mapping[str, str]]:
         backend, frontend = str(pair.backend), str(pair.frontend)
-        with self._home.ports.handed_over(document.adw_id):
+        with self._home.ports.handed_over(adw_id):
             yield {"ADW_BACKEND_PORT": backend, "ADW_FRONTEND_PORT": frontend, "PORT": backend}
 
     def _free_ports(self, session: WorkSession) -> None:
