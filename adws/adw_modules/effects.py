@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.attempt import WorkSession
 
 
-# What the facts that the ledger keeps of an effect mean.
+# --- what the facts of an effect mean ------------------------------------------------------------------------------
 #
-# Pure. Documents of older versions call them by other names: all of these are known here.
+# Documents of older versions call them by other names: all of these are known here.
 
 
 def name_of(effect: Effect) -> str:
@@ -80,11 +80,6 @@ class Effect:
 
 #: Outcomes of effects that are there, or may be.
 OPEN_OUTCOMES: Sequence[str] = ("intended", "made", "adopted", "observed")
-
-
-# The ledger of effects in a document: what was intended, the result, what is left to undo.
-#
-# Pure. An effect is recorded before it is made; after a crash, effects that are only intended are looked up.
 
 
 #: Effects that are certainly there, as far as the ledger knows.
@@ -348,14 +343,13 @@ def _is_open(effect: Effect) -> bool:
     return effect.outcome in OPEN_OUTCOMES
 
 
-# Making effects so that a crash can neither lose nor double one: intent, look-up, act, outcome.
-#
-# The intent is durable before anything is done, with all that is needed to find the effect again. After a crash an
-# intended effect is looked up first and made only when it is not there. An act whose answer was lost stays intended.
-
-
 class Ledger:
-    """The effects of the workflow that a session works on."""
+    """
+    Makes the effects of the workflow that a session works on, so that a crash can neither lose nor double one.
+
+    The intent is durable before anything is done, with all that is needed to find the effect again. After a crash an
+    intended effect is looked up first and made only when it is not there. An act whose answer was lost stays intended.
+    """
 
     def __init__(self, session: WorkSession, *, host: str) -> None:
         self._session = session
@@ -390,20 +384,34 @@ class Ledger:
             return known
         meant = [Effect(key=key, kind=kind, host=self._host, undo=undo)]
         meant += [replace(other, host=self._host) for other in also if self.facts(other.key) is None]
-        keys = [effect.key for effect in meant]
         self._session.change(lambda draft: intend(draft, *meant))
-        result = find()
-        if result is not None:
-            return self._settled(keys, "adopted", {**undo, **result}, fields)
-        try:
-            made = act()
-        except (ForgeUnavailable, GitUnreachable, OwnershipError):
-            raise  # nobody knows whether it was done: it stays intended, and the next attempt looks it up
-        except AdwError as exc:
-            self._failed(keys, str(exc))
-            raise
+        result, outcome = find(), "adopted"
+        if result is None:
+            try:
+                result, outcome = act(), "made"
+            except (ForgeUnavailable, GitUnreachable, OwnershipError):
+                raise  # whether it was done is not known: it stays intended, and the next attempt looks it up
+            except AdwError as exc:
+                self._fail(meant, str(exc))
+                raise
+        facts: JsonObject = {**undo, **result}
 
-        return self._settled(keys, "made", {**undo, **made}, fields)
+        def record(draft: Draft) -> None:
+            settle(draft, key, outcome, facts)
+            for other in meant[1:]:
+                settle(draft, other.key, outcome)
+            draft.document.assign(**fields(facts))
+
+        self._session.change(record)
+
+        return facts
+
+    def _fail(self, meant: Sequence[Effect], why: str) -> None:
+        def record(draft: Draft) -> None:
+            for one in meant:
+                settle(draft, one.key, "failed", {"error": why})
+
+        self._session.change(record)
 
     def change(
         self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
@@ -441,34 +449,8 @@ class Ledger:
 
     def set_fields(self, **fields: JsonValue) -> None:
         """Set fields of the document that say where an effect is."""
-
-        def rule(draft: Draft) -> None:
-            for name, value in fields.items():
-                setattr(draft.document, name, value)
-
-        self._session.change(rule)
+        self._session.change(lambda draft: draft.document.assign(**fields))
 
     def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
         """Write down that an effect is not there any more, or is kept on request."""
         self._session.change(lambda draft: settle(draft, key, outcome, facts))
-
-    def _failed(self, keys: Sequence[str], why: str) -> None:
-        def rule(draft: Draft) -> None:
-            for key in keys:
-                settle(draft, key, "failed", {"error": why})
-
-        self._session.change(rule)
-
-    def _settled(
-        self, keys: Sequence[str], outcome: str, facts: JsonObject, fields: Callable[[JsonObject], JsonObject]
-    ) -> JsonObject:
-        def rule(draft: Draft) -> None:
-            settle(draft, keys[0], outcome, facts)
-            for key in keys[1:]:
-                settle(draft, key, outcome)
-            for name, value in fields(facts).items():
-                setattr(draft.document, name, value)
-
-        self._session.change(rule)
-
-        return facts
