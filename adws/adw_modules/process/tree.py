@@ -276,23 +276,22 @@ def _why_not(record: ProcessRecord, seen: Observation) -> ProcessEnding | None:
     """Return why nothing may be signalled for *record*, None when it may."""
     known = record.identity
     if len(record.token) < _MIN_TOKEN or not known.start_ticks or known.pid <= 1:
-        return ProcessEnding(evidence="the record does not say enough to recognise a process: nothing was signalled")
-    if not known.machine or known.machine != seen.machine:
-        return ProcessEnding(
-            evidence=f"it was started on {known.host}, which is not this machine: nothing was signalled"
-        )
-    if known.boot_id and seen.boot_id and known.boot_id != seen.boot_id:
-        return ProcessEnding(
-            evidence="the machine was started again since then: it cannot run any more", is_certain=True
-        )
-    if not known.boot_id or known.boot_id != seen.boot_id:
-        return ProcessEnding(evidence="which start of the machine it belongs to cannot be told: nothing was signalled")
-    if not seen.pid_namespace or known.pid_namespace != seen.pid_namespace:
-        return ProcessEnding(evidence="it is in another pid namespace, or /proc cannot be read: nothing was signalled")
-    if not _has_pidfds():
-        return ProcessEnding(evidence="this kernel has no pidfds, so a pid could be reused: nothing was signalled")
+        why = "the record does not say enough to recognise a process"
+    elif not known.machine or known.machine != seen.machine:
+        why = f"it was started on {known.host}, which is not this machine"
+    elif known.boot_id and seen.boot_id and known.boot_id != seen.boot_id:
+        evidence = "the machine was started again since then: it cannot run any more"
+        return ProcessEnding(evidence=evidence, is_certain=True)
+    elif not known.boot_id or not seen.boot_id:
+        why = "which start of the machine it belongs to cannot be told"
+    elif not seen.pid_namespace or known.pid_namespace != seen.pid_namespace:
+        why = "it is in another pid namespace, or /proc cannot be read"
+    elif not _has_pidfds():
+        why = "this kernel has no pidfds, so a pid could be reused"
+    else:
+        return None
 
-    return None
+    return ProcessEnding(evidence=f"{why}: nothing was signalled")
 
 
 def _has_pidfds() -> bool:
