@@ -139,7 +139,7 @@ def test_what_the_branch_changes_is_counted(make, tmp_path):
     assert "discount.py +2 \u22120" in page.text
     made.repository.remove_worktree(tree.path, reason="adw:aaaa1111")
     made.repository.delete_branch(document.branch_name, expected=made.repository.commit_of(document.branch_name))
-    lab.app.diff_stats._known.clear()
+    lab.app.diff_stats._commits.cache_clear()
     assert "Its branch is not here any more." in Browser(lab).log_in().see(f"/workflows/{adw_id}").text
 
 
