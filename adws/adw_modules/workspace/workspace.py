@@ -63,6 +63,8 @@ RELEASED_PATCH = "released-worktree.patch"
 PORTS = "ports"
 #: Most seconds that a worktree is measured between two phases; what takes longer is left to cron.
 MEASURE_SECONDS = 10.0
+#: What processes are told of their ports where there are none.
+_NO_PORTS: AbstractContextManager[Mapping[str, str]] = nullcontext(MappingProxyType({}))
 
 
 class Workspace:
@@ -191,7 +193,7 @@ class Workspace:
         """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
         pair = held_by(document) if self._has_worktrees else None
 
-        return nullcontext({}) if pair is None else self._handed_over(document.adw_id, pair)
+        return _NO_PORTS if pair is None else self._handed_over(document.adw_id, pair)
 
     @contextmanager
     def _handed_over(self, adw_id: str, pair: PortPair) -> Iterator[Mapping[str, str]]:
