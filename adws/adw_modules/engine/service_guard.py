@@ -167,12 +167,15 @@ class ServiceGuard:
 
         When one of them refuses, nothing is taken, and the answer says when to ask again.
         """
+        parties = self.parties_of(phase)
+        if not parties:
+            return None
         key, got = (document.adw_id, phase.name), dict[str, Permit]()
         with self._guard:
             before = self._permits.pop(key, {})
         self._give_back(before)
         with _logged():
-            for party in self.parties_of(phase):
+            for party in parties:
                 breaker = self._breakers.get(party)
                 permit = breaker.acquire(seconds=_lifetime(phase))
                 if permit is None:
@@ -263,12 +266,15 @@ class ServiceGuard:
         Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
         not settled but `let_go`.
         """
+        parties = self.parties_of(phase)
+        if not parties:
+            return ()
         key = (document.adw_id, phase.name)
         with self._guard:
             held = self._permits.pop(key, {})
         news = self._news.pop(key, [])
         with _logged():
-            for party in self.parties_of(phase):
+            for party in parties:
                 breaker = self._breakers.get(party)
                 state = self._record(breaker, held.get(party), facts)
                 if state is not None:
