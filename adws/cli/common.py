@@ -168,7 +168,7 @@ def completion(*, shell: str) -> None:
     made_by = get_completion_class(shell)
     if made_by is None:
         raise click.BadParameter(f"{shell} is not supported: use {', '.join(SHELLS)}")
-    output.emit_script(made_by(main.cli, {}, "adw", VARIABLE).source())
+    output.emit_as_is(made_by(main.cli, {}, "adw", VARIABLE).source())
 
 
 # What a view may open.
