@@ -144,18 +144,13 @@ def adw_id_argument(command: _Command) -> _Command:
 # `adw completion`: the script by which a shell completes commands, options, ids and names.
 
 
-#: shell -> what to do with its script
-SHELLS = {
-    "bash": 'eval "$(adw completion bash)" in ~/.bashrc',
-    "zsh": 'eval "$(adw completion zsh)" in ~/.zshrc, after compinit',
-    "fish": "adw completion fish > ~/.config/fish/completions/adw.fish",
-}
+SHELLS = ("bash", "zsh", "fish")
 #: The variable by which the shell asks the program.
 VARIABLE = "_ADW_COMPLETE"
 
 
 @click.command()
-@click.argument("shell", metavar="SHELL", type=click.Choice(tuple(SHELLS)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
 def completion(*, shell: str) -> None:
     """
     Print the script by which SHELL (bash, zsh or fish) completes commands, options, workflows and their ids.
