@@ -1,15 +1,17 @@
 """
-What commands share: arguments and their completion, loading a document, answers of owners, examples, the log.
+What several commands share: arguments, completion, opening a document to look at it, answers of owners, the log.
+
+Also the examples of the help of each command and of docs/cli.md: each line is a command that a test parses.
 """
 
 from __future__ import annotations
 
 import getpass
-import importlib
 import logging
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import AdwError, DatabaseError, DatabaseMoved, UsageError
-from adws.adw_modules.interfaces import LoadedState, PageQuery
+from adws.adw_modules.interfaces import LoadedState
 from adws.cli import main, output
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from adws.config.settings import Settings
 
 
-# --- arguments ---------------------------------------------------------------------------------------------------
+# Arguments that several commands share.
 
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -57,62 +59,6 @@ def workflow_id(text: str) -> str:
     return bare if identifiers.is_ours(bare) else identifiers.check_adw_id(text)
 
 
-# --- what a shell offers while somebody types ----------------------------------------------------------------------
-#
-# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
-# offered, and nothing is made by looking.
-
-
-#: How many ids are offered, the newest ones.
-MOST_IDS = 50
-
-
-def offer_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of the newest workflows, each with its state and title."""
-
-    def look(app: Home) -> list[CompletionItem]:
-        rows = app.catalogue.page(PageQuery(limit=MOST_IDS)).rows if app.has_database() else ()
-        prefix = PREFIX if incomplete.startswith(PREFIX) else ""
-        return [
-            CompletionItem(f"{prefix}{row.adw_id}", help=f"{row.state}: {row.title}"[:60])
-            for row in rows
-            if f"{prefix}{row.adw_id}".startswith(incomplete)
-        ]
-
-    return _offered(ctx, look)
-
-
-def offer_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the names of the workflows there are to run."""
-    return _offered(
-        ctx, lambda app: [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
-    )
-
-
-def offer_states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the states of a workflow."""
-    states = importlib.import_module("adws.adw_modules.state_machine").WorkflowState
-
-    return [CompletionItem(state.value) for state in states if state.value.startswith(incomplete)]
-
-
-def _offered(ctx: click.Context, look: Callable[[Home], list[CompletionItem]]) -> list[CompletionItem]:
-    config, wiring = importlib.import_module("adws.config.load"), importlib.import_module("adws.app")
-    home = ctx.find_root().params.get("home")
-    try:
-        with wiring.open_home(config.from_environment({"home": home} if home else {})) as app:
-            return look(app)
-    except AdwError:
-        return []
-
-
-def adw_id_argument(command: _Command) -> _Command:
-    """Give a command the argument ID, as *adw_id*."""
-    return click.argument(
-        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=offer_ids
-    )(command)
-
-
 def parse_span(text: str) -> timedelta:
     """Return a time as people write it; raise UsageError."""
     match = re.fullmatch(_SPAN, text.strip())
@@ -138,21 +84,73 @@ def parse_since(text: str, now: datetime) -> str:
         raise UsageError(f"{text!r} ago was before all time: use something shorter, such as 52w") from exc
 
 
+# What a shell offers while somebody types: ids of workflows, names of workflows, states.
+#
+# A shell waits for this at each press of a key, and shows nothing of what goes wrong: what cannot be looked up is not
+# offered, and nothing is made by looking.
+
+
+#: How many ids are offered, the newest ones.
+MOST_IDS = 50
+
+
+def offer_ids(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the ids of the newest workflows, each with its state and title."""
+    from adws.adw_modules.interfaces import PageQuery
+
+    prefix = PREFIX if incomplete.startswith(PREFIX) else ""
+    with suppress(AdwError), _home_of(ctx) as app:
+        rows = app.catalogue.page(PageQuery(limit=MOST_IDS)).rows if app.has_database() else ()
+        return [
+            CompletionItem(f"{prefix}{row.adw_id}", help=f"{row.state}: {row.title}"[:60])
+            for row in rows
+            if f"{prefix}{row.adw_id}".startswith(incomplete)
+        ]
+
+    return []
+
+
+def offer_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of the workflows there are to run."""
+    with suppress(AdwError), _home_of(ctx) as app:
+        return [CompletionItem(name) for name in app.workflows.names() if name.startswith(incomplete)]
+
+    return []
+
+
+def offer_states(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the states of a workflow."""
+    from adws.adw_modules.state_machine import WorkflowState
+
+    return [CompletionItem(state.value) for state in WorkflowState if state.value.startswith(incomplete)]
+
+
+def _home_of(ctx: click.Context) -> Home:
+    from adws.app import open_home
+    from adws.config.load import from_environment
+
+    home = ctx.find_root().params.get("home")
+
+    return open_home(from_environment({"home": home} if home else {}))
+
+
+def adw_id_argument(command: _Command) -> _Command:
+    """Give a command the argument ID, as *adw_id*."""
+    return click.argument(
+        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=offer_ids
+    )(command)
+
+
 # `adw completion`: the script by which a shell completes commands, options, ids and names.
 
 
-#: shell -> what to do with its script
-SHELLS = {
-    "bash": 'eval "$(adw completion bash)" in ~/.bashrc',
-    "zsh": 'eval "$(adw completion zsh)" in ~/.zshrc, after compinit',
-    "fish": "adw completion fish > ~/.config/fish/completions/adw.fish",
-}
+SHELLS = ("bash", "zsh", "fish")
 #: The variable by which the shell asks the program.
 VARIABLE = "_ADW_COMPLETE"
 
 
 @click.command()
-@click.argument("shell", metavar="SHELL", type=click.Choice(tuple(SHELLS)))
+@click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
 def completion(*, shell: str) -> None:
     """
     Print the script by which SHELL (bash, zsh or fish) completes commands, options, workflows and their ids.
@@ -165,7 +163,7 @@ def completion(*, shell: str) -> None:
     made_by = get_completion_class(shell)
     if made_by is None:
         raise click.BadParameter(f"{shell} is not supported: use {', '.join(SHELLS)}")
-    output.emit_script(made_by(main.cli, {}, "adw", VARIABLE).source())
+    output.emit_as_is(made_by(main.cli, {}, "adw", VARIABLE).source())
 
 
 # What a view may open.
@@ -223,10 +221,8 @@ def notes_before_a_write(app: Home, adw_id: str) -> tuple[str, ...]:
 EXIT_DONE, EXIT_UNCONFIRMED = 0, 1
 #: Where a workflow stands after a request was obeyed.
 _WANTED = {"pause": "paused", "stop": "paused", "abandon": "abandoned"}
-#: Seconds between two polls for an answer.
-_LOOK_SECONDS = 0.1
-#: Seconds between two checks whether the owner that was asked is still there.
-_AGAIN_SECONDS = 1.0
+#: Seconds between two polls for an answer, and between two checks whether the owner that was asked is still there.
+_ANSWER_POLL_SECONDS, _OWNER_POLL_SECONDS = 0.1, 1.0
 
 
 def who() -> str:
@@ -242,38 +238,31 @@ def tell(app: Home, done: Asked | Applied, adw_id: str, wait: float, *, as_json:
     from adws.adw_modules.queue.model import UNCONFIRMED
     from adws.adw_modules.worker.control import Applied, Asked
 
+    def emit(text: str, state: str, *, answer: str | None = None, asked: str | None = None) -> None:
+        data: dict[str, output.Printable] = {"adw_id": adw_id, "state": state, "answer": answer, "asked": asked}
+        output.emit(data, text, as_json=as_json)
+
     if isinstance(done, Asked):
         done = _waited_for(app, done, wait)
     if isinstance(done, Applied):
-        _emit(adw_id, done.message, state=done.state, as_json=as_json)
+        emit(done.message, done.state, answer=done.message)
         return EXIT_DONE if done.is_confirmed else EXIT_UNCONFIRMED
     request = app.requests.get(done.request.request_id)
     state = load(app, adw_id).document.current_state
     if request is not None and request.handled_at is not None:
         said = request.outcome or ""
-        _emit(adw_id, f"workflow {adw_id}: {said}", state=state, answer=said, as_json=as_json)
+        text = f"workflow {adw_id}: {said}"
+        emit(text, state, answer=said or text)
         is_done = state == _WANTED.get(request.kind, state) and UNCONFIRMED not in said
         return EXIT_DONE if is_done else EXIT_UNCONFIRMED
     if done.request.kind == "hint":
-        _emit(adw_id, f"the hint is left for the next attempt; {done.owner} is at work", state=state, as_json=as_json)
+        text = f"the hint is left for the next attempt; {done.owner} is at work"
+        emit(text, state, answer=text)
         return EXIT_DONE
     text = f"asked {done.owner}, who has not answered yet: the {done.request.kind} is kept; adw status {adw_id}"
-    _emit(adw_id, text, state=state, asked=done.owner, as_json=as_json)
+    emit(text, state, asked=done.owner)
 
     return EXIT_UNCONFIRMED
-
-
-def _emit(
-    adw_id: str, text: str, *, state: str, answer: str | None = None, asked: str | None = None, as_json: bool
-) -> None:
-    """Print an answer; its keys are the same for every result."""
-    data: dict[str, output.Printable] = {
-        "adw_id": adw_id,
-        "state": state,
-        "answer": answer if asked else answer or text,
-        "asked": asked,
-    }
-    output.emit(data, text, as_json=as_json)
 
 
 def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
@@ -281,15 +270,15 @@ def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
     from adws.adw_modules.worker.control import Asked
 
     done: Asked | Applied = asked
-    until, again_at = app.clock.monotonic() + wait, app.clock.monotonic() + _AGAIN_SECONDS
+    until, again_at = app.clock.monotonic() + wait, app.clock.monotonic() + _OWNER_POLL_SECONDS
     while isinstance(done, Asked) and app.clock.monotonic() < until:
         result = app.requests.get(asked.request.request_id)
         if result is None or result.handled_at is not None:
             break
         if app.clock.monotonic() >= again_at:
-            done, again_at = done.again(), app.clock.monotonic() + _AGAIN_SECONDS
+            done, again_at = done.again(), app.clock.monotonic() + _OWNER_POLL_SECONDS
         else:
-            app.clock.sleep(_LOOK_SECONDS)
+            app.clock.sleep(_ANSWER_POLL_SECONDS)
 
     return done
 

@@ -1,12 +1,7 @@
-"""
-`adw config`: the settings in force and where each comes from.
-
-A secret is shown as `set`, never as a value. What is not set is `not set` in text, and null in JSON.
-"""
+"""`adw workflows`, `adw agents`, `adw plugins`, `adw config`: what can be run here, by what, with which settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -20,9 +15,7 @@ from adws.cli import main, output
 from adws.config.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from adws.adw_modules.agent import AgentCapabilities
     from adws.adw_modules.workflow.library import Workflows
-    from adws.app import Home
 
 
 # `adw workflows`: which workflows there are to run, and what each of them does.
@@ -40,17 +33,21 @@ def workflows(*, name: str | None, as_json: bool) -> None:
     There are those that come with adw, under their own names and those of ADW scripts, and those of adw.toml.
     """
     with main.open_home() as app:
-        known = app.workflows
-        if name is None:
-            data = [_data(known, spec, agent=app.settings.agent_name) for spec in known.all()]
-            output.emit({"workflows": data}, _list(known), as_json=as_json)
+        known, agent = app.workflows, app.settings.agent_name
+        if name is not None:
+            spec = known.get(name)
+            output.emit(_workflow_data(known, spec, agent), _workflow_lines(known, spec, agent), as_json=as_json)
             return
-        spec, agent = known.get(name), app.settings.agent_name
+        rows = []
+        for spec in known.all():
+            idle = len(known.without_runner(spec))
+            readiness = f"no, {idle} of {len(spec.phases)} without a runner" if idle else "yes"
+            rows.append((spec.name, " ".join(phase.name for phase in spec.phases), readiness, spec.source))
+        data = [_workflow_data(known, spec, agent) for spec in known.all()]
+        output.emit({"workflows": data}, output.table(("WORKFLOW", "PHASES", "READY", "SOURCE"), rows), as_json=as_json)
 
-        output.emit(_data(known, spec, agent=agent), _shown(known, spec, agent=agent), as_json=as_json)
 
-
-def _data(known: Workflows, spec: WorkflowSpec, *, agent: str) -> output.Printable:
+def _workflow_data(known: Workflows, spec: WorkflowSpec, agent: str) -> output.Printable:
     idle = known.without_runner(spec)
 
     return {
@@ -71,22 +68,7 @@ def _aliases(known: Workflows, spec: WorkflowSpec) -> list[str]:
     return sorted(alias for alias, name in known.aliases().items() if name == spec.name)
 
 
-def _list(known: Workflows) -> list[str]:
-    rows = [
-        (spec.name, " ".join(phase.name for phase in spec.phases), _readiness(known, spec), spec.source)
-        for spec in known.all()
-    ]
-
-    return output.table(("WORKFLOW", "PHASES", "READY", "SOURCE"), rows)
-
-
-def _readiness(known: Workflows, spec: WorkflowSpec) -> str:
-    idle = len(known.without_runner(spec))
-
-    return f"no, {idle} of {len(spec.phases)} without a runner" if idle else "yes"
-
-
-def _shown(known: Workflows, spec: WorkflowSpec, *, agent: str) -> list[str]:
+def _workflow_lines(known: Workflows, spec: WorkflowSpec, agent: str) -> list[str]:
     idle = known.without_runner(spec)
     facts = output.facts(
         [
@@ -110,21 +92,15 @@ def _shown(known: Workflows, spec: WorkflowSpec, *, agent: str) -> list[str]:
         for phase in spec.phases
     ]
     table = output.table(("PHASE", "STATE", "RUNNER", "RUNS", "ATTEMPTS", "REQUIRED", "GATES", "NEEDS"), rows)
+    names_by_reason: dict[str, list[str]] = {}
+    for name, why in idle.items():
+        names_by_reason.setdefault(why, []).append(name)
     advice = [
         f"No runner yet: {', '.join(names)}; {why}. A command in adw.toml under [phases.NAME] does, too."
-        for why, names in _by_reason(idle).items()
+        for why, names in names_by_reason.items()
     ]
 
     return [*facts, "", *table, *([""] if advice else []), *advice]
-
-
-def _by_reason(idle: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the phases that nothing can run, by the reason."""
-    result: dict[str, list[str]] = {}
-    for name, why in idle.items():
-        result.setdefault(why, []).append(name)
-
-    return result
 
 
 #: What runners of adw itself do.
@@ -176,60 +152,34 @@ def agents(*, as_json: bool) -> None:
 
     The one of the setting agent.name works on phases that name none.
     """
-    with main.open_home() as app:
-        rows = _rows(app)
-
-        output.emit({"agents": list(rows)}, _lines(rows), as_json=as_json)
-
-
-def _rows(app: Home) -> list[JsonObject]:
     from adws.adw_modules.workflow.model import AGENTS
 
     rows: list[JsonObject] = []
-    for name in AGENTS:
-        profile, state = app.look_at_agent(name)
-        rows.append(
-            {
-                **state.to_json(),
-                "provider": profile.provider,
-                "usual": name == app.settings.agent_name,
-                "capabilities": _abilities(profile.capabilities),
-            }
-        )
-
-    return rows
-
-
-def _abilities(able: AgentCapabilities) -> JsonObject:
-    return {name: bool(value) for name, value in asdict(able).items()}
-
-
-def _lines(rows: list[JsonObject]) -> list[str]:
-    cells = [
-        (
-            f"{row['name']}{' *' if row['usual'] else ''}",
-            str(row["path"]) or "not installed",
-            str(row["version"]) or "-",
-            {True: "yes", False: "no", None: "not asked"}[_answer(row["logged_in"])] if row["path"] else "-",
-            _can(row["capabilities"]),
-        )
-        for row in rows
-    ]
-    # That an agent nobody asked for is not installed is no problem.
-    problems = [f"{row['name']}: {row['problem']}." for row in rows if row["problem"] and (row["path"] or row["usual"])]
+    cells, problems = [], []
+    with main.open_home() as app:
+        for name in AGENTS:
+            profile, state = app.look_at_agent(name)
+            is_usual = name == app.settings.agent_name
+            able = {ability: bool(value) for ability, value in asdict(profile.capabilities).items()}
+            rows.append(
+                {**state.to_json(), "provider": profile.provider, "usual": is_usual, "capabilities": dict(able)}
+            )
+            cells.append(
+                (
+                    f"{name}{' *' if is_usual else ''}",
+                    state.path or "not installed",
+                    state.version or "-",
+                    {True: "yes", False: "no", None: "not asked"}[state.is_logged_in] if state.path else "-",
+                    ", ".join(word for ability, word in _WORDS.items() if able.get(ability)) or "-",
+                )
+            )
+            # That an agent nobody asked for is not installed is no problem.
+            if state.problem and (state.path or is_usual):
+                problems.append(f"{name}: {state.problem}.")
     table = output.table(("AGENT", "PROGRAM", "VERSION", "LOGGED IN", "CAN"), cells)
+    lines = [*table, "", "* works on phases that name no agent", *([""] if problems else []), *problems]
 
-    return [*table, "", "* works on phases that name no agent", *([""] if problems else []), *problems]
-
-
-def _can(abilities: object) -> str:
-    known = abilities if isinstance(abilities, dict) else {}
-
-    return ", ".join(word for name, word in _WORDS.items() if known.get(name)) or "-"
-
-
-def _answer(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
+    output.emit({"agents": rows}, lines, as_json=as_json)
 
 
 # `adw plugins`: what other packages bring, and whether it can be used.
@@ -257,21 +207,16 @@ def plugins_(*, as_json: bool) -> int:
             }
             for item in installed()
         ]
-    output.emit({"plugins": list(rows)}, _lines_plugins(rows), as_json=as_json)
-
-    return 1 if any(row["problem"] for row in rows) else main.EXIT_OK
-
-
-def _lines_plugins(rows: list[JsonObject]) -> list[str]:
-    if not rows:
-        return ["No package brings a runner, a sink or a forge."]
     cells = [
         (str(row["kind"]), str(row["name"]), f"{row['package']} {row['version']}".strip(), str(row["object"]))
         for row in rows
     ]
     problems = [str(row["problem"]) for row in rows if row["problem"]]
+    lines = [*output.table(("KIND", "NAME", "PACKAGE", "OBJECT"), cells), *([""] if problems else []), *problems]
+    none = "No package brings a runner, a sink or a forge."
+    output.emit({"plugins": rows}, lines if rows else none, as_json=as_json)
 
-    return [*output.table(("KIND", "NAME", "PACKAGE", "OBJECT"), cells), *([""] if problems else []), *problems]
+    return 1 if problems else main.EXIT_OK
 
 
 @click.command()

@@ -13,6 +13,7 @@ import click
 from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.deliveries.store import VERDICTS
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
+from adws.adw_modules.identifiers import JsonObject
 from adws.cli import common as cli_common
 from adws.cli import main, output
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 _HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "WHAT CAME OF IT")
+_KEYS = (
+    *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome"),
+    *("run_id", "received_at", "finished_at"),
+)
 _WIDEST = 60
 
 
@@ -46,8 +51,17 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
             raise DeliveryNotFound(before)
         page = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
         shown, more = page[:limit], len(page) > limit
-        data = {"deliveries": [_data(row) for row in shown], "next_before": shown[-1].guid if more else None}
-        output.emit(data, _lines(shown, app.clock.now(), more=more), as_json=as_json)
+        data: JsonObject = {
+            "deliveries": [
+                {**{name: getattr(row, name) for name in _KEYS}, "adw_id": row.meant_id, "times": row.deliveries}
+                for row in shown
+            ],
+            "next_before": shown[-1].guid if more else None,
+        }
+        lines = output.table(_HEADERS, [_cells(row, app.clock.now()) for row in shown])
+        if more:
+            lines.append(f"more: adw deliveries --before {shown[-1].guid}")
+        output.emit(data, lines if shown else "there are no deliveries", as_json=as_json)
 
 
 @click.command()
@@ -93,43 +107,13 @@ def _read_again(app: Home, row: Delivery) -> Delivery:
     return again
 
 
-def _data(row: Delivery) -> dict[str, output.Printable]:
-    return {
-        "guid": row.guid,
-        "event": row.event,
-        "action": row.action,
-        "sender": row.sender,
-        "repository": row.repository,
-        "number": row.number,
-        "verdict": row.verdict,
-        "reason": row.reason,
-        "status": row.status,
-        "outcome": row.outcome,
-        "run_id": row.run_id,
-        "adw_id": row.meant_id,
-        "received_at": row.received_at,
-        "finished_at": row.finished_at,
-        "times": row.deliveries,
-    }
-
-
-def _lines(rows: tuple[Delivery, ...], now: datetime, *, more: bool) -> list[str]:
-    if not rows:
-        return ["there are no deliveries"]
-    lines = output.table(_HEADERS, [_cells(row, now) for row in rows])
-
-    return [*lines, f"more: adw deliveries --before {rows[-1].guid}"] if more else lines
-
-
 def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
-    about = f"{row.repository}#{row.number}" if row.number is not None else row.repository
-
     return (
         output.moment(row.received_at, now),
         row.guid,
         f"{row.event}.{row.action}" if row.action else row.event,
         row.sender,
-        about,
+        f"{row.repository}#{row.number}" if row.number is not None else row.repository,
         row.verdict,
         row.status,
         output.shorten(row.outcome or row.reason, _WIDEST),

@@ -137,7 +137,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command to run; an unknown one is refused with the nearest names."""
         if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
-            ctx.fail(_unknown_command(args[0], self.list_commands(ctx)))
+            from adws.adw_modules.identifiers import nearest
+
+            near = nearest(args[0], self.list_commands(ctx))
+            hint = f"did you mean {near}?" if near else "adw --help lists the commands"
+            ctx.fail(f"there is no command {args[0]!r}; {hint}")
 
         return super().resolve_command(ctx, args)
 
@@ -205,7 +209,9 @@ def run(args: Sequence[str] | None = None) -> int:
         # would get the number of the closed output.
         return _expected(AdwError("the output is closed: send it to a file or a program, or to /dev/null"))
     try:
-        return _ended(cli.main(args, prog_name="adw", standalone_mode=False, obj=invocation))
+        result = cli.main(args, prog_name="adw", standalone_mode=False, obj=invocation)
+        sys.stdout.flush()  # a reader that is gone is noticed here, not while the interpreter ends
+        return result if isinstance(result, int) else EXIT_OK
     except click.ClickException as exc:
         exc.show()
         return exc.exit_code
@@ -215,24 +221,21 @@ def run(args: Sequence[str] | None = None) -> int:
         return _expected(exc)
     except SystemExit as exc:
         # Click leaves so after a completion script, and after a broken pipe, for which it swaps the streams.
-        return _code(exc) if sys.stdout is stdout else _reader_gone()
+        if sys.stdout is not stdout:
+            return _reader_gone()
+        return exc.code if isinstance(exc.code, int) else EXIT_OK
     except BrokenPipeError:
         return _reader_gone()
     except Exception as exc:  # noqa: BLE001 - the outermost frame: a bug becomes a log file and exit code 3
-        return _output_failed() or _bug(exc, invocation)
+        if code := _output_failed():
+            return code
+        importlib.import_module("adws.cli.crash").report(exc, invocation.known_settings)
+        return EXIT_BUG
 
 
 def main() -> NoReturn:
     """Entry point of the `adw` command."""
     sys.exit(run())
-
-
-def _ended(result: object) -> int:
-    """Return the exit code of a command that came to its end; click returns what it returned."""
-    # A reader that is gone is noticed here, not while the interpreter ends.
-    sys.stdout.flush()
-
-    return result if isinstance(result, int) else EXIT_OK
 
 
 def _expected(error: AdwError) -> int:
@@ -241,10 +244,6 @@ def _expected(error: AdwError) -> int:
         fail(problem)
 
     return error.exit_code
-
-
-def _code(leaving: SystemExit) -> int:
-    return leaving.code if isinstance(leaving.code, int) else EXIT_OK
 
 
 def _reader_gone() -> int:
@@ -265,12 +264,6 @@ def _output_failed() -> int:
     return EXIT_OK
 
 
-def _bug(error: Exception, invocation: Invocation) -> int:
-    importlib.import_module("adws.cli.crash").report(error, invocation.known_settings)
-
-    return EXIT_BUG
-
-
 def _give_examples(command: click.Command) -> None:
     """Let the help of a command and of all below it end with examples, which are loaded when it is asked for."""
     command.format_epilog = _write_examples  # type: ignore[method-assign]  # one place for all, whatever their class
@@ -280,13 +273,3 @@ def _give_examples(command: click.Command) -> None:
 
 def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
     importlib.import_module("adws.cli.common").write(ctx, formatter)
-
-
-def _unknown_command(name: str, known: Sequence[str]) -> str:
-    """Return the sentence about a command that does not exist."""
-    from adws.adw_modules.identifiers import nearest
-
-    near = nearest(name, known)
-    hint = f"did you mean {near}?" if near else "adw --help lists the commands"
-
-    return f"there is no command {name!r}; {hint}"

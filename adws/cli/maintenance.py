@@ -1,12 +1,7 @@
-"""
-What `adw db`, `adw backup` and `adw restore` say about what they found and did, in lines of text.
-
-Pure.
-"""
+"""`adw db`, `adw backup` and `adw restore`: the database and the whole home, checked, made again, moved, copied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -25,95 +20,8 @@ from adws.doctor import checks
 
 if TYPE_CHECKING:
     from adws.adw_modules.maintenance.backup import BackupReport, RestoreReport
-    from adws.adw_modules.maintenance.check import Inconsistency
     from adws.adw_modules.maintenance.rebuild import LockConflict, RebuildReport
     from adws.app import Home
-
-
-def problem_lines(problems: Iterable[Inconsistency]) -> list[str]:
-    """Return what a check found as a table."""
-    rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
-    if not rows:
-        return ["no problems found"]
-
-    return output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
-
-
-def rebuild_lines(report: RebuildReport) -> list[str]:
-    """Return what was made again, what was kept, and what is lost."""
-    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.locks, 'issue lock')}"
-    counts += f", {counted(report.requests, 'request')}"
-    lines = [f"{counts}; {counted(report.events_kept, 'event')} kept, {report.events_made} made again from documents"]
-    lines += [f"the old database had a problem: {text}" for text in report.problems]
-    kept = "the log that the lost database left" if report.was_missing else "the old database"
-    lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
-    lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
-    lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
-    lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
-    lines += [f"was to go on and had no run, waits for a worker again: {adw_id}" for adw_id in report.runs_made]
-    lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
-    lines += [_conflict(conflict) for conflict in report.conflicts]
-    lines += [f"only a backup may still have: {what}" for what in report.lost]
-
-    return lines
-
-
-def backup_lines(report: BackupReport) -> list[str]:
-    """Return what was written, and what was left out of it."""
-    what = "and the database" if report.has_database else "without a database"
-    # Whatever it is called: somebody who opens a .zip with a program for those should know why that fails.
-    form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
-    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.events, 'event')}, {what}"
-    lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]
-    lines += [f"left out: {name}" for name in report.left_out]
-
-    return [*lines, f"note: {report.note}"] if report.note else lines
-
-
-def restore_lines(report: RestoreReport) -> list[str]:
-    """Return what came back, and what a person has to know about it."""
-    count, replaced = len(report.workflows), len(report.replaced)
-    database = ", and the database" if report.has_database else ""
-    lines = [
-        f"restored {counted(count, 'workflow')} ({replaced} replaced), {counted(report.events, 'event')}{database}"
-    ]
-    lines += [f"notice: {_conflict(conflict)}" for conflict in report.conflicts]
-    lines += [f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items()]
-
-    return [*lines, *(f"notice: {adw_id} is restored; an owner took it before its event" for adw_id in report.untold)]
-
-
-def move_lines(report: MoveReport) -> list[str]:
-    """Return what was moved, and what to set from now on; a password is not shown."""
-    listed = ", ".join(f"{rows} {name}" for name, rows in report.counts.items() if rows) or "nothing"
-    if report.is_dry_run:
-        return [f"{report.target} is free; there is to be moved: {listed}"]
-    if report.gone_on:
-        since = counted(report.gone_on, "workflow has", "workflows have")
-        result = f"{report.target} has all of {report.source}; {since} gone on there since"
-    else:
-        result = f"{report.target} has all of {report.source}, read back and compared: {listed}"
-    lines = ["it had moved already; it was looked at again", result] if report.was_done else [f"moved: {result}"]
-
-    return [
-        *lines,
-        f"{report.source} is closed and stays where it is, like the files of the workflows",
-        "every adw of this home needs these settings from now on, in its environment:",
-        f"  ADW_DATABASE_URL={report.target}",
-        "  ADW_STORE=database",
-        "or in adw.toml: database.url and state.store"
-        + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in report.target else ""),
-    ]
-
-
-def _conflict(conflict: LockConflict) -> str:
-    where = f" of {conflict.repository}" if conflict.repository else ""
-    others = ", ".join(conflict.others)
-
-    return f"issue {conflict.issue_number}{where} is claimed by several: {conflict.keeper} keeps it, not {others}"
-
-
-# `adw db`: bringing the schema up, holding the database against the documents, making it again from them.
 
 
 @click.group()
@@ -161,7 +69,9 @@ def check(*, as_json: bool) -> int:
         problems = checks.database_problems(app)
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
-    output.emit(data, problem_lines(problems), as_json=as_json)
+    rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
+    table = output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
+    output.emit(data, table if rows else "no problems found", as_json=as_json)
 
     return 1 if problems else 0
 
@@ -185,6 +95,32 @@ def rebuild(*, force: bool, as_json: bool) -> int:
     return 1 if report.unreadable else 0
 
 
+def rebuild_lines(report: RebuildReport) -> list[str]:
+    """Return what was made again, what was kept, and what is lost."""
+    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.locks, 'issue lock')}"
+    counts += f", {counted(report.requests, 'request')}"
+    lines = [f"{counts}; {counted(report.events_kept, 'event')} kept, {report.events_made} made again from documents"]
+    lines += [f"the old database had a problem: {text}" for text in report.problems]
+    kept = "the log that the lost database left" if report.was_missing else "the old database"
+    lines += [f"{kept} is kept as {report.set_aside}"] if report.set_aside else []
+    lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
+    lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
+    lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
+    lines += [f"was to go on and had no run, waits for a worker again: {adw_id}" for adw_id in report.runs_made]
+    lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
+    lines += [_conflict(conflict) for conflict in report.conflicts]
+    lines += [f"only a backup may still have: {what}" for what in report.lost]
+
+    return lines
+
+
+def _conflict(conflict: LockConflict) -> str:
+    where = f" of {conflict.repository}" if conflict.repository else ""
+    others = ", ".join(conflict.others)
+
+    return f"issue {conflict.issue_number}{where} is claimed by several: {conflict.keeper} keeps it, not {others}"
+
+
 @db.command("move-to")
 @click.argument("url", metavar="URL")
 @click.option("--dry-run", is_flag=True, help="Only say how much there is to move.")
@@ -202,7 +138,39 @@ def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
     output.emit(report.to_json(), move_lines(report), as_json=as_json)
 
 
-# `adw backup` and `adw restore`: the whole home in one file, and back.
+def move(app: Home, url: str, *, dry_run: bool = False) -> MoveReport:
+    """Move the home of *app* to the database *url*, or say how much there is to move."""
+    settings = app.settings
+    if settings.database_file is not None and not settings.database_file.exists():
+        app.refuse_lost_database()
+        raise UsageError(
+            f"there is nothing to move: {settings.database_file} does not exist; set database.url to the new database"
+        )
+    with closing(PostgresMove(app, url)) as databases:
+        return databases.move(dry_run=dry_run)
+
+
+def move_lines(report: MoveReport) -> list[str]:
+    """Return what was moved, and what to set from now on; a password is not shown."""
+    listed = ", ".join(f"{rows} {name}" for name, rows in report.counts.items() if rows) or "nothing"
+    if report.is_dry_run:
+        return [f"{report.target} is free; there is to be moved: {listed}"]
+    if report.gone_on:
+        since = counted(report.gone_on, "workflow has", "workflows have")
+        result = f"{report.target} has all of {report.source}; {since} gone on there since"
+    else:
+        result = f"{report.target} has all of {report.source}, read back and compared: {listed}"
+    lines = ["it had moved already; it was looked at again", result] if report.was_done else [f"moved: {result}"]
+
+    return [
+        *lines,
+        f"{report.source} is closed and stays where it is, like the files of the workflows",
+        "every adw of this home needs these settings from now on, in its environment:",
+        f"  ADW_DATABASE_URL={report.target}",
+        "  ADW_STORE=database",
+        "or in adw.toml: database.url and state.store"
+        + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in report.target else ""),
+    ]
 
 
 @click.command()
@@ -217,6 +185,18 @@ def backup(*, path: Path | None, as_json: bool) -> None:
     output.emit(report.to_json(), backup_lines(report), as_json=as_json)
 
 
+def backup_lines(report: BackupReport) -> list[str]:
+    """Return what was written, and what was left out of it."""
+    what = "and the database" if report.has_database else "without a database"
+    # Whatever it is called: somebody who opens a .zip with a program for those should know why that fails.
+    form = "" if report.path.name.endswith((".tar.gz", ".tgz")) else "a .tar.gz archive, "
+    counts = f"{counted(report.workflows, 'workflow')}, {counted(report.events, 'event')}, {what}"
+    lines = [f"wrote {report.path} ({form}{report.bytes} bytes): {counts}"]
+    lines += [f"left out: {name}" for name in report.left_out]
+
+    return [*lines, f"note: {report.note}"] if report.note else lines
+
+
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace workflows that exist; their documents are kept aside.")
@@ -229,18 +209,14 @@ def restore(*, path: Path, force: bool, as_json: bool) -> None:
     output.emit(report.to_json(), restore_lines(report), as_json=as_json)
 
 
-# The wiring of moving a home to another database.
-#
-# Apart from `app` because only one command needs it.
+def restore_lines(report: RestoreReport) -> list[str]:
+    """Return what came back, and what a person has to know about it."""
+    count, replaced = len(report.workflows), len(report.replaced)
+    database = ", and the database" if report.has_database else ""
+    lines = [
+        f"restored {counted(count, 'workflow')} ({replaced} replaced), {counted(report.events, 'event')}{database}"
+    ]
+    lines += [f"notice: {_conflict(conflict)}" for conflict in report.conflicts]
+    lines += [f"notice: {adw_id} was not restored: {why}" for adw_id, why in report.unreadable.items()]
 
-
-def move(app: Home, url: str, *, dry_run: bool = False) -> MoveReport:
-    """Move the home of *app* to the database *url*, or say how much there is to move."""
-    settings = app.settings
-    if settings.database_file is not None and not settings.database_file.exists():
-        app.refuse_lost_database()
-        raise UsageError(
-            f"there is nothing to move: {settings.database_file} does not exist; set database.url to the new database"
-        )
-    with closing(PostgresMove(app, url)) as databases:
-        return databases.move(dry_run=dry_run)
+    return [*lines, *(f"notice: {adw_id} is restored; an owner took it before its event" for adw_id in report.untold)]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.interfaces import Clock
 
 
@@ -70,14 +69,9 @@ def emit_line(data: Printable, text: str, *, as_json: bool) -> None:
     _write(json.dumps(data, sort_keys=True) if as_json else clean(text))
 
 
-def emit_script(text: str) -> None:
-    """Print a text that a program reads, as it is."""
+def emit_as_is(text: str) -> None:
+    """Print a text that a program reads, such as a script or a page, as it is."""
     _write(text)
-
-
-def emit_page(page: str) -> None:
-    """Print a page for a browser, as it is."""
-    _write(page)
 
 
 def say(message: str) -> None:
@@ -102,8 +96,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a table whose columns are aligned with spaces."""
     cells = [[clean(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(_width(row[column]) for row in cells) for column in range(len(headers))]
+    padded = ([cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)] for row in cells)
 
-    return ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return ["  ".join(row).rstrip() for row in padded]
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -167,19 +162,9 @@ def _width(text: str) -> int:
     """Return how many columns *text* takes on a terminal."""
     if text.isascii():
         return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in {"W", "F"} for char in text if not unicodedata.combining(char))
 
-    return sum(_columns(char) for char in text)
-
-
-def _columns(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-
-    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
+    return sum(not unicodedata.combining(char) for char in text) + wide
 
 
 # What a person sees while a workflow runs: one line that lives on a terminal, plain lines anywhere else.
@@ -272,7 +257,11 @@ class LiveLine:
         with self._lock:
             if head != self._head:
                 self._head, self._last, self._since = head, "", self._clock.monotonic()
-        self._start()
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
         for line in sentences(document, events):
             self._console.print(self._redact(line), markup=False, soft_wrap=True)
 
@@ -292,13 +281,6 @@ class LiveLine:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-    def _start(self) -> None:
-        if self._live is None:
-            from rich.live import Live
-
-            self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=4, transient=True)
-            self._live.start()
 
     def _line(self) -> RenderableType:
         from rich.text import Text
@@ -341,51 +323,33 @@ def sentences(document: WorkflowDocument, events: Sequence[Event]) -> list[str]:
 def _sentence(event: Event, phases: dict[str, PhaseRecord], stored_at: str) -> str:
     from adws.adw_modules.engine.transitions import limit
 
-    record = phases.get(event.node_name or "")
-    error = event.data.get("error")
+    record, data = phases.get(event.node_name or ""), event.data
+    error, gates, files, count = data.get("error"), data.get("gates"), data.get("files"), data.get("count")
+    results = [one for one in gates if isinstance(one, dict)] if isinstance(gates, list) else []
+    red = [f"`{one.get('gate')}` {one.get('reason')}" for one in results if not one.get("passed")]
+    discarded = [str(name) for name in files[:_FILES]] if isinstance(files, list) else []
+    more = count - len(discarded) if isinstance(count, int) else 0
+    duration = record.attempts[-1].duration if record is not None and record.attempts else None
     facts = {
-        "phase": event.node_name or event.data.get("phase", ""),
-        "base": _base(event.data.get("gates")),
-        "files": _files(event.data),
-        "used": event.data.get("attempts_used", record.attempts_used if record else 0),
-        "limit": event.data.get("limit", limit(record) if record else 0),
-        "message": error.get("message", "") if isinstance(error, dict) else event.data.get("message", ""),
-        "terminal_reason": event.data.get("terminal_reason", ""),
-        "back_to": event.data.get("back_to", ""),
-        "commit": str(event.data.get("commit", ""))[:12],
-        "ref": event.data.get("ref", ""),
-        "text": event.data.get("text", ""),
-        "why": event.data.get("why") or event.data.get("reason", ""),
-        "decision": event.data.get("decision", ""),
-        "with_model": f" with {model}" if (model := event.data.get("model")) else "",
-        "took": _took(record),
-        "wait": _wait(str(event.data.get("at", "")), event.created_at or stored_at),
+        "phase": event.node_name or data.get("phase", ""),
+        "base": "; ".join(red) or "ok",
+        "files": ", ".join(discarded) + (f" and {more} more" if more > 0 else "") if discarded else "commits",
+        "used": data.get("attempts_used", record.attempts_used if record else 0),
+        "limit": data.get("limit", limit(record) if record else 0),
+        "message": error.get("message", "") if isinstance(error, dict) else data.get("message", ""),
+        "terminal_reason": data.get("terminal_reason", ""),
+        "back_to": data.get("back_to", ""),
+        "commit": str(data.get("commit", ""))[:12],
+        "ref": data.get("ref", ""),
+        "text": data.get("text", ""),
+        "why": data.get("why") or data.get("reason", ""),
+        "decision": data.get("decision", ""),
+        "with_model": f" with {model}" if (model := data.get("model")) else "",
+        "took": "" if duration is None else f" in {span(duration)}",
+        "wait": _wait(str(data.get("at", "")), event.created_at or stored_at),
     }
 
     return clean(_SENTENCES[event.event_type].format(**facts))
-
-
-def _base(gates: object) -> str:
-    """Return which gates are red on the base commit."""
-    results = [one for one in gates if isinstance(one, dict)] if isinstance(gates, list) else []
-    red = [f"`{one.get('gate')}` {one.get('reason')}" for one in results if not one.get("passed")]
-
-    return "; ".join(red) or "ok"
-
-
-def _files(data: JsonObject) -> str:
-    """Return the first of the files that were discarded, and how many more there are."""
-    files, count = data.get("files"), data.get("count")
-    names = [str(name) for name in files[:_FILES]] if isinstance(files, list) else []
-    more = count - len(names) if isinstance(count, int) else 0
-
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "commits"
-
-
-def _took(record: PhaseRecord | None) -> str:
-    duration = record.attempts[-1].duration if record is not None and record.attempts else None
-
-    return "" if duration is None else f" in {span(duration)}"
 
 
 def _wait(at: str, now: str) -> str:

@@ -301,7 +301,7 @@ def _report(app: Home, window: Window, *, with_orphans: bool) -> Report:
 def _deliver(page: str, place: str) -> None:
     """Print the page, or write it to a file."""
     if place == STDOUT:
-        output.emit_page(page)
+        output.emit_as_is(page)
         return
     try:
         Path(place).write_text(page, encoding="utf-8")

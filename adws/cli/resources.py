@@ -1,13 +1,11 @@
 """
-`adw ports`, `adw quota`, `adw breakers`, `adw locks`: what workflows share, and how much of it is used.
+`adw ports`, `adw quota`, `adw breakers`, `adw locks`: what workflows share, and letting go of it by hand.
 
-Listing changes nothing, makes no database and starts without SQLAlchemy.
+Looking changes nothing and makes no database.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,18 +16,18 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import IssueLock, LeaseRow, Verdict
+from adws.adw_modules.interfaces import IssueLock, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.cli import common as cli_common
 from adws.cli import main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
-    from adws.adw_modules.resources.quotas import Quotas, QuotaStatus
+    from adws.adw_modules.resources.quotas import QuotaStatus
     from adws.app import Home
 
 
-# --- adw ports ---------------------------------------------------------------------------------------------------
+# --- adw ports -------------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -38,32 +36,24 @@ def ports(*, as_json: bool) -> None:
     """Show which workflow has which ports."""
     from adws.adw_modules.resources.ports import is_free
 
+    data: list[JsonObject] = []
+    cells = []
+    words = {True: "held or used", False: "free", None: "not seen from here"}
     with main.open_home() as app:
         here, now = app.processes.me("cli").host, app.clock.now()
-        rows = app.ports.all() if app.has_database() else ()
-        uses = [not is_free(row.port) if row.host == here else None for row in rows]
-        data: list[output.Printable] = [
-            {
-                "port": row.port,
-                "adw_id": row.adw_id,
-                "purpose": row.purpose,
-                "host": row.host,
-                "reserved_at": row.reserved_at,
-                "in_use": use,
-            }
-            for row, use in zip(rows, uses, strict=True)
-        ]
-        sockets = {True: "held or used", False: "free", None: "not seen from here"}
-        cells = [
-            (str(row.port), row.purpose, row.adw_id, row.host, sockets[use], output.moment(row.reserved_at, now))
-            for row, use in zip(rows, uses, strict=True)
-        ]
-        lines = output.table(("PORT", "FOR", "WORKFLOW", "HOST", "SOCKET", "SINCE"), cells)
+        for row in app.ports.all() if app.has_database() else ():
+            in_use = not is_free(row.port) if row.host == here else None
+            facts = {name: getattr(row, name) for name in ("port", "purpose", "adw_id", "host", "reserved_at")}
+            data.append({**facts, "in_use": in_use})
+            since = output.moment(row.reserved_at, now)
+            cells.append((str(row.port), row.purpose, row.adw_id, row.host, words[in_use], since))
+    table = output.table(("PORT", "FOR", "WORKFLOW", "HOST", "SOCKET", "SINCE"), cells)
 
-        output.emit({"ports": data}, lines if cells else ["no workflow has ports"], as_json=as_json)
+    output.emit({"ports": data}, table if cells else "no workflow has ports", as_json=as_json)
 
 
-# --- adw quota ---------------------------------------------------------------------------------------------------
+# --- adw quota -------------------------------------------------------------------------------------------------
+
 
 #: What the command exits with when a limit is reached.
 REACHED = 1
@@ -79,61 +69,49 @@ REACHED = 1
 @output.json_option
 def quota(*, workflow: str | None, as_json: bool) -> int:
     """Show every limit and how much of it is used; exits with 1 when one is reached."""
+    from adws.app import open_quotas
+
     with main.open_home() as app:
         name = workflow or app.settings.default_workflow
-        quotas: Quotas
-        if app.has_database():
-            quotas = app.quotas
-        else:  # nobody worked here yet, and looking makes no database
-            quotas = importlib.import_module("adws.app").open_quotas(app.settings, None, clock=app.clock, host="")
+        # Looking makes no database: where nobody worked yet nothing is used.
+        has_database = app.has_database()
+        quotas = app.quotas if has_database else open_quotas(app.settings, None, clock=app.clock, host="")
         result = quotas.status(estimated_cost=quotas.estimate(name))
-        is_exceeded = any(status.is_exceeded for status in result)
-        rows: list[JsonObject] = [asdict(status) for status in result]
-
-        output.emit(
-            {"quotas": rows, "workflow": name, "is_exceeded": is_exceeded}, _lines_quota(result, name), as_json=as_json
-        )
+    is_exceeded = any(status.is_exceeded for status in result)
+    data: JsonObject = {
+        "quotas": [asdict(status) for status in result],
+        "workflow": name,
+        "is_exceeded": is_exceeded,
+    }
+    lines = [
+        *output.table(("QUOTA", "NOW", "RESERVED", "NEXT", "LIMIT", "UNIT", ""), map(_quota_cells, result)),
+        "",
+        "RESERVED is what workflows under way are expected to need besides, NEXT what one more would.",
+        f"cost is that of a workflow {name}, from those that came to their end",
+        *(f"{status.name}: {status.detail}" for status in result if status.is_exceeded or not status.is_known),
+    ]
+    output.emit(data, lines, as_json=as_json)
 
     return REACHED if is_exceeded else main.EXIT_OK
 
 
-def _lines_quota(found: Sequence[QuotaStatus], workflow: str) -> list[str]:
-    cells = [
-        (
-            status.name,
-            status.shown(status.used - status.reserved - status.expected) if status.is_known else "unknown",
-            status.shown(status.reserved) if status.reserved else "-",
-            status.shown(status.expected) if status.expected else "-",
-            "off" if _is_off(status) else status.shown(status.limit),
-            status.unit.removeprefix("GB").strip() or "each",
-            _word(status),
-        )
-        for status in found
-    ]
-    notes = [f"{status.name}: {status.detail}" for status in found if status.is_exceeded or not status.is_known]
-    meaning = [
-        "RESERVED is what workflows under way are expected to need besides, NEXT what one more would.",
-        f"cost is that of a workflow {workflow}, from those that came to their end",
-    ]
+def _quota_cells(status: QuotaStatus) -> tuple[str, ...]:
+    is_off = status.unit == "GB" and not status.limit  # only the limit on the size of a worktree can be off
+    state = "REACHED" if status.is_exceeded else "ok"
 
-    return [*output.table(("QUOTA", "NOW", "RESERVED", "NEXT", "LIMIT", "UNIT", ""), cells), "", *meaning, *notes]
+    return (
+        status.name,
+        status.shown(status.used - status.reserved - status.expected) if status.is_known else "unknown",
+        status.shown(status.reserved) if status.reserved else "-",
+        status.shown(status.expected) if status.expected else "-",
+        "off" if is_off else status.shown(status.limit),
+        status.unit.removeprefix("GB").strip() or "each",
+        "off" if is_off else state if status.is_known else "not known",
+    )
 
 
-def _is_off(status: QuotaStatus) -> bool:
-    """Say whether there is no such limit: only that of the size of a worktree can be off."""
-    return status.unit == "GB" and not status.limit
+# --- adw breakers ----------------------------------------------------------------------------------------------
 
-
-def _word(status: QuotaStatus) -> str:
-    if _is_off(status):
-        return "off"
-    if not status.is_known:
-        return "not known"
-
-    return "REACHED" if status.is_exceeded else "ok"
-
-
-# --- adw breakers ------------------------------------------------------------------------------------------------
 
 _WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
 
@@ -146,9 +124,23 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
-        rows = _rows(app)
-
-        output.emit({"breakers": [_data(row) for row in rows]}, _lines(rows, app.clock.now()), as_json=as_json)
+        rows, now = _breakers(app), app.clock.now()
+    cells = [
+        (
+            row.name,
+            _WORDS.get(row.state, row.state),
+            str(row.failures),
+            output.moment(row.reopens_at, now) if row.reopens_at and row.state == "open" else "-",
+            output.shorten(row.reason, 60) or "-",
+        )
+        for row in rows
+    ]
+    lines = output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells)
+    if any(row.state == "open" for row in rows):
+        lines += ["", "adw breakers reset NAME closes one"]
+    names = ("name", "state", "failures", "generation", "opened_at", "reopens_at", "reason", "settings", "changed_at")
+    data = [{**{name: getattr(row, name) for name in names}, "trials": len(row.permits)} for row in rows]
+    output.emit({"breakers": data}, lines if rows else "no outside party has failed", as_json=as_json)
 
 
 @breakers.command()
@@ -160,139 +152,34 @@ def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
     if (name is None) is not is_all:
         raise UsageError("name one breaker, or all of them with --all: adw breakers shows them")
     with main.open_home() as app:
-        rows = _rows(app)
-        chosen = rows if is_all else [_named(rows, name or "")]
+        rows = _breakers(app)
+        chosen = [row for row in rows if is_all or row.name == name]
+        if not chosen and not is_all:
+            known = f"there are {', '.join(row.name for row in rows)}" if rows else "nothing ever failed here"
+            raise AdwError(f"there is no breaker {name}: {known}")
         for row in chosen:
             app.breakers.get(row.name).reset()
         closed = [row.name for row in chosen if row.state != "closed"]
         due = app.service_waits.wake() if closed else ()
-        data: JsonObject = {"reset": [row.name for row in chosen], "closed": list(closed), "due": list(due)}
-        waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
-        text = f"closed {', '.join(closed)}; {waiting}"
+    data: JsonObject = {"reset": [row.name for row in chosen], "closed": list(closed), "due": list(due)}
+    waiting = f"due now: {', '.join(due)}" if due else "no workflow was waiting for that"
+    text = f"closed {', '.join(closed)}; {waiting}" if closed else "nothing was open; failures are counted from 0 again"
 
-        output.emit(data, text if closed else "nothing was open; failures are counted from 0 again", as_json=as_json)
+    output.emit(data, text, as_json=as_json)
 
 
-def _rows(app: Home) -> list[BreakerRow]:
+def _breakers(app: Home) -> list[BreakerRow]:
     """Return the breakers as they stand now, without making a database and without writing to it."""
     if not app.has_database():
         return []
-    seen = importlib.import_module("adws.adw_modules.circuit_breaker").seen
+    from adws.adw_modules.circuit_breaker import seen
+
     now = app.clock.now()
 
     return [seen(row, now) for row in app.breakers.stored()]
 
 
-def _named(rows: Sequence[BreakerRow], name: str) -> BreakerRow:
-    first = next((row for row in rows if row.name == name), None)
-    if first is not None:
-        return first
-    known = ", ".join(row.name for row in rows)
-
-    raise AdwError(f"there is no breaker {name}: {f'there are {known}' if known else 'nothing ever failed here'}")
-
-
-def _data(row: BreakerRow) -> JsonObject:
-    return {
-        "name": row.name,
-        "state": row.state,
-        "failures": row.failures,
-        "generation": row.generation,
-        "opened_at": row.opened_at,
-        "reopens_at": row.reopens_at,
-        "reason": row.reason,
-        "trials": len(row.permits),
-        "settings": dict(row.settings),
-        "changed_at": row.changed_at,
-    }
-
-
-def _lines(rows: Sequence[BreakerRow], now: datetime) -> list[str]:
-    if not rows:
-        return ["no outside party has failed"]
-    cells = [
-        (
-            row.name,
-            _WORDS.get(row.state, row.state),
-            str(row.failures),
-            output.moment(row.reopens_at, now) if row.reopens_at and row.state == "open" else "-",
-            output.shorten(row.reason, 60) or "-",
-        )
-        for row in rows
-    ]
-    hint = ["", "adw breakers reset NAME closes one"] if any(row.state == "open" for row in rows) else []
-
-    return [*output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells), *hint]
-
-
-# --- adw locks ---------------------------------------------------------------------------------------------------
-
-
-def name_of(lock: IssueLock) -> str:
-    """Return the issue of a lock as text."""
-    return f"issue {lock.issue_number}" + (f" of {lock.repository}" if lock.repository else "")
-
-
-def owner_of(row: LeaseRow | None, verdict: Verdict) -> str:
-    """Return the owner of a lease as text."""
-    if row is None or row.owner is None:
-        return "an owner whose record cannot be read"
-
-    return f"{row.owner.describe()} ({verdict.value})"
-
-
-def facts_of(lock: IssueLock) -> JsonObject:
-    """Return what names a lock."""
-    return {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
-
-
-def lock_data(lock: IssueLock, lease: LeaseRow | None, *, verdict: Verdict, state: str, now: datetime) -> JsonObject:
-    """Return one lock with the state of its workflow and the liveness of its owner."""
-    owner = lease.owner if lease is not None else None
-
-    return {
-        **facts_of(lock),
-        "acquired_at": lock.acquired_at,
-        "age_seconds": _age(lock.acquired_at, now),
-        "state": state,
-        "owner": owner.describe() if owner else None,
-        "liveness": verdict.value if owner else "none",
-        "lease_seconds_left": round(lease.seconds_left, 1) if lease is not None and owner else None,
-    }
-
-
-def lock_lines(rows: Sequence[JsonObject], now: datetime) -> list[str]:
-    """Return the locks as a table."""
-    if not rows:
-        return ["no issue is locked"]
-    cells = [
-        (
-            f"{row['repository']}#{row['issue_number']}",
-            str(row["adw_id"]),
-            str(row["state"]),
-            output.moment(str(row["acquired_at"]), now),
-            _liveness(row),
-        )
-        for row in rows
-    ]
-
-    return output.table(("ISSUE", "WORKFLOW", "STATE", "SINCE", "OWNER"), cells)
-
-
-def _liveness(row: JsonObject) -> str:
-    left = row["lease_seconds_left"]
-    if not isinstance(left, float | int):
-        return "nobody works on it"
-    ends = f"{left:.0f} s left" if left > 0 else "over"
-
-    return f"{row['owner']}, {row['liveness']}, lease {ends}"
-
-
-def _age(moment: str, now: datetime) -> float | None:
-    try:
-        return round((now - timestamps.parse(moment)).total_seconds(), 1)
-    except ValueError:
-        return None  # not a moment that we wrote
+# --- adw locks -------------------------------------------------------------------------------------------------
 
 
 @click.group(invoke_without_command=True)
@@ -303,9 +190,21 @@ def locks(context: click.Context, *, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
-        rows = [_row(app, lock) for lock in _all(app)]
+        now = app.clock.now()
+        rows = [_lock_data(app, lock, now) for lock in _all_locks(app)]
+    cells = [
+        (
+            f"{row['repository']}#{row['issue_number']}",
+            str(row["adw_id"]),
+            str(row["state"]),
+            output.moment(str(row["acquired_at"]), now),
+            _liveness(row),
+        )
+        for row in rows
+    ]
+    table = output.table(("ISSUE", "WORKFLOW", "STATE", "SINCE", "OWNER"), cells)
 
-        output.emit({"locks": list(rows)}, lock_lines(rows, app.clock.now()), as_json=as_json)
+    output.emit({"locks": rows}, table if rows else "no issue is locked", as_json=as_json)
 
 
 @locks.command()
@@ -317,60 +216,90 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
     """Release the lock of an issue. Its workflow is not stopped, and takes the lock again if it goes on first."""
     number = check_issue_number(issue)
     with main.open_home() as app:
-        lock = _held(app, number, repository)
+        lock = app.locks.holder(number, repository) if app.has_database() else None
+        if lock is None:
+            elsewhere = [lock.repository or "this home" for lock in _all_locks(app) if lock.issue_number == number]
+            there = f"there is one in {', '.join(elsewhere)}: see --repository"
+            of = f" of {repository}" if repository else ""
+            raise AdwError(f"no workflow has issue {number}{of}; {there if elsewhere else 'adw locks shows the locks'}")
         notes = cli_common.notes_before_a_write(app, lock.adw_id)
         has_event = _release(app, lock, force=force)
-        data: JsonObject = {**facts_of(lock), "released": True, "event": has_event}
-        text = f"released {name_of(lock)}, which belonged to workflow {lock.adw_id}"
-
-        output.emit(data, text, as_json=as_json)
-        for note in notes:
-            output.say(f"adw: {note}")
+    data: JsonObject = {**_lock_facts(lock), "released": True, "event": has_event}
+    output.emit(data, f"released {_name(lock)}, which belonged to workflow {lock.adw_id}", as_json=as_json)
+    for note in notes:
+        output.say(f"adw: {note}")
 
 
-def _all(app: Home) -> tuple[IssueLock, ...]:
+def _all_locks(app: Home) -> tuple[IssueLock, ...]:
     return app.locks.all() if app.has_database() else ()
 
 
-def _row(app: Home, lock: IssueLock) -> JsonObject:
+def _name(lock: IssueLock) -> str:
+    """Return the issue of a lock as text."""
+    return f"issue {lock.issue_number}" + (f" of {lock.repository}" if lock.repository else "")
+
+
+def _lock_facts(lock: IssueLock) -> JsonObject:
+    """Return what names a lock."""
+    return {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
+
+
+def _lock_data(app: Home, lock: IssueLock, now: datetime) -> JsonObject:
+    """Return one lock with the state of its workflow and the liveness of its owner."""
     lease = app.leases.read(lock.adw_id)
+    owner = lease.owner if lease is not None else None
     try:
         state = app.store.load(lock.adw_id).document.current_state
     except StateNotFound:
         state = "gone"
     except StateError:
         state = "unreadable"
-    verdict = app.processes.verdict(lease.owner if lease is not None else None)
+    try:
+        age = round((now - timestamps.parse(lock.acquired_at)).total_seconds(), 1)
+    except ValueError:
+        age = None  # not a moment that we wrote
 
-    return lock_data(lock, lease, verdict=verdict, state=state, now=app.clock.now())
+    return {
+        **_lock_facts(lock),
+        "acquired_at": lock.acquired_at,
+        "age_seconds": age,
+        "state": state,
+        "owner": owner.describe() if owner else None,
+        "liveness": app.processes.verdict(owner).value if owner else "none",
+        "lease_seconds_left": round(lease.seconds_left, 1) if lease is not None and owner else None,
+    }
 
 
-def _held(app: Home, number: int, repository: str) -> IssueLock:
-    held = app.locks.holder(number, repository) if app.has_database() else None
-    if held is not None:
-        return held
-    elsewhere = [lock.repository or "this home" for lock in _all(app) if lock.issue_number == number]
-    hint = f"there is one in {', '.join(elsewhere)}: see --repository" if elsewhere else "adw locks shows the locks"
+def _liveness(row: JsonObject) -> str:
+    left = row["lease_seconds_left"]
+    if not isinstance(left, float | int):
+        return "nobody works on it"
+    ends = f"{left:.0f} s left" if left > 0 else "over"
 
-    raise AdwError(f"no workflow has issue {number}{f' of {repository}' if repository else ''}; {hint}")
+    return f"{row['owner']}, {row['liveness']}, lease {ends}"
 
 
 def _release(app: Home, lock: IssueLock, *, force: bool) -> bool:
     """Release *lock* and say whether its workflow could be told so by an event."""
     row = app.leases.read(lock.adw_id)
-    verdict = app.processes.verdict(row.owner if row is not None else None)
+    owner = row.owner if row is not None else None
+    verdict = app.processes.verdict(owner)
     is_live = row is not None and row.seconds_left > 0.0 and verdict is not Verdict.DEAD
     if is_live and not force:
+        who = f"{owner.describe()} ({verdict.value})" if owner else "an owner whose record cannot be read"
         raise OwnershipError(
-            f"{name_of(lock)} belongs to workflow {lock.adw_id}, which {owner_of(row, verdict)} "
-            "is working on: ask it to stop first, or add --force"
+            f"{_name(lock)} belongs to workflow {lock.adw_id}, which {who} is working on: "
+            "ask it to stop first, or add --force"
         )
-    if not is_live and _is_readable(app, lock.adw_id, force=force):
-        _release_as_owner(app, lock)
-        return True
-    _let_go(app, lock)
+    if is_live or not _is_readable(app, lock.adw_id, force=force):
+        _let_go(app, lock)
+        return False
+    released = Event(event_type="lock_released", data={"holder": lock.adw_id, **_lock_facts(lock)})
+    with app.ownership.own(lock.adw_id) as owned:
+        _let_go(app, lock)
+        owned.save(owned.document, events=(released,))
 
-    return False
+    return True
 
 
 def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
@@ -387,13 +316,6 @@ def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
     return True
 
 
-def _release_as_owner(app: Home, lock: IssueLock) -> None:
-    released = Event(event_type="lock_released", data={"holder": lock.adw_id, **facts_of(lock)})
-    with app.ownership.own(lock.adw_id) as owned:
-        _let_go(app, lock)
-        owned.save(owned.document, events=(released,))
-
-
 def _let_go(app: Home, lock: IssueLock) -> None:
     if not app.locks.release(lock.issue_number, lock.adw_id, lock.repository):
-        raise AdwError(f"{name_of(lock)} went to another workflow meanwhile: look again with adw locks")
+        raise AdwError(f"{_name(lock)} went to another workflow meanwhile: look again with adw locks")

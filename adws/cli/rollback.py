@@ -1,26 +1,19 @@
-"""`adw rollback`: undo everything a workflow made; a plan first, on request only that."""
+"""`adw rollback`, `adw gc`, `adw adopt`, `adw verify`: undo, find what is left over, take it back, check."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.housekeeping import verify as housekeeping_verify
-from adws.adw_modules.housekeeping.gc import Removal
-from adws.adw_modules.housekeeping.verify import INVARIANTS, Violation
+from adws.adw_modules.housekeeping.verify import INVARIANTS
+from adws.adw_modules.identifiers import counted
 from adws.adw_modules.rollback import plan as rollback_plan
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.rollback.run import RollbackReport
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.cli.common import who
-
-if TYPE_CHECKING:
-    from adws.adw_modules.housekeeping.inventory import Orphan
-    from adws.app import Home
-
 
 EXIT_BLOCKED = 1
 
@@ -75,7 +68,11 @@ def rollback(
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         if detach and not dry_run:
-            return _leave_to_worker(app, adw_id, wishes, wait_seconds=wait, as_json=as_json)
+            cli_common.load(app, adw_id)  # a wrong id queues nothing
+            queued = app.rollbacks.queue(adw_id, wishes, by=who(), wait_seconds=wait)
+            lines = [f"workflow {adw_id} waits for a worker that rolls it back", "next: adw worker"]
+            output.emit({"adw_id": adw_id, "run_id": queued.run_id}, lines, as_json=as_json)
+            return 0
         if dry_run:
             report = app.rollbacks.plan(adw_id, wishes)
         else:
@@ -84,15 +81,6 @@ def rollback(
         output.emit(report.to_json(), _lines(report), as_json=as_json)
 
     return 0 if dry_run or (report.is_complete and not report.left) else EXIT_BLOCKED
-
-
-def _leave_to_worker(app: Home, adw_id: str, wishes: RollbackOptions, *, wait_seconds: float, as_json: bool) -> int:
-    cli_common.load(app, adw_id)  # a wrong id queues nothing
-    queued = app.rollbacks.queue(adw_id, wishes, by=who(), wait_seconds=wait_seconds)
-    text = f"workflow {adw_id} waits for a worker that rolls it back"
-    output.emit({"adw_id": adw_id, "run_id": queued.run_id}, [text, "next: adw worker"], as_json=as_json)
-
-    return 0
 
 
 def _lines(report: RollbackReport) -> list[str]:
@@ -147,9 +135,26 @@ def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
         collector = app.collector
         orphans = collector.find(older_than=span)
         removals = collector.remove(orphans) if execute else ()
-        result = [removal.to_json() for removal in removals] if execute else [orphan.to_json() for orphan in orphans]
-        data: output.Printable = {"orphans": result, "executed": execute, "problems": list(collector.problems)}
-        lines = _removed(removals) if execute else _found(orphans)
+        if execute:
+            found = [removal.to_json() for removal in removals]
+            headers = ("", "kind", "what", "why")
+            rows = [
+                (
+                    "removed" if done.is_gone else "left",
+                    done.orphan.kind,
+                    done.orphan.name,
+                    done.detail or done.orphan.why,
+                )
+                for done in removals
+            ]
+        else:
+            found = [orphan.to_json() for orphan in orphans]
+            headers = ("kind", "what", "workflow", "why")
+            rows = [(orphan.kind, orphan.name, orphan.adw_id, orphan.why) for orphan in orphans]
+        lines = output.table(headers, rows) if rows else ["there is nothing left over"]
+        if rows and not execute:
+            lines.append("adw gc --execute removes them")
+        data: output.Printable = {"orphans": found, "executed": execute, "problems": list(collector.problems)}
         output.emit(data, [*lines, *collector.problems], as_json=as_json)
 
     return EXIT_LEFT if any(not removal.is_gone for removal in removals) else 0
@@ -168,25 +173,6 @@ def adopt(*, what: str, as_json: bool) -> None:
         output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
 
 
-def _found(orphans: tuple[Orphan, ...]) -> list[str]:
-    if not orphans:
-        return ["there is nothing left over"]
-    rows = [(orphan.kind, orphan.name, orphan.adw_id, orphan.why) for orphan in orphans]
-
-    return [*output.table(("kind", "what", "workflow", "why"), rows), "adw gc --execute removes them"]
-
-
-def _removed(removals: tuple[Removal, ...]) -> list[str]:
-    if not removals:
-        return ["there is nothing left over"]
-    rows = [
-        ("removed" if done.is_gone else "left", done.orphan.kind, done.orphan.name, done.detail or done.orphan.why)
-        for done in removals
-    ]
-
-    return output.table(("", "kind", "what", "why"), rows)
-
-
 # `adw verify`: the eleven things that must always hold, checked against what is there.
 
 
@@ -201,18 +187,13 @@ def verify(*, as_json: bool) -> int:
         result = app.verifier.check() if app.has_database() else ()
         counts = {str(number): count for number, count in housekeeping_verify.count_by_invariant(result).items()}
         data: output.Printable = {"violations": [broken.to_json() for broken in result], "by_invariant": counts}
-        output.emit(data, _lines_verify(result), as_json=as_json)
+        lines = [] if result else [f"all {len(INVARIANTS)} invariants hold"]
+        for number, rule in INVARIANTS.items():
+            broken = [violation for violation in result if violation.invariant == number]
+            if broken:
+                lines += [f"{number}. {rule}", *(f"   {violation.where}: {violation.what}" for violation in broken)]
+        if result:
+            lines.append(counted(len(result), "violation"))
+        output.emit(data, lines, as_json=as_json)
 
     return EXIT_BROKEN if result else 0
-
-
-def _lines_verify(found: tuple[Violation, ...]) -> list[str]:
-    if not found:
-        return [f"all {len(INVARIANTS)} invariants hold"]
-    lines: list[str] = []
-    for number, rule in INVARIANTS.items():
-        broken = [violation for violation in found if violation.invariant == number]
-        if broken:
-            lines += [f"{number}. {rule}", *(f"   {violation.where}: {violation.what}" for violation in broken)]
-
-    return [*lines, f"{len(found)} violation{'s' if len(found) > 1 else ''}"]

@@ -1,4 +1,4 @@
-"""`adw serve`: webhooks, API and dashboard in one process, with workers beside it."""
+"""`adw serve`, `adw dashboard` and `adw cron`: webhooks, API, dashboard and workers; a link to it; the schedule."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.server import Serving, Supervisor
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from adws.app import Home
     from adws.config.settings import Settings
 
@@ -58,16 +56,22 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
     """
     with main.open_home(role="web") as app:
         settings = app.settings
-        refuse_open_door(settings, host or settings.web_host)
+        address = host or settings.web_host
+        secrets = {"ADW_WEB_TOKEN": settings.web_token, "ADW_WEBHOOK_SECRET": settings.webhook_secret}
+        missing = " and ".join(name for name, value in secrets.items() if not value)
+        if missing and not server.is_loopback(address):
+            raise UsageError(
+                f"others than this machine can reach {address}: set {missing} first, or listen at 127.0.0.1"
+            )
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
             cli_common.install_for_people(settings, least=logging.WARNING)
         app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
         app.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
         supervisor = Supervisor(partial(_start_worker, settings), count=count, clock=app.clock, say=output.say)
-        door = create_app(app, workers=supervisor.counts, host=host or settings.web_host)
+        door = create_app(app, workers=supervisor.counts, host=address)
         try:
-            listening = server.bind(host or settings.web_host, settings.web_port if port is None else port)
+            listening = server.bind(address, settings.web_port if port is None else port)
             with _announced(app, server.address_of(listening)):
                 _tell(app, server.address_of(listening), count, as_json=as_json)
                 serving = Serving(
@@ -87,16 +91,6 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
     return main.EXIT_INTERRUPTED if signal.SIGINT in serving.signals else main.EXIT_OK
 
 
-def refuse_open_door(settings: Settings, host: str) -> None:
-    """Raise UsageError when others could reach *host* and nothing would keep them out."""
-    if server.is_loopback(host):
-        return
-    secrets = {"ADW_WEB_TOKEN": settings.web_token, "ADW_WEBHOOK_SECRET": settings.webhook_secret}
-    missing = " and ".join(name for name, value in secrets.items() if not value)
-    if missing:
-        raise UsageError(f"others than this machine can reach {host}: set {missing} first, or listen at 127.0.0.1")
-
-
 def _start_worker(settings: Settings) -> ChildProcess:
     argv = [sys.executable, "-m", "adws.cli.worker", "--home", str(settings.home), "worker"]
 
@@ -114,7 +108,9 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
     ]
     beside = identifiers.counted(workers, "worker") if workers else "no workers"
     text = f"adw serves {address} (dashboard at /, webhooks at /webhooks/github, API at /api/v1) with {beside}"
-    link = "" if app.settings.web_token else _link(app, address)
+    # With a token in the settings there is no need to leave a link in the logs.
+    where = app.settings.web_public_url or server.url_for_people(address)
+    link = "" if app.settings.web_token else _new_link(app, where)
     said: JsonObject = {"address": address, "workers": workers, "closed": list(closed), "login": link or None}
     output.emit_line(said, text, as_json=as_json)
     for sentence in closed:
@@ -124,9 +120,8 @@ def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
         output.say(link)
 
 
-def _link(app: Home, address: str) -> str:
-    """Return a link that logs in; with a token in the settings there is no need to leave one in the logs."""
-    where = app.settings.web_public_url or server.url_for_people(address)
+def _new_link(app: Home, where: str) -> str:
+    """Return a link to the dashboard at *where* that logs a browser in, once."""
     token = dashboard_sessions.new_link(key_of(app.settings, clock=app.clock), clock=app.clock, name=cli_common.who())
 
     return dashboard_sessions.address_of_link(where, token)
@@ -157,14 +152,6 @@ def _announced(app: Home, address: str) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
-
-
-def _running_address(app: Home) -> str:
-    """Return where the server of this home on this machine listens, of several the last one; "" when none runs."""
-    found = _announcements(app.settings.state_dir / _SERVERS)
-    running = [address for _path, owner, address in found if app.processes.verdict(owner) is Verdict.ALIVE]
-
-    return running[-1] if running else ""
 
 
 def _announcements(folder: Path) -> list[tuple[Path, OwnerRecord, str]]:
@@ -200,11 +187,12 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
         settings = app.settings
         if address is not None and not address.startswith(("http://", "https://")):
             raise UsageError(f"{address!r} is no address: use one such as http://127.0.0.1:8001")
-        running = _running_address(app)
+        found = _announcements(settings.state_dir / _SERVERS)
+        listening = [one for _path, owner, one in found if app.processes.verdict(owner) is Verdict.ALIVE]
+        running = listening[-1] if listening else ""  # of several the one that started last
         by_settings = server.url_of(settings.web_host, settings.web_port)
         where = address or settings.web_public_url or server.url_for_people(running or by_settings)
-        token = dashboard_sessions.new_link(key_of(settings, clock=app.clock), clock=app.clock, name=cli_common.who())
-        link = dashboard_sessions.address_of_link(where, token)
+        link = _new_link(app, where)
         output.emit_line({"link": link, "address": where, "is_running": bool(running)}, link, as_json=as_json)
         if not running and not address and not settings.web_public_url:
             output.say("no server of this home runs on this machine: start one with adw serve, then open the link")
@@ -217,18 +205,13 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
 
 def checked_entries(home: Home) -> list[ScheduleEntry]:
     """Return the entries as the settings have them; raise ConfigError with all expressions that cannot be used."""
-    entries = [
-        ScheduleEntry(name=name, expression=getattr(home.settings, f"cron_{name}"), what=what_of(name))
-        for name in CRON_ENTRIES
-    ]
+    entries = []
+    for name in CRON_ENTRIES:
+        setting = BY_NAME[f"cron_{name}"]
+        entries.append(ScheduleEntry(name=name, expression=getattr(home.settings, setting.name), what=setting.help))
     check_entries(entries, lambda name: home.settings.origin(f"cron_{name}"))
 
     return entries
-
-
-def what_of(name: str) -> str:
-    """Return what an entry does, in the terms of its setting."""
-    return BY_NAME[f"cron_{name}"].help
 
 
 def cron_of(home: Home, entries: list[ScheduleEntry]) -> Cron:
@@ -287,35 +270,20 @@ def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_jso
     with main.open_home(role="cron") as app:
         entries = checked_entries(app)
         cli_common.install_for_people(app.settings)
-        if entry is not None:
-            return _detach(app, entry, as_json=as_json) if detach else _now(app, entry, as_json=as_json)
         if only_list:
             _list(app, entries, as_json=as_json)
             return 0
+        if entry is not None and detach:
+            run = app.cron_runs.queue(entry, by=cli_common.who())
+            text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw runs"]
+            output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
+            return 0
         made = cron_of(app, entries)
-        return _once(made, as_json=as_json) if once else _forever(made)
-
-
-def _detach(app: Home, entry: str, *, as_json: bool) -> int:
-    run = app.cron_runs.queue(entry, by=cli_common.who())
-    text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw runs"]
-    output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
-
-    return 0
-
-
-def _now(app: Home, entry: str, *, as_json: bool) -> int:
-    return _show([app.cron_runs.do(entry)], as_json=as_json)
-
-
-def _once(made: Cron, *, as_json: bool) -> int:
-    return _show(list(made.run_due()), as_json=as_json)
-
-
-def _show(ran: list[Ran], *, as_json: bool) -> int:
-    lines = [line for one in ran for line in _lines(one)] or ["nothing is due"]
+        if entry is None and not once:
+            return _forever(made)
+        ran = [app.cron_runs.do(entry)] if entry is not None else list(made.run_due())
     data: output.Printable = {"ran": [{**asdict(one), "details": list(one.details)} for one in ran]}
-    output.emit(data, lines, as_json=as_json)
+    output.emit(data, [line for one in ran for line in _lines(one)] or ["nothing is due"], as_json=as_json)
 
     return EXIT_FAILED if any(one.status == "failed" for one in ran) else 0
 
@@ -328,17 +296,16 @@ def _forever(made: Cron) -> int:
         asked.append(number)
         made.stop()
 
+    def tell(ran: Ran) -> None:
+        for line in _lines(ran):
+            output.say(line)
+
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     output.say("cron is ready; Ctrl-C ends it after what is under way")
-    made.run(report=_tell_cron)
+    made.run(report=tell)
 
     return main.EXIT_INTERRUPTED if signal.SIGINT in asked else 0
-
-
-def _tell_cron(ran: Ran) -> None:
-    for line in _lines(ran):
-        output.say(line)
 
 
 def _lines(ran: Ran) -> list[str]:
@@ -350,27 +317,22 @@ def _lines(ran: Ran) -> list[str]:
 def _list(app: Home, entries: list[ScheduleEntry], *, as_json: bool) -> None:
     rows = {row.name: row for row in app.schedule.rows()} if app.has_database() else {}
     now = app.clock.now()
-    result: list[JsonObject] = []
+    data: list[JsonObject] = []
+    cells = []
     for entry in entries:
         row, upcoming = rows.get(entry.name), trigger_cron.next_tick([entry], now)
-        result.append(
-            {
-                "name": entry.name,
-                "when": entry.expression or "off",
-                "next": timestamps.to_text(upcoming) if upcoming else None,
-                "last": row.last_due or None if row else None,
-                "status": row.status if row else "",
-                "outcome": row.outcome if row else "",
-                "what": entry.what,
-            }
-        )
-    cells = [[str(one[key] or "-") for key in ("name", "when")] + _times(one, now) for one in result]
-    output.emit({"entries": result}, output.table(_HEADERS, cells), as_json=as_json)
-
-
-def _times(entry: JsonObject, now: datetime) -> list[str]:
-    """Return the cells of *entry* with its next time, its last time and the last result."""
-    moments = [timestamps.parse(str(entry[key])) if entry[key] else None for key in ("next", "last")]
-    ages = [identifiers.age((now - moment).total_seconds()) if moment else "-" for moment in moments]
-
-    return [*ages, *(str(entry[key] or "-") for key in ("status", "outcome"))]
+        last = row.last_due if row else ""
+        shown = {
+            "name": entry.name,
+            "when": entry.expression or "off",
+            "status": row.status if row else "",
+            "outcome": row.outcome if row else "",
+        }
+        moments = {"next": timestamps.to_text(upcoming) if upcoming else None, "last": last or None}
+        data.append({**shown, **moments, "what": entry.what})
+        ages = [
+            identifiers.age((now - moment).total_seconds()) if moment else "-"
+            for moment in (upcoming, timestamps.parse(last) if last else None)
+        ]
+        cells.append((entry.name, shown["when"], *ages, shown["status"] or "-", shown["outcome"] or "-"))
+    output.emit({"entries": data}, output.table(_HEADERS, cells), as_json=as_json)

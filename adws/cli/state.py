@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,70 +13,9 @@ from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.cli.output import Printable
 
 if TYPE_CHECKING:
-    from adws.adw_modules.store.legacy_import import ImportedFile, MigrationPlan, PlannedFile, TreeMigration
-    from adws.app import Home
-
-
-# What `adw state migrate` says about a plan and about what became of it.
-#
-# Pure: values in, rows and lines out.
-
-
-#: Path, id, version, action, detail.
-Row: TypeAlias = tuple[str, str, str, str, str]
-
-_NAMES = ("path", "adw_id", "version", "action", "detail")
-_HEADERS = ("FILE", "ID", "VERSION", "ACTION", "DETAIL")
-
-
-def plan_rows(plan: MigrationPlan) -> list[Row]:
-    """Return what would be done, one row a file."""
-    return [_row(plan, file, file.action.value, file.detail) for file in plan.files]
-
-
-def applied_rows(plan: MigrationPlan, results: Sequence[ImportedFile]) -> list[Row]:
-    """Return what was done, one row a file."""
-    return [_row(plan, result.file, _outcome(result), result.detail) for result in results]
-
-
-def data(plan: MigrationPlan, rows: Sequence[Row]) -> dict[str, Printable]:
-    """Return the rows for programs."""
-    return {"root": str(plan.root), "files": [dict(zip(_NAMES, row, strict=True)) for row in rows]}
-
-
-def lines(plan: MigrationPlan, rows: Sequence[Row]) -> list[str]:
-    """Return the rows for people."""
-    if not rows:
-        return [f"no workflow documents below {plan.root}"]
-
-    return output.table(_HEADERS, rows)
-
-
-def notes(plan: MigrationPlan) -> list[str]:
-    """Return what was noticed while the documents were read, but for what a row says already."""
-    return [
-        f"{notice.path}: {notice.reason}"
-        for file in plan.files
-        for notice in file.notices
-        if notice.kind != "migrated" and notice.reason not in file.detail
-    ]
-
-
-def _outcome(result: ImportedFile) -> str:
-    if not result.file.action.is_change:
-        return result.file.action.value
-
-    return "done" if result.is_done else "refused"
-
-
-def _row(plan: MigrationPlan, file: PlannedFile, action: str, detail: str) -> Row:
-    is_inside = file.path.is_relative_to(plan.root) and file.path != plan.root
-    path = file.path.relative_to(plan.root) if is_inside else file.path
-
-    return (str(path), file.adw_id, file.version, action, detail)
+    from adws.adw_modules.store.legacy_import import ImportedFile
 
 
 #: Characters of a value on one line of `adw state show`; --json prints it whole.
@@ -143,15 +81,14 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
     Documents of this home are upgraded in place, with a backup beside them. agents/ID/adw_state.json of older ADW
     set-ups, and documents of other homes, are imported and stay where they are.
     """
-    from adws.adw_modules.store.legacy_import import TreePlanner
+    from adws.adw_modules.store.legacy_import import TreeMigration, TreePlanner
 
     with main.open_home() as app:
         settings = app.settings
-        state_dir = settings.state_dir if settings.store == "files" else None
         has_database = app.has_database()  # looking makes none
         planner = TreePlanner(
             store=app.store if has_database or settings.store == "files" else None,
-            state_dir=state_dir,
+            state_dir=settings.state_dir if settings.store == "files" else None,
             locks=app.locks if has_database else None,
             leases=app.leases if has_database else None,
             repository=settings.repository or "",
@@ -159,29 +96,39 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
         )
         plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
         if dry_run:
-            return _print_migration(plan, plan_rows(plan), plan.has_trouble, as_json=as_json)
-
-        results = tuple(_tree_migration(app).apply_migration(plan))
-        has_trouble = not all(result.is_done for result in results)
-        return _print_migration(plan, applied_rows(plan, results), has_trouble, as_json=as_json)
-
-
-def _tree_migration(app: Home) -> TreeMigration:
-    from adws.adw_modules.store.legacy_import import TreeMigration
-
-    return TreeMigration(
-        store=app.store,
-        ownership=app.ownership,
-        max_bytes=app.settings.max_document_bytes,
-    )
-
-
-def _print_migration(plan: MigrationPlan, rows: list[Row], has_trouble: bool, *, as_json: bool) -> int:
-    output.emit(data(plan, rows), lines(plan, rows), as_json=as_json)
-    for note in notes(plan):
-        output.say(f"adw: {note}")
+            results = [(file, file.action.value, file.detail) for file in plan.files]
+            has_trouble = plan.has_trouble
+        else:
+            migration = TreeMigration(store=app.store, ownership=app.ownership, max_bytes=settings.max_document_bytes)
+            done = list(migration.apply_migration(plan))
+            results = [(one.file, _outcome(one), one.detail) for one in done]
+            has_trouble = not all(one.is_done for one in done)
+    rows = []
+    for file, action, detail in results:
+        is_inside = file.path.is_relative_to(plan.root) and file.path != plan.root
+        shown = file.path.relative_to(plan.root) if is_inside else file.path
+        rows.append((str(shown), file.adw_id, file.version, action, detail))
+    names = ("path", "adw_id", "version", "action", "detail")
+    data: output.Printable = {
+        "root": str(plan.root),
+        "files": [dict(zip(names, row, strict=True)) for row in rows],
+    }
+    table = output.table(("FILE", "ID", "VERSION", "ACTION", "DETAIL"), rows)
+    output.emit(data, table if rows else f"no workflow documents below {plan.root}", as_json=as_json)
+    for file in plan.files:
+        for notice in file.notices:
+            # But for what a row says already.
+            if notice.kind != "migrated" and notice.reason not in file.detail:
+                output.say(f"adw: {notice.path}: {notice.reason}")
 
     return 1 if has_trouble else 0
+
+
+def _outcome(result: ImportedFile) -> str:
+    if not result.file.action.is_change:
+        return result.file.action.value
+
+    return "done" if result.is_done else "refused"
 
 
 def _shown(value: JsonValue) -> str:

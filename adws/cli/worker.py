@@ -1,4 +1,4 @@
-"""`adw worker`: executing queued runs."""
+"""`adw worker`: executing queued runs; `adw recover`: finding work whose worker is gone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -17,7 +16,7 @@ import click
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import RunResult
-from adws.adw_modules.recovery.plan import Mode, RecoveryAction, RecoveryResult, RecoveryStep, mode_of
+from adws.adw_modules.recovery.plan import Mode, RecoveryAction, RecoveryResult, mode_of
 from adws.adw_modules.worker.run_executor import describe
 from adws.adw_modules.worker.worker import Worker, WorkerOptions
 from adws.adw_modules.workflow.requirements import checked_tags
@@ -26,7 +25,6 @@ from adws.cli import main, output
 
 if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject
-    from adws.adw_modules.queue.model import ClaimPolicy
     from adws.app import Home
 
 
@@ -66,8 +64,20 @@ def worker(
 ) -> int:
     """Work on runs as they come, until SIGTERM or Ctrl-C: then what is under way is suspended and goes back."""
     with main.open_home(role="worker") as app:
-        _show_work(app)
+        settings, terms = app.settings, app.claim_policy
+        if settings.log_format != "json":  # then all of it goes to the log, where it is to be
+            cli_common.install_for_people(settings, least=logging.WARNING)
+            lines = output.PlainLines(app.redactor.redact_text, with_ids=True)
+            app.say, app.tell = lines.say, lines.tell
+        if terms.offer is not None and tags:
+            terms = replace(terms, offer=replace(terms.offer, tags=terms.offer.tags | checked_tags(tags)))
         asked: list[int] = []
+        tick = None
+        if settings.database_file is None and not once and max_runs is None:
+            # Workers on a server keep the schedule beside their work; on one machine adw cron does.
+            from adws.cli import serve
+
+            tick = serve.tick_of(app, lambda: asked)
         made = app.worker(
             WorkerOptions(
                 concurrency=concurrency,
@@ -75,12 +85,12 @@ def worker(
                 max_runs=max_runs,
                 stop_on_first_failure=stop_on_first_failure,
                 poll_seconds=poll_interval,
-                recover_seconds=app.settings.recover_seconds,
-                ttl_seconds=app.settings.lease_ttl_seconds,
-                terms=_offering(app.claim_policy, tags),
+                recover_seconds=settings.recover_seconds,
+                ttl_seconds=settings.lease_ttl_seconds,
+                terms=terms,
             ),
             on_end=lambda end: _say_end(app, end),
-            tick=_tick_of(app, asked) if not once and max_runs is None else None,
+            tick=tick,
         )
         _listen(made, asked)
         if not once:
@@ -92,32 +102,6 @@ def worker(
         return main.EXIT_INTERRUPTED
 
     return EXIT_FAILED if stop_on_first_failure and totals.failed else 0
-
-
-def _offering(terms: ClaimPolicy, tags: tuple[str, ...]) -> ClaimPolicy:
-    """Return *terms* that offer *tags*, too."""
-    if terms.offer is None or not tags:
-        return terms
-
-    return replace(terms, offer=replace(terms.offer, tags=terms.offer.tags | checked_tags(tags)))
-
-
-def _show_work(app: Home) -> None:
-    """Show what happens as plain lines, or leave that to the log where it is to be JSON."""
-    if app.settings.log_format == "json":
-        return
-    cli_common.install_for_people(app.settings, least=logging.WARNING)
-    lines = output.PlainLines(app.redactor.redact_text, with_ids=True)
-    app.say, app.tell = lines.say, lines.tell
-
-
-def _tick_of(app: Home, asked: list[int]) -> Callable[[], None] | None:
-    """Return what keeps the schedule beside the work, for workers on a server; on one machine adw cron does."""
-    if app.settings.database_file is not None:
-        return None
-    from adws.cli import serve
-
-    return serve.tick_of(app, lambda: asked)
 
 
 def _listen(made: Worker, asked: list[int]) -> None:
@@ -186,26 +170,20 @@ def recover(
         the_mode = mode_of(mode or app.settings.recovery_mode)
         if force and the_mode is not Mode.ALL:
             raise UsageError("--force takes work from owners that live: use it with --mode all, or leave it out")
-        if not app.has_database():
-            _show(RecoveryResult(mode=the_mode, is_dry_run=dry_run), (), as_json=as_json)
-            return 0
-        recovery = app.recovery
-        policy = replace(recovery.policy, is_forced=force)
-        if threshold is not None:
-            policy = replace(policy, threshold_seconds=threshold)
-        kept: tuple[RecoveryStep, ...] = ()
-        if show_all:
-            plan = recovery.plan(every_document=True, mode=the_mode, policy=policy)
-            kept = tuple(step for step in plan if step.action is RecoveryAction.LEAVE)
-        result = recovery.recover(every_document=True, mode=the_mode, policy=policy, is_dry_run=dry_run)
-        _show(result, kept, as_json=as_json)
+        result, kept = RecoveryResult(mode=the_mode, is_dry_run=dry_run), []
+        if app.has_database():
+            recovery = app.recovery
+            policy = replace(recovery.policy, is_forced=force)
+            if threshold is not None:
+                policy = replace(policy, threshold_seconds=threshold)
+            if show_all:
+                plan = recovery.plan(every_document=True, mode=the_mode, policy=policy)
+                kept = [step for step in plan if step.action is RecoveryAction.LEAVE]
+            result = recovery.recover(every_document=True, mode=the_mode, policy=policy, is_dry_run=dry_run)
+        result = replace(result, steps=(*result.steps, *kept))
+        output.emit(result.to_json(), _lines(result), as_json=as_json)
 
     return 0
-
-
-def _show(result: RecoveryResult, kept: Sequence[RecoveryStep], *, as_json: bool) -> None:
-    shown = replace(result, steps=(*result.steps, *kept))
-    output.emit(shown.to_json(), _lines(shown), as_json=as_json)
 
 
 def _lines(result: RecoveryResult) -> list[str]:

@@ -38,15 +38,20 @@ def kind(values: str) -> Callable[[Parser], Kind]:
     return lambda parse: Kind(values, parse)
 
 
-def matching(pattern: str, must_be: str, values: str) -> Kind:
-    """Return the kind of a text that matches *pattern*, which is compiled when a value needs it."""
+def checked(is_allowed: Callable[[str], object], must_be: str, values: str) -> Kind:
+    """Return the kind of a text that *is_allowed* accepts, and that is kept as it is."""
 
     def parse(text: str, _home: Path) -> str:
-        if re.fullmatch(pattern, text) is None:
+        if not is_allowed(text):
             raise ValueError(f"must be {must_be}")
         return text
 
     return Kind(values, parse)
+
+
+def matching(pattern: str, must_be: str, values: str) -> Kind:
+    """Return the kind of a text that matches *pattern*, which is compiled when a value needs it."""
+    return checked(lambda text: re.fullmatch(pattern, text), must_be, values)
 
 
 def several(one: Kind, values: str) -> Kind:
@@ -138,36 +143,30 @@ def days(least: int = 1) -> Kind:
     return Kind(f"0, or {least} to {_LONGEST_DAYS}", parse)
 
 
-def seconds_between(least: float, most: float) -> Kind:
-    """Return the kind of a time within bounds; not a number is within none."""
+def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Kind:
+    """Return the kind of a number that *is_allowed* accepts; what is no number is given to it as nan."""
 
     def parse(text: str, _home: Path) -> float:
-        number = _number(text)
-        if not least <= number <= most:
-            raise ValueError(f"must be a number of seconds from {least:.7g} to {most:.7g}")
-        return number
+        try:
+            result = float(text)
+        except ValueError:
+            result = math.nan
+        if not is_allowed(result):
+            raise ValueError(f"must be a number of {must_be}")
+        return result
 
-    return Kind(f"{least:.7g} to {most:.7g} seconds", parse)
-
-
-@kind("seconds")
-def seconds(text: str, _home: Path) -> float:
-    """Return a time above zero; not a number and infinity are refused."""
-    number = _number(text)
-    if not math.isfinite(number) or number <= 0:
-        raise ValueError("must be a number of seconds above 0")
-
-    return number
+    return Kind(values, parse)
 
 
-@kind("US dollars")
-def amount(text: str, _home: Path) -> float:
-    """Return a sum of money, 0 or more; not a number and infinity are refused."""
-    number = _number(text)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError("must be a number of US dollars, 0 or more")
+def seconds_between(least: float, most: float) -> Kind:
+    """Return the kind of a time within bounds."""
+    bounds = f"{least:.7g} to {most:.7g}"
 
-    return number
+    return number(lambda value: least <= value <= most, f"seconds from {bounds}", f"{bounds} seconds")
+
+
+seconds = number(lambda value: math.isfinite(value) and value > 0, "seconds above 0", "seconds")
+amount = number(lambda value: math.isfinite(value) and value >= 0, "US dollars, 0 or more", "US dollars")
 
 
 @kind("bytes, or a number with KiB, MiB or GiB")
@@ -196,13 +195,6 @@ def size_or_off(text: str, home: Path) -> int:
 def _is_whole(text: str) -> bool:
     """Say whether *text* is a whole number of plain digits, and not so long that it is nonsense."""
     return text.isascii() and text.isdigit() and len(text) <= 15
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 # --- places ----------------------------------------------------------------------------------------------------
@@ -278,13 +270,12 @@ def origin(text: str, _home: Path) -> str:
     return text.rstrip("/").lower()
 
 
-@kind("URL")
-def remote_url(text: str, _home: Path) -> str:
-    """Return the address of a git remote; one with a password, or that git would read as an option, is refused."""
-    if re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) is None or passwords(text):
-        raise ValueError("must be the address of a git remote without a password, such as git@github.com:acme/shop.git")
-
-    return text
+#: One that git would read as an option is refused, too.
+remote_url = checked(
+    lambda text: re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) and not passwords(text),
+    "the address of a git remote without a password, such as git@github.com:acme/shop.git",
+    "URL",
+)
 
 
 @kind("A, B, ...")
@@ -324,13 +315,14 @@ variables = several(
 )
 
 
-@kind("name of a label")
-def label(text: str, _home: Path) -> str:
-    """Return the name of a label: one line, as long as forges allow."""
-    if not text.isprintable() or len(text) > 50:
-        raise ValueError("must be the name of a label: one line of at most 50 characters")
-
-    return text
+label = checked(
+    lambda text: text.isprintable() and len(text) <= 50,
+    "the name of a label: one line of at most 50 characters",
+    "name of a label",
+)
+token = checked(
+    lambda text: text.isprintable() and " " not in text, "one word without spaces or control characters", "token"
+)
 
 
 @kind("A, B, ...")
@@ -341,15 +333,6 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
         raise ValueError("must be a list of texts, separated by commas")
 
     return result
-
-
-@kind("token")
-def token(text: str, _home: Path) -> str:
-    """Return a secret; it is one run of visible characters."""
-    if not text.isprintable() or " " in text:
-        raise ValueError("must be one word without spaces or control characters")
-
-    return text
 
 
 @kind("TOKEN, TOKEN, ...")
@@ -387,13 +370,10 @@ def tags(text: str, _home: Path) -> tuple[str, ...]:
 # --- programs --------------------------------------------------------------------------------------------------
 
 
-@kind("name or path")
-def program(text: str, _home: Path) -> str:
-    """Return the name or path of a program."""
-    if text.startswith("-") or not text.isprintable():
-        raise ValueError("must be the name or path of a program")
-
-    return text
+program = checked(
+    lambda text: text.isprintable() and not text.startswith("-"), "the name or path of a program", "name or path"
+)
+shell = checked(str.isprintable, "one line for the shell", "one line for the shell")
 
 
 @kind("package.module:function")
@@ -402,15 +382,6 @@ def call(text: str, _home: Path) -> str:
     module, _, function = text.partition(":")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError("must be written as package.module:function")
-
-    return text
-
-
-@kind("one line for the shell")
-def shell(text: str, _home: Path) -> str:
-    """Return one line for the shell."""
-    if not text.isprintable():
-        raise ValueError("must be one line for the shell")
 
     return text
 

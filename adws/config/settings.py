@@ -61,9 +61,14 @@ class Setting:
 setting: Any = Setting
 
 
+def optional(kind: kinds.Kind, description: str, **options: Any) -> Any:
+    """Declare a setting that has no default: it is None unless it is set."""
+    return Setting("", kind, description, **options)
+
+
 def secret(kind: kinds.Kind, description: str, *, aliases: tuple[str, ...] = ()) -> Any:
     """Declare a secret, which is given by an environment variable only: `adw.toml` is a file to commit."""
-    return Setting("", kind, description, key="", aliases=aliases, is_secret=True)
+    return optional(kind, description, key="", aliases=aliases, is_secret=True)
 
 
 class Settings:
@@ -76,7 +81,7 @@ class Settings:
 
     # --- places and the database ---------------------------------------------------------------------------------
 
-    home: Path = setting("", kinds.path, "Directory of adw.toml, state and trees.", key="")
+    home: Path = optional(kinds.path, "Directory of adw.toml, state and trees.", key="")
     state_dir: Path = setting("state", kinds.path, "Where documents and database are.")
     trees_dir: Path = setting("trees", kinds.path, "Where git worktrees are made.")
     store: str = setting(
@@ -92,8 +97,7 @@ class Settings:
         "Database for what is shared: locks, leases, requests, events, lists.",
         is_secret=True,
     )
-    repository: str | None = setting(
-        "",
+    repository: str | None = optional(
         kinds.repository,
         "Repository on GitHub whose issues are worked on.",
         key="github.repository",
@@ -188,8 +192,7 @@ class Settings:
         "Output of one attempt that is kept; what comes after is left out.",
         key="worker.max_output_bytes",
     )
-    cleanup_command: str | None = setting(
-        "",
+    cleanup_command: str | None = optional(
         kinds.shell,
         "Command that frees disk, memory or ports before a phase is tried again that something was short for.",
         key="worker.cleanup_command",
@@ -209,10 +212,7 @@ class Settings:
         kinds.seconds,
         "Seconds without a change after which mode stale takes back what nothing proves anything about: an owner that "
         "cannot be read, a claim without an owner, a stop that nobody can confirm.",
-        aliases=(
-            "ADW_RECOVERY_THRESHOLD",
-            "RUN_RECOVERY_THRESHOLD",
-        ),
+        aliases=("ADW_RECOVERY_THRESHOLD", "RUN_RECOVERY_THRESHOLD"),
     )
     recovery_running: str = setting(
         "resume",
@@ -251,18 +251,12 @@ class Settings:
         kinds.web_url,
         "Address of GitHub's REST API; for GitHub Enterprise Server it ends in /api/v3.",
     )
-    github_app_id: str | None = setting(
-        "", kinds.token, "Id of the GitHub App that adw acts as, instead of a token.", values="id"
+    github_app_id: str | None = optional(
+        kinds.token, "Id of the GitHub App that adw acts as, instead of a token.", values="id"
     )
-    github_app_key_file: Path | None = setting("", kinds.path, "File with the private key of the GitHub App, in PEM.")
+    github_app_key_file: Path | None = optional(kinds.path, "File with the private key of the GitHub App, in PEM.")
     github_token: str | None = secret(
-        kinds.token,
-        "Token for GitHub.",
-        aliases=(
-            "GITHUB_PAT",
-            "GH_TOKEN",
-            "GITHUB_TOKEN",
-        ),
+        kinds.token, "Token for GitHub.", aliases=("GITHUB_PAT", "GH_TOKEN", "GITHUB_TOKEN")
     )
     webhook_secret: str | None = secret(
         kinds.token, "Secret that GitHub signs webhook deliveries with.", aliases=("GITHUB_WEBHOOK_SECRET",)
@@ -283,27 +277,24 @@ class Settings:
         kinds.choice("read", "edit", "all"),
         "What agents may do without asking: only read, also edit and run commands, or everything there is.",
     )
-    agent_model: str | None = setting(
-        "", kinds.model, "The model of agents where nothing else names one; without it, the agent's own choice."
+    agent_model: str | None = optional(
+        kinds.model, "The model of agents where nothing else names one; without it, the agent's own choice."
     )
-    agent_model_base: str | None = setting(
-        "", kinds.model, "The model of workflows with the model set base; without it, that of the agent for such work."
+    agent_model_base: str | None = optional(
+        kinds.model, "The model of workflows with the model set base; without it, that of the agent for such work."
     )
-    agent_model_heavy: str | None = setting(
-        "", kinds.model, "The model of workflows with the model set heavy; without it, that of the agent for such work."
+    agent_model_heavy: str | None = optional(
+        kinds.model, "The model of workflows with the model set heavy; without it, that of the agent for such work."
     )
-    agent_model_lightweight: str | None = setting(
-        "",
+    agent_model_lightweight: str | None = optional(
         kinds.model,
         "The model of workflows with the model set lightweight; without it, that of the agent for such work.",
     )
-    agent_env: tuple[str, ...] | None = setting(
-        "",
+    agent_env: tuple[str, ...] | None = optional(
         kinds.variables,
         "Names of further environment variables that agents get. Their own credentials they get anyway, adw's never.",
     )
-    agent_max_turns: int | None = setting(
-        "",
+    agent_max_turns: int | None = optional(
         kinds.whole(1),
         "Most turns of one attempt, for agents that can limit them; without it, as many as the agent takes.",
     )
@@ -320,13 +311,13 @@ class Settings:
         kinds.switch,
         "Whether a doctor looks at failed attempts: by rules, unless a function or an agent is set.",
     )
-    doctor_call: str | None = setting("", kinds.call, "Python function that decides about failed attempts.")
-    doctor_agent: str | None = setting("", kinds.choice(*AGENTS), "Agent that decides about failed attempts.")
-    doctor_model: str | None = setting(
-        "", kinds.model, "Model of the agent that decides about failed attempts; without it, the agent's own choice."
+    doctor_call: str | None = optional(kinds.call, "Python function that decides about failed attempts.")
+    doctor_agent: str | None = optional(kinds.choice(*AGENTS), "Agent that decides about failed attempts.")
+    doctor_model: str | None = optional(
+        kinds.model, "Model of the agent that decides about failed attempts; without it, the agent's own choice."
     )
-    doctor_models: tuple[str, ...] | None = setting(
-        "", kinds.models, "Further models that the doctor may try a phase with, besides those of the phase itself."
+    doctor_models: tuple[str, ...] | None = optional(
+        kinds.models, "Further models that the doctor may try a phase with, besides those of the phase itself."
     )
 
     # --- git and worktrees ---------------------------------------------------------------------------------------
@@ -334,16 +325,14 @@ class Settings:
     git_remote: str = setting(
         "origin", kinds.remote, "Git remote that branches are pushed to.", aliases=("ADW_GIT_REMOTE_NAME",)
     )
-    git_remote_url: str | None = setting(
-        "",
+    git_remote_url: str | None = optional(
         kinds.remote_url,
         "Address of that remote; without it, the one that adw recorded when it first used it, or with adw init.",
     )
-    git_author: str | None = setting(
-        "", kinds.person, "Who commits what phases did; without it, whoever git's own configuration names."
+    git_author: str | None = optional(
+        kinds.person, "Who commits what phases did; without it, whoever git's own configuration names."
     )
-    git_env: tuple[str, ...] | None = setting(
-        "",
+    git_env: tuple[str, ...] | None = optional(
         kinds.variables,
         "Names of further environment variables that adw's git gets, for credential helpers and filters.",
     )
@@ -373,9 +362,9 @@ class Settings:
         "no", kinds.choice("no", "squash", "merge", "rebase"), "Merge the pull request when it is put up, and how."
     )
     ship_draft: bool = setting("true", kinds.switch, "Put pull requests up as drafts.")
-    ship_labels: tuple[str, ...] | None = setting("", kinds.texts, "Labels that pull requests get.")
-    ship_allow_paths: tuple[str, ...] | None = setting(
-        "", kinds.texts, "Patterns of files that the check before a push lets through, whatever they are."
+    ship_labels: tuple[str, ...] | None = optional(kinds.texts, "Labels that pull requests get.")
+    ship_allow_paths: tuple[str, ...] | None = optional(
+        kinds.texts, "Patterns of files that the check before a push lets through, whatever they are."
     )
     ship_allow_workflow_files: bool = setting("false", kinds.switch, "Push changes of .github/workflows and its like.")
     ship_allow_agent_files: bool = setting(
@@ -394,8 +383,7 @@ class Settings:
         "Files of the main checkout that new worktrees get too; those that git does not ignore are left out.",
     )
     #: See kinds.commands_in.
-    worktree_setup: str | None = setting(
-        "",
+    worktree_setup: str | None = optional(
         kinds.command_list,
         "Commands that set a new worktree up, such as npm ci; run one after the other, without a shell.",
     )
@@ -450,8 +438,7 @@ class Settings:
         "Whether /metrics is shown without a token to clients on this machine. Behind a proxy on this machine "
         "everybody comes from there: leave it off then.",
     )
-    web_public_url: str | None = setting(
-        "",
+    web_public_url: str | None = optional(
         kinds.origin,
         "Where people reach the dashboard, when that is not the address it listens at: a name, or a proxy that speaks "
         "https. Requests for pages under other names are refused; with https cookies are sent over nothing else.",
@@ -505,32 +492,28 @@ class Settings:
         kinds.token, "A second secret that deliveries may be signed with, while the secret of the hook is changed."
     )
     webhook_label: str = setting("adw", kinds.label, "Label that starts a workflow when an issue gets it.")
-    webhook_repositories: tuple[str, ...] | None = setting(
-        "", kinds.repositories, "Repositories whose deliveries are taken; without it, the one that is worked on."
+    webhook_repositories: tuple[str, ...] | None = optional(
+        kinds.repositories, "Repositories whose deliveries are taken; without it, the one that is worked on."
     )
-    webhook_login: str | None = setting(
-        "",
+    webhook_login: str | None = optional(
         kinds.login,
         "Login of the account that adw has for itself: issues assigned to it start a workflow, and what it says is "
         "never listened to. Not the login of a person.",
     )
-    webhook_bots: tuple[str, ...] | None = setting(
-        "", kinds.texts, "Logins of programs that may ask for something; all others are ignored."
+    webhook_bots: tuple[str, ...] | None = optional(
+        kinds.texts, "Logins of programs that may ask for something; all others are ignored."
     )
     webhook_permission: str = setting(
         "write",
         kinds.choice("read", "triage", "write", "maintain", "admin"),
         "What a person must be permitted in the repository to ask for something; looked at each time.",
     )
-    webhook_allow: tuple[str, ...] | None = setting(
-        "",
+    webhook_allow: tuple[str, ...] | None = optional(
         kinds.texts,
         "Logins of the only people who may ask for something; they need the permission too. Without it, everybody who "
         "has the permission may.",
     )
-    webhook_deny: tuple[str, ...] | None = setting(
-        "", kinds.texts, "Logins that may ask for nothing, whatever else says."
-    )
+    webhook_deny: tuple[str, ...] | None = optional(kinds.texts, "Logins that may ask for nothing, whatever else says.")
     webhook_events: tuple[str, ...] = setting(
         ", ".join(WEBHOOK_EVENTS),
         kinds.choices(*WEBHOOK_EVENTS),
@@ -586,8 +569,7 @@ class Settings:
     # --- notifications -------------------------------------------------------------------------------------------
 
     #: See kinds.commands_in.
-    notify_command: str | None = setting(
-        "",
+    notify_command: str | None = optional(
         kinds.command,
         "Command that is run for each notification, in the home; ADW_NOTIFY_KIND, _TITLE, _TEXT, _ADW_ID, _KEY and "
         "_CREATED_AT say what happened.",
@@ -633,14 +615,13 @@ class Settings:
 
     # --- what workers offer, and how long runs wait --------------------------------------------------------------
 
-    worker_host: str | None = setting(
-        "",
+    worker_host: str | None = optional(
         kinds.machine,
         "Name of this machine: what runs demand, and what ports, quotas and effects are kept under. Without it, the "
         "machine's own name. Two machines that share a database need different ones.",
     )
-    worker_tags: tuple[str, ...] | None = setting(
-        "", kinds.tags, "What workers here have to offer, for runs that demand it."
+    worker_tags: tuple[str, ...] | None = optional(
+        kinds.tags, "What workers here have to offer, for runs that demand it."
     )
     runs_no_match_seconds: float = setting(
         "300", kinds.seconds, "A run that is due and demands what no worker has offered for this long fails."
@@ -654,10 +635,8 @@ class Settings:
     steps_max_result_bytes: int = setting(
         "8MiB", kinds.size, "Most bytes of what one call of a step gives back; a call that gives back more has failed."
     )
-    steps_http_allow: tuple[str, ...] | None = setting(
-        "",
-        kinds.hosts,
-        "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host.",
+    steps_http_allow: tuple[str, ...] | None = optional(
+        kinds.hosts, "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host."
     )
     steps_lane_seconds: float = setting(
         "5", kinds.seconds, "After so much work on the calls of one step a worker lets others that wait come first."

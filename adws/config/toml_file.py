@@ -248,47 +248,34 @@ class _Reader:
 
     def _key(self) -> list[str]:
         """Read a dotted key and return its parts."""
-        parts = []
+        parts: list[str] = []
         while True:
             self._skip_blank()
-            parts.append(self._key_part())
+            if self._text[self._at] in "\"'":
+                # The parser of the standard library knows the escapes.
+                parts += tomllib.loads(f"{self._take(_TEXT)} = 0")
+            else:
+                parts.append(self._take(_BARE_KEY))
             self._skip_blank()
             if not self._text.startswith(".", self._at):
                 return parts
             self._at += len(".")
 
-    def _key_part(self) -> str:
-        if self._text[self._at] not in "\"'":
-            return self._take(_BARE_KEY)
-        written = self._take(_TEXT)
-
-        # The parser of the standard library knows the escapes.
-        return next(iter(tomllib.loads(f"{written} = 0")))
-
     def _value(self, path: KeyPath) -> None:
         first = self._text[self._at]
-        if first == "[":
-            self._array(path)
-        elif first == "{":
-            self._inline_table(path)
-        else:
+        if first not in "[{":
             self._take(_TEXT if first in "\"'" else _PLAIN)
-
-    def _array(self, path: KeyPath) -> None:
-        self._at += len("[")
+            return
+        self._at += 1
         index = 0
-        while self._text[self._skip_blank()] != "]":
-            element = (*path, index)
-            self._note(element)
-            self._value(element)
+        while self._text[self._skip_blank()] not in "]}":
+            if first == "{":
+                self._entry(path)
+                continue
+            self._note((*path, index))
+            self._value((*path, index))
             index += 1
-        self._at += len("]")
-
-    def _inline_table(self, path: KeyPath) -> None:
-        self._at += len("{")
-        while self._text[self._skip_blank()] != "}":
-            self._entry(path)
-        self._at += len("}")
+        self._at += 1
 
     def _skip_blank(self) -> int:
         """Go on to what is not space, comma or comment, and return where that is."""

@@ -91,7 +91,3 @@ def test_a_backup_is_named_as_it_is_written(name, form):
         "left out: odd",
         "note: n",
     ]
-
-
-def test_a_check_without_problems_says_so():
-    assert maintenance.problem_lines(()) == ["no problems found"]
