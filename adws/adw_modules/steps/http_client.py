@@ -140,7 +140,7 @@ class HttpClient:
             host = _origin(step.url)[1]
             if not host:
                 raise _failed("invalid", f"{shown(step.url)} is no address of HTTP")
-            if allowed is not None and not any(_matches(host.lower(), name) for name in allowed):
+            if allowed is not None and not any(host_matches(host.lower(), name) for name in allowed):
                 raise _failed("config", f"{host} must not be asked: steps.http_allow does not name it")
             answer = self._once(step, given_up)
             location = answer.headers.get("location", "")
@@ -211,7 +211,7 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname, port or _PORTS[parts.scheme]
 
 
-def _matches(host: str, name: str) -> bool:
+def host_matches(host: str, name: str) -> bool:
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
 

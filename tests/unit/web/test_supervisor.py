@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.testing import FakeClock
+from adws.web import server
 from adws.web.server import LONGEST_WAIT_SECONDS, STEADY_SECONDS, Supervisor, wait_seconds
 
 
@@ -138,3 +139,17 @@ def test_killed_all_are_gone():
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (5000, 60.0)], ids=str)
 def test_the_wait_doubles_up_to_a_minute(failures, seconds):
     assert wait_seconds(failures) == seconds
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("127.0.0.1", 8001, "http://127.0.0.1:8001"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),
+        ("::", 80, "http://[::1]:80"),
+        ("::1", 80, "http://[::1]:80"),
+        ("build-1", 80, "http://build-1:80"),
+    ],
+)
+def test_people_get_an_address_that_leads_somewhere(host, port, address):
+    assert server.url_for_people(server.url_of(host, port)) == address
