@@ -212,6 +212,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def host_matches(host: str, name: str) -> bool:
+    """Say whether *name* of the allow list means *host*; one that begins with `*.` means all hosts below it."""
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
 
