@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.errors import Fenced, IssueLocked, WorkflowBusy
-from tests import warm
 from tests.integration import ownership_worker
 from tests.integration.ownership_worker import ID, count_up, new_document, ownership
 
@@ -30,7 +29,7 @@ def start(root):
     running = []
 
     def run(mode: str, home: str = "files") -> subprocess.Popen[str]:
-        process = warm.Popen(
+        process = subprocess.Popen(
             [sys.executable, ownership_worker.__file__, str(root), mode, home],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
