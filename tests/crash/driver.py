@@ -105,7 +105,7 @@ def one_step(owned) -> tuple[int, int]:
 
 def write_for_ever(home: Path, store: str, ack_fd: int) -> None:
     """Write revisions and acknowledge each one after it is durable; the caller ends this process."""
-    with open_home(home, store) as app, app.ownership.own(ADW_ID) as owned:
+    with open_home(home, store) as app, app.ownership.own(ADW_ID) as owned, app.lease_renewer.charge(owned):
         while True:
             os.write(ack_fd, struct.pack("QQ", *one_step(owned)))
 
