@@ -534,7 +534,7 @@ class CircuitOpen(AdwError):
     """A circuit breaker is open: the service failed too often and is not called for a while."""
 
     def __init__(self, name: str, until: datetime | None = None, reason: str = "") -> None:
-        """*until* is when a call may be tried again, None when that is any moment now."""
+        """*until* is when a call may be retried, None when that is any moment now."""
         when = f" until {until.isoformat(timespec='seconds')}" if until else ""
         super().__init__(f"the circuit breaker {name} is open, no calls{when}{f': {reason}' if reason else ''}")
         self.name, self.until = name, until

@@ -281,7 +281,7 @@ def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
     return [*steps, Step(key="state", kind="state", what="mark the workflow rolled back")]
 
 
-# --- what waits for what ---------------------------------------------------------------------------------------
+# --- dependencies between steps --------------------------------------------------------------------------------
 
 
 def waits_for(step: Step, steps: Iterable[Step]) -> str:

@@ -229,7 +229,7 @@ class Rollbacks:
         """
         Undo everything on the plan, step by step, and mark the workflow rolled back when nothing is left.
 
-        Of a workflow that is rolled back already, what was left is tried again: it may be gone, or free to be removed.
+        For a workflow that is rolled back already, the steps that were left are retried: what they undo may be gone.
         """
         home = self._home
         with home.lease_renewer.charge(owned, owned.run), home.engine.log_of(owned.lease.adw_id):
@@ -287,7 +287,7 @@ class Rollbacks:
             return RollbackReport(adw_id=owned.lease.adw_id, state=state, steps=record.steps, waits_for=waits_for)
 
     def _try(self, undo: Undo, step: Step) -> Step:
-        """Return the step with its result; what may be over soon is tried again a few times."""
+        """Return the step with its result; errors that may be transient are retried a few times."""
         clock, attempts = self._home.clock, 0
         deadline = clock.now() + timedelta(seconds=STEP_SECONDS)
         while True:
