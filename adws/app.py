@@ -730,7 +730,7 @@ class Home:
 
     @part
     def git_commands(self) -> GitCommands:
-        """The commands of git in this home; GitPython takes a tenth of a second to import."""
+        """The commands of git in this home."""
         from adws.adw_modules.git.git import GitCommands
         from adws.adw_modules.git.private_dir import NAME as PRIVATE_GIT
         from adws.adw_modules.identifiers import OWN_SECRETS

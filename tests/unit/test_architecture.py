@@ -28,13 +28,12 @@ LIBRARIES = {
     "cronsim": ["adw_triggers/trigger_cron.py"],
     "difflib": ["adw_modules/identifiers.py"],
     "fastapi": ["web/", "adw_triggers/"],
-    "git": ["adw_modules/git/git.py"],
     "github": ["adw_modules/forge/github.py"],
     "httpx": ["adw_modules/steps/http_client.py", "adw_modules/schedule/notify.py"],
     "jinja2": ["adw_modules/expressions/expressions.py", "web/"],
     "procrastinate": ["adw_modules/db/", "adw_modules/queue/procrastinate.py"],
     "prometheus_client": ["adw_modules/reports/metrics.py"],
-    "psutil": ["adw_modules/process/identity.py", "adw_modules/resources/", "adw_modules/git/"],
+    "psutil": ["adw_modules/process/", "adw_modules/resources/", "adw_modules/git/"],
     "psycopg": ["adw_modules/db/", "adw_modules/queue/procrastinate.py", "adw_modules/steps/postgres_sink.py"],
     "psycopg_pool": ["adw_modules/db/", "adw_modules/queue/procrastinate.py"],
     "pydantic": [
@@ -178,7 +177,7 @@ def test_every_dependency_at_run_time_is_used():
     What nobody imports is not installed.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {"python-json-logger": "pythonjsonlogger", "GitPython": "git", "PyGithub": "github"}
+    names = {"python-json-logger": "pythonjsonlogger", "PyGithub": "github"}
     names["prometheus-client"] = "prometheus_client"
     asked = [re.split(r"[\[>=<]", text)[0] for text in project["dependencies"]]
     imported = {name.split(".")[0] for path in FILES for _, name in _imports(_tree(path), at_run_time=True)}

@@ -1,5 +1,5 @@
 """
-Run git, and nothing but git: the only home of GitPython.
+Run git, and nothing but git.
 
 adw's git trusts nothing that a phase can write. Commands run in a git directory of adw's own (`private_dir`): no hooks,
 no prompts, no pager, no file monitor, no programs, includes and addresses of the repository's configuration, everything
@@ -15,11 +15,10 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 import unicodedata
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,21 +26,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import psutil  # type: ignore[import-untyped]  # it has no types of its own
-
 from adws.adw_modules.errors import GitError, GitUnreachable, RemoteChanged, RemoteRefused, RepositoryNotTrusted
 from adws.adw_modules.git import private_dir
 from adws.adw_modules.git.private_dir import PrivateDir, without_password
 from adws.adw_modules.identifiers import check_adw_id
+from adws.adw_modules.process.run import capture
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
-
-try:
-    import git
-except ImportError as exc:  # pragma: no cover - GitPython looks for git when it is imported
-    raise GitError("git cannot be used: install git 2.36 or later, and see that it is in PATH") from exc
 
 #: The oldest git that lists worktrees as adw reads them.
 OLDEST = (2, 36)
@@ -434,22 +427,25 @@ class GitCommands:
         *,
         allowed: frozenset[str] = frozenset(),
     ) -> Answer:
-        """Run it through env(1), the only way to take variables away from what GitPython starts."""
-        given = {**self._quiet, **env}
-        wanted = {*_LOCAL_VARIABLES, *allowed, *self._variables, *given}
-        foreign = [name for name in os.environ if name not in wanted and not name.startswith("LC_")]
-        hidden = [part for name in foreign for part in ("-u", name)]
-        command = [self._programs["env"], *hidden, self._programs["git"], "--no-pager", *args]
+        """Run git in a short environment: variables that are not listed here are not inherited."""
+        wanted = {*_LOCAL_VARIABLES, *allowed, *self._variables}
+        kept = {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
+        # Messages are read here: they have to be those of the C locale.
+        given = {**kept, **self._quiet, "LC_ALL": "C", "LANGUAGE": "C", **env}
+        command = [self._programs["git"], "--no-pager", *args]
         try:
-            process = git.Git(str(cwd)).execute(command, as_process=True, env=given, shell=False, pass_fds=tuple(keep))
-        except (git.GitCommandError, OSError) as exc:  # pragma: no cover - env and git were there a moment ago
+            done = capture(command, cwd=cwd, env=given, seconds=seconds, keep=keep)
+        except OSError as exc:  # such as a directory that is gone
             raise GitError(f"git could not be started: {exc}") from exc
+        if done is None:
+            return Answer(status=-9, out=b"", err=_TIMED_OUT)
+        status, out, err = done
 
-        return _answer_of(process, seconds)
+        return Answer(status=status, out=out, err=err.decode("utf-8", "replace").removesuffix("\n"))
 
     @cached_property
     def _programs(self) -> Mapping[str, str]:
-        result = {name: shutil.which(name) or "" for name in ("git", "env", "false")}
+        result = {name: shutil.which(name) or "" for name in ("git", "false")}
         if missing := [name for name, path in result.items() if not path]:
             raise GitError(f"{', '.join(missing)} cannot be found: install it, and see that it is in PATH")
 
@@ -567,36 +563,6 @@ def _checked(args: Sequence[str], answer: Answer, ok: Sequence[int] | None, seco
         raise GitError(f"{name} failed: {answer.reason}")
 
     return answer
-
-
-def _answer_of(process: git.Git.AutoInterrupt, seconds: float) -> Answer:
-    """
-    Return the result of a command; after *seconds* it is killed with all that it started.
-
-    GitPython's own time limit asks ps(1) for the children, which small machines do not have, and then waits for ever.
-    """
-    late = threading.Event()
-
-    def kill() -> None:
-        if process.poll() is not None:
-            return
-        late.set()
-        with suppress(psutil.NoSuchProcess):
-            parent = psutil.Process(process.pid)
-            for each in (*parent.children(recursive=True), parent):
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
-
-    watchdog = threading.Timer(seconds, kill)
-    watchdog.daemon = True
-    watchdog.start()
-    try:
-        out, err = process.communicate()
-    finally:
-        watchdog.cancel()
-    said = _TIMED_OUT if late.is_set() else err.decode("utf-8", "replace").removesuffix("\n")
-
-    return Answer(status=int(process.returncode), out=bytes(out), err=said)
 
 
 # What work is called outside: the class of its issue, its commits, whose worktree and whose ref something is.

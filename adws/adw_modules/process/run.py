@@ -398,6 +398,46 @@ class _Watch:
         return self._is_all_gone
 
 
+# --- a short command whose output is the answer ----------------------------------------------------------------------
+
+
+def capture(
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, keep: Sequence[int] = ()
+) -> tuple[int, bytes, bytes] | None:
+    """
+    Run *argv* to its end and return its exit code, output and errors; None when it was killed after *seconds*.
+
+    It is killed with all that it started. *env* is all of its environment, and the descriptors *keep* stay open in it.
+    Raises OSError when it cannot be started.
+    """
+    with subprocess.Popen(  # noqa: S603 - argv is ours
+        list(argv),
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=tuple(keep),
+    ) as child:
+        try:
+            out, err = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - no types of its own; takes time to load
+
+            with suppress(psutil.NoSuchProcess):
+                started = psutil.Process(child.pid)
+                for each in (*started.children(recursive=True), started):
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+            child.communicate()
+            return None
+        except BaseException:
+            child.terminate()
+            raise
+
+    return child.returncode, out, err
+
+
 # --- processes of adw that live beside this one --------------------------------------------------------------------
 #
 # Such as a worker of `adw serve`, or a command that a person watches. Unlike what the runner above runs, each is adw
