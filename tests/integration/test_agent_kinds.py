@@ -41,18 +41,6 @@ def test_what_a_conversation_had_used_before_comes_off(codex):
     assert (report.usage.tokens.input, report.usage.tokens.output) == (40, 6)
 
 
-def test_a_thread_that_is_gone_is_handed_over(codex):
-    codex.after({"status": "interrupted", "agent": {"name": "codex", "session_id": "0199-gone"}})
-
-    report = codex.run({"knows": False}, {})
-
-    first, second = codex.agent.calls
-    assert report.ok
-    assert "0199-gone" in first["argv"]
-    assert "resume" not in second["argv"]
-    assert (codex.known["lost_session"], codex.known["session_id"]) == ("0199-gone", THREAD)
-
-
 @pytest.mark.parametrize(
     ("words", "klass"),
     [
@@ -101,13 +89,6 @@ def test_an_agent_that_takes_its_prompt_from_a_file_gets_no_input(plain):
     assert (report.ok, report.summary) == (True, "claude ended well")
     assert call["prompt"] == ""
     assert call["argv"] == [f"--message-file={plain.file('prompt.md')}"]
-
-
-def test_an_agent_that_cannot_resume_begins_anew(plain):
-    plain.after({"status": "interrupted", "agent": {"name": "claude", "session_id": "x"}})
-
-    assert plain.run().ok
-    assert plain.known["is_resumed"] is False
 
 
 def test_an_agent_that_says_nothing_about_its_end_still_has_to_have_changed_something(plain):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import costs
-from adws.adw_modules.phase import Order
 from adws.adw_modules.steps import iteration_worker
 from adws.adw_modules.steps.iteration_worker import ToolCalls
 from adws.adw_modules.steps.model import Assignment, CallReport
@@ -73,12 +72,6 @@ def test_the_last_answer_is_the_result_and_what_it_cost_is_told(world):
     assert iteration_worker.spent([report.meta, report.meta]) == 0.5
 
 
-def test_an_object_at_the_end_of_the_answer_is_the_result(world):
-    world.agent.plays({"answer": 'I looked.\n```json\n{"findings": [1, 2]}\n```\n'})
-
-    assert world.ask(prompt="Review").result == {"findings": [1, 2]}
-
-
 def test_an_object_that_cannot_be_read_is_a_failure_that_cost_money(world):
     world.agent.plays({"answer": "```json\n{broken\n```\n"})
 
@@ -97,15 +90,6 @@ def test_an_agent_reads_and_nothing_else_unless_the_step_says_so(world):
     assert first != second.replace("opus", "sonnet-of-the-phase")
     assert "acceptEdits" not in first
     assert "acceptEdits" in second
-
-
-def test_a_prompt_file_is_a_template_too(world):
-    (world.home / "prompts").mkdir()
-    (world.home / "prompts" / "look.md").write_text("Look at {{ item }}.\n")
-
-    world.ask(prompt_file="look")
-
-    assert world.agent.calls[0]["prompt"] == "Look at a.py.\n"
 
 
 def test_an_agent_gets_few_variables_and_no_secret_in_its_prompt(world):
@@ -137,12 +121,6 @@ def test_what_cannot_be_asked_is_told_and_starts_nothing(world, inputs, message)
     assert world.agent.calls == []
 
 
-def test_an_agent_that_cannot_limit_its_turns_is_told(tmp_path):
-    world = World(tmp_path, "codex")
-
-    assert "codex cannot limit its turns" in world.ask(prompt="x", options={"max_turns": 3}).error["message"]
-
-
 def test_an_agent_that_fails_says_why_and_what_it_used(world):
     world.agent.plays({"result": {"subtype": "error_max_turns", "is_error": True, "result": None}})
 
@@ -168,20 +146,6 @@ def test_a_budget_that_is_used_up_by_calls_before_ends_it(tmp_path):
     assert "quota.max_cost" in report.error["message"]
 
 
-def test_an_order_suspends_it_and_what_it_used_is_told(world):
-    world.agent.plays({"hang": "during"})
-    world.orders.on_look = lambda: (
-        setattr(world.orders, "order", Order(kind="stop", is_urgent=True)) if "I look at it." in world.said else None
-    )
-
-    report = world.ask(prompt="x")
-
-    assert (report.is_suspended, report.error) == (True, None)
-    assert report.meta["call"]["ordered"] == "stop"
-    assert report.meta["call"]["usage"]["tokens"]["output"] == 10
-    assert world.agent.left == []
-
-
 def test_an_agent_that_changed_what_worktrees_share_has_failed(tmp_path):
     class Shared:
         def __init__(self) -> None:
@@ -201,9 +165,3 @@ def test_an_agent_that_changed_what_worktrees_share_has_failed(tmp_path):
 
     assert (report.ok, report.error["type"]) == (False, "RepositoryTampered")
     assert "config" in json.dumps(report.error)
-
-
-def test_nothing_of_a_question_is_left(world):
-    world.ask(prompt="x")
-
-    assert list((world.folder / "calls").iterdir()) == []

@@ -7,7 +7,6 @@ import pytest
 from adws import app as app_module
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.forge.github import GitHubForge
-from adws.adw_modules.forge.local import LocalForge
 from adws.config import load as config_load
 
 GITHUB = {"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_TOKEN": "ghx_123"}
@@ -49,15 +48,6 @@ def test_a_local_forge_that_is_there_is_used(home):
     assert config_load.load(env=GITHUB, cwd=home).forge_kind == "github"
 
 
-def test_a_local_forge_works_with_no_account_at_all(open_home, home):
-    app = open_home(ADW_FORGE="local")
-
-    assert isinstance(app.forge, LocalForge)
-    assert app.forge.create_issue("Door").number == 1
-    assert (home / "state" / "local.forge" / "remote.git" / "HEAD").is_file()
-    assert app.forge_effects().sticky_comment("1a2b3c4d", 1, "text").comment_id == 1
-
-
 def test_github_is_asked_within_the_lease(open_home):
     app = open_home(**GITHUB, ADW_GITHUB_API_URL="https://ghe.example.com/api/v3/")
 
@@ -95,12 +85,6 @@ def test_an_app_brings_its_key_from_a_file(open_home, tmp_path):
 def test_what_is_missing_is_told_in_a_sentence(open_home, env, said):
     with pytest.raises(ConfigError, match=said):
         _ = open_home(**env).forge
-
-
-@pytest.mark.parametrize("url", ["ftp://x.invalid", "https://user:pw@x.invalid", "x.invalid", "https://x.invalid/?q=1"])
-def test_an_address_that_is_none_is_refused(home, url):
-    with pytest.raises(ConfigError, match="must be an address such as"):
-        config_load.load(env={"ADW_GITHUB_API_URL": url}, cwd=home)
 
 
 def test_homes_that_share_a_secret_know_each_others_marks(home, tmp_path):

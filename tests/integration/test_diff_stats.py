@@ -66,11 +66,6 @@ def test_what_came_into_the_base_since_does_not_count(lab, stats):
     assert [file.name for file in stats.of_branch(BRANCH, base="main").files] == ["new.txt"]
 
 
-@pytest.mark.parametrize("base", ["main", "", "no\0where", "gone"])
-def test_a_branch_or_a_base_that_is_not_here_changes_nothing(lab, stats, base):
-    assert stats.of_branch(BRANCH, base=base) is None
-
-
 def test_git_is_asked_again_only_after_a_moment_and_counts_a_pair_of_commits_once(lab, stats, commands, clock):
     tree = lab.add().path
     commands.asked = []

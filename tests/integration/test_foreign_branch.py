@@ -144,16 +144,6 @@ def test_rules_that_changed_during_a_run_are_read_again_before_the_next_attempt_
     assert document.phases[0].attempts[-1].agent["rules"] == rules
 
 
-def test_rules_that_stay_the_same_are_not_told(lab, agent):
-    agent.plays(BROKEN, BROKEN, {"do": [LOOK, "echo built >> app.py"]})
-    adw_id = fail_then_change(lab, agent, "Something else.\n", name="README.md")
-
-    lab.work()
-
-    assert lab.document(adw_id).current_state == "completed"
-    assert reloaded(lab, adw_id) == []
-
-
 def test_rules_that_the_work_itself_changed_are_left_alone(lab, agent):
     agent.plays({**BROKEN, "do": ["echo mine >> CLAUDE.md"]}, BROKEN, {"do": [LOOK, "echo built >> app.py"]})
     adw_id = fail_then_change(lab, agent, "Work better.\n")
@@ -173,17 +163,6 @@ def test_what_an_agent_does_to_new_rules_is_its_work(lab, agent):
 
     branch = lab.document(adw_id).branch_name
     assert git(lab.home, "show", f"{branch}:CLAUDE.md") == "Work better.\nmine"
-
-
-def test_new_rules_alone_are_no_work_of_the_agent(lab, agent):
-    agent.plays({**BROKEN, "do": []}, {**BROKEN, "do": []}, {"do": []})
-    adw_id = fail_then_change(lab, agent, "Work better.\n", name="AGENTS.md")
-
-    lab.work()
-
-    document = lab.document(adw_id)
-    assert document.current_state == "failed"
-    assert "nothing changed since" in document.phases[0].last_failure_reason
 
 
 def test_without_an_answer_of_the_remote_the_rules_that_are_known_hold(lab, agent):

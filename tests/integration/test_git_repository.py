@@ -90,21 +90,6 @@ def test_a_worktree_has_its_branch_its_lock_and_no_upstream(lab):
     assert config.returncode == 1, "a plain git push of the agent goes nowhere"
 
 
-def test_adding_again_after_a_crash_finds_what_was_made(lab):
-    first = lab.add()
-    (first.path / "work.txt").write_text("work")
-
-    assert lab.add() == first
-    assert (first.path / "work.txt").exists()
-
-
-def test_a_branch_that_an_earlier_add_left_is_used(lab):
-    start = lab.repository.fetch("main")
-    git(lab.main, "branch", "--no-track", BRANCH, start)
-
-    assert lab.add().head == start
-
-
 def test_a_branch_at_another_commit_is_refused_and_left(lab):
     theirs = commit_on_remote(lab, "a.txt", "a")
     old = lab.repository.commit_of("refs/heads/main")
@@ -225,33 +210,6 @@ def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, 
 
 
 # --- removing --------------------------------------------------------------------------------------------------
-
-
-def test_removing_twice_is_removing_once(lab):
-    made = lab.add()
-
-    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
-    assert lab.repository.remove_worktree(made.path, reason=REASON) is False
-    assert not made.path.exists()
-
-
-@pytest.mark.parametrize("prefix", ["1a2b3c4", "1a2b3c4d5"])
-def test_a_similar_name_is_another_worktree(lab, prefix):
-    made = lab.add()
-
-    assert lab.repository.remove_worktree(lab.trees / prefix, reason=f"adw:{prefix}") is False
-    assert made.path.is_dir()
-
-
-def test_a_directory_that_was_deleted_by_hand_is_forgotten_and_others_are_not(lab):
-    made, other = lab.add(), lab.add("5e6f7a8b", "feature-issue-2-adw-5e6f7a8b-work")
-    for entry in (made, other):
-        subprocess.run(["rm", "-rf", str(entry.path)], check=True)
-    assert [entry.is_prunable for entry in lab.repository.worktrees()] == [True, True]
-
-    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
-
-    assert [entry.path for entry in lab.repository.worktrees()] == [other.path]
 
 
 @pytest.mark.parametrize("reason", ["adw:other", "", "a person's"])
@@ -379,11 +337,6 @@ def test_a_branch_is_deleted_only_where_it_was_left(lab):
     assert lab.repository.delete_branch(BRANCH, expected=moved) is False
 
 
-def test_the_branch_of_the_main_checkout_is_never_deleted(lab):
-    with pytest.raises(NotOurs, match="is checked out in"):
-        lab.repository.delete_branch("main", expected=lab.repository.commit_of("refs/heads/main"))
-
-
 def test_a_salvaged_commit_survives_its_branch(lab):
     made = lab.add()
     (made.path / "work.txt").write_text("work")
@@ -491,36 +444,6 @@ def test_a_list_that_met_a_worktree_in_the_making_is_read_again_when_that_is_ove
     assert not half.exists()
 
 
-def test_so_are_the_main_checkout_and_its_branch(lab):
-    half, result = while_one_is_made(lab, commondir="")
-
-    assert result.root == lab.main
-    assert not half.exists()
-
-    git(lab.main, "remote", "remove", "origin")
-    _, result = while_one_is_made(lab, commondir="")
-    assert result.default_branch_known() == "main"
-
-
-def test_so_is_the_worktree_that_is_pushed_from(lab):
-    made = lab.add()
-    half, result = while_one_is_made(lab, commondir="")
-
-    assert result.push(made.path, BRANCH, expected=None).pushed
-    assert not half.exists()
-
-
-def test_what_is_here_already_is_not_fetched_again(lab):
-    at = lab.repository.fetch("main")
-    commands = GitCommands(lab.main)
-    asked = []
-    ask = commands.ask_remote
-    commands.ask_remote = lambda *args, **keywords: asked.append(args[0]) or ask(*args, **keywords)
-
-    assert repository.Repository(commands, trees=lab.trees, clock=FakeClock()).fetch("main") == at
-    assert asked == ["ls-remote"]
-
-
 def test_the_default_branch_is_the_remotes_own(lab):
     git(lab.remote, "branch", "trunk", "main")
     git(lab.remote, "symbolic-ref", "HEAD", "refs/heads/trunk")
@@ -571,23 +494,6 @@ def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):
     assert lab.repository.push(made.path, BRANCH, expected=theirs) == PushResult(pushed=True), "a person said so"
 
 
-def test_a_remote_that_refuses_is_rejected(lab):
-    made = lab.add()
-    hook = lab.remote / "hooks" / "pre-receive"
-    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
-    hook.chmod(0o755)
-
-    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="rejected")
-
-
-def test_a_push_from_a_worktree_on_another_branch_is_refused(lab):
-    made = lab.add()
-    git(made.path, "checkout", "-q", "--detach")
-
-    with pytest.raises(GitError, match="is not on the branch"):
-        lab.repository.push(made.path, BRANCH, expected=None)
-
-
 def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
     made = lab.add()
     lab.repository.push(made.path, BRANCH, expected=None)
@@ -597,18 +503,6 @@ def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
     with pytest.raises(NotOurs, match="is the default branch"):
         lab.repository.delete_remote_branch("main", expected=made.head)
     assert lab.repository.remote_commit("main") is not None
-
-
-def test_the_branches_of_the_remote_are_asked_of_the_remote(lab):
-    made = lab.add()
-    lab.repository.push(made.path, BRANCH, expected=None)
-    git(lab.main, "update-ref", "refs/remotes/origin/stale", made.head)
-
-    assert lab.repository.remote_branches() == {"main": lab.repository.remote_commit("main"), BRANCH: made.head}
-
-    git(lab.main, "remote", "remove", "origin")
-    lab.repository.commands.record_remote()
-    assert lab.repository.remote_branches() == {}
 
 
 def test_a_partial_clone_gets_what_it_left_out_before_it_is_needed(lab, tmp_path):
@@ -628,44 +522,6 @@ def test_a_partial_clone_gets_what_it_left_out_before_it_is_needed(lab, tmp_path
     assert (made.path / "app.py").read_text() == "print('two')\n"
     assert partial.repository.push(made.path, BRANCH, expected=None).pushed
     assert git(main, "fsck") == ""
-
-
-def test_a_clone_without_its_history_can_push(lab, tmp_path):
-    commit_on_remote(lab, "a.txt", "a")
-    main = tmp_path / "shallow"
-    git(tmp_path, "clone", "-q", "--depth=1", f"file://{lab.remote}", str(main))
-    shallow = hands_on(main, lab.remote)
-    made = shallow.add()
-    (made.path / "b.txt").write_text("b")
-    shallow.workplace.commit_all(made.path, "work")
-    commit_on_remote(lab, "c.txt", "c")
-
-    assert shallow.workplace.rebase(made.path, shallow.repository.fetch("main")) == ()
-    assert shallow.repository.push(made.path, BRANCH, expected=None).pushed
-
-
-def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
-    main, remote = tmp_path / "main", tmp_path / "remote.git"
-    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", "--initial-branch=main", str(remote))
-    git(tmp_path, "init", "-q", "--object-format=sha256", "--initial-branch=main", str(main))
-    git(main, "commit", "-q", "--allow-empty", "-m", "Begin")
-    git(main, "remote", "add", "origin", str(remote))
-    git(main, "push", "-q", "origin", "main")
-    lab = hands_on(main, remote)
-    made = lab.add()
-    (made.path / "b.txt").write_text("b")
-
-    assert len(lab.workplace.commit_all(made.path, "work")) == 64
-    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
-
-
-def test_refs_that_are_packed_are_deleted_all_the_same(lab):
-    made = lab.add()
-    git(lab.main, "pack-refs", "--all")
-    lab.repository.remove_worktree(made.path, reason=REASON)
-
-    assert lab.repository.delete_branch(BRANCH, expected=made.head) is True
-    assert BRANCH not in git(lab.main, "for-each-ref")
 
 
 def test_the_sparse_checkout_of_the_repository_is_kept(lab):
@@ -805,15 +661,3 @@ def test_a_reason_shows_no_password():
     answer = git_module.Answer(status=128, out=b"", err="fatal: unable to access 'https://me:secret@host/x'\n")
 
     assert answer.reason == "unable to access 'https://***@host/x'"
-
-
-def test_waiting_for_the_repository_ends_with_a_sentence(lab):
-    common, clock = lab.repository.common_dir, FakeClock()
-    with (
-        locks.holding(common, clock=clock),
-        pytest.raises(GitError, match="another adw has held"),
-        locks.holding(common, clock=clock, patience_seconds=5.0),
-    ):
-        pass
-    assert (common / locks.LOCK_NAME).exists(), "never unlinked"
-    assert 5.0 <= sum(clock.slept) < 6.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -44,20 +43,6 @@ def test_everything_is_committed_but_what_adw_put_there(lab, tree):
     assert git(tree, "log", "-1", "--format=%B") == "feat: change\n\nADW-ID: 1a2b3c4d"
     assert lab.workplace.status(tree) == ()
     assert lab.workplace.commit_all(tree, "nothing") is None
-
-
-def test_the_difference_is_that_of_the_branch(lab, tree):
-    base = lab.repository.commit_of("refs/heads/main")
-    (tree / "app.py").write_text("print('two')\n")
-    (tree / "b.bin").write_bytes(bytes(range(256)))
-    lab.workplace.commit_all(tree, "work")
-    (tree / "not-committed.txt").write_text("x")
-
-    assert lab.workplace.changed_files(tree, base) == ("app.py", "b.bin")
-    assert "-print('one')\n+print('two')" in lab.workplace.diff(tree, base)
-    for call in (lab.workplace.diff, lab.workplace.changed_files, lab.workplace.rebase):
-        with pytest.raises(GitError, match="names no commit"):
-            call(tree, "--output=/tmp/x")
 
 
 def test_a_patch_brings_uncommitted_work_back_and_changes_nothing(lab, tree):
@@ -188,29 +173,6 @@ def test_a_rebase_that_was_killed_is_undone_first(lab, tree):
     assert lab.workplace.branch(tree) == "feature-issue-1-adw-1a2b3c4d-work"
 
 
-def test_uncommitted_work_is_never_rebased_away(lab, tree):
-    (tree / "app.py").write_text("print('in progress')\n")
-    onto = commit_on_remote(lab, "app.py", "print('theirs')\n") and lab.repository.fetch("main")
-
-    with pytest.raises(GitError, match="git rebase failed"):
-        lab.workplace.rebase(tree, onto)
-
-    assert (tree / "app.py").read_text() == "print('in progress')\n"
-
-
-def test_other_branches_are_not_moved_along(lab, tree):
-    git(lab.main, "config", "rebase.updateRefs", "true")
-    (tree / "mine.txt").write_text("mine")
-    mine = lab.workplace.commit_all(tree, "mine")
-    git(lab.main, "branch", "a-persons", mine)
-    (tree / "more.txt").write_text("more")
-    lab.workplace.commit_all(tree, "more")
-
-    lab.workplace.rebase(tree, commit_on_remote(lab, "x.txt", "x") and lab.repository.fetch("main"))
-
-    assert lab.repository.commit_of("refs/heads/a-persons") == mine
-
-
 # --- locks of a git that is gone -------------------------------------------------------------------------------
 
 
@@ -237,23 +199,6 @@ def test_the_lock_of_a_live_process_stays(lab, tree):
     finally:
         holder.communicate("\n")
     assert lab.workplace.commit_all(tree, "work") is not None
-
-
-def test_a_git_that_started_after_the_lock_was_made_cannot_have_made_it(lab, tree, tmp_path):
-    lock = lab.workplace.git_dir(tree) / "index.lock"
-    lock.write_text("")
-    proc = tmp_path / "proc"
-    for name, comm in ((str(os.getpid()), "python"), ("4711", "git")):
-        (proc / name / "fd").mkdir(parents=True)
-        (proc / name / "comm").write_text(f"{comm}\n")
-        (proc / name / "cwd").symlink_to(tree)
-    ticks = int(time.time() - locks.boot_time()) * os.sysconf("SC_CLK_TCK")
-    (proc / "4711" / "stat").write_text(f"4711 (git) S {' '.join('0' * 18)} {ticks} 0 0\n")
-
-    assert locks.clear(lock.parent, tree, proc=proc) == (), "both are of this moment"
-    an_hour_ago = time.time() - 3600
-    os.utime(lock, (an_hour_ago, an_hour_ago))
-    assert locks.clear(lock.parent, tree, proc=proc) == (lock,)
 
 
 def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):

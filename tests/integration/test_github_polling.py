@@ -6,7 +6,7 @@ import pytest
 
 from adws.adw_modules.errors import ForgeRefused
 from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
-from adws.adw_modules.forge.model import HookDelivery, KnowsLabellers, Labelled, Redelivers
+from adws.adw_modules.forge.model import HookDelivery, Labelled
 from adws.testing import FakeClock, MemoryForge
 from tests.fault_forge import FaultForge
 
@@ -31,11 +31,6 @@ def forge(server):
 
 def labelled(name: str, login: str, at: str, kind: str = "User") -> dict:
     return {"event": "labeled", "label": {"name": name}, "actor": {"login": login, "type": kind}, "created_at": at}
-
-
-def test_it_can_tell_what_cron_asks_for(forge):
-    assert isinstance(forge, KnowsLabellers)
-    assert isinstance(forge, Redelivers)
 
 
 def test_the_last_one_who_put_the_label_on_is_who_asks(server, forge):

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import durable_file
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import (
-    DurabilityUnknown,
-    ForgeBusy,
     ForgeRefused,
-    GitError,
     LockUnavailable,
     StateCorrupt,
     StateWriteFailed,
@@ -25,7 +20,6 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import local
 from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
 from adws.adw_modules.forge.model import NewPullRequest
-from adws.testing import FakeClock
 from tests import forked
 
 NEW = NewPullRequest(title="feature: #1 - Door", body="Door\n\nCloses #1", head="work", base="main", is_draft=False)
@@ -127,15 +121,6 @@ def test_an_issue_written_by_hand_is_an_issue(root, forge):
     assert len(forge.comments(7, since="1999-01-01T00:00:00Z")) == 1
 
 
-def test_numbers_grow_though_the_counts_are_lost(root, forge):
-    forge.create_issue("One")
-    forge.create_comment(1, "a")
-    (root / "forge.json").unlink()
-
-    assert forge.create_issue("Two").number == 2
-    assert forge.create_comment(1, "b").comment_id == 2
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '"text"', "\x00", '{"title": 7}', '{"comments": "none"}'])
 def test_a_file_that_is_no_issue_is_told_by_its_name(root, forge, text):
     (root / "issues" / "7.json").write_text(text)
@@ -161,16 +146,6 @@ def test_files_are_for_their_owner_alone_and_nothing_else_is_left(root, forge):
     assert (root / "issues" / "1.json").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in root.iterdir()} == {".lock", "forge.json", "issues", "pulls", REMOTE_NAME}
     assert [path.name for path in (root / "issues").iterdir()] == ["1.json"]
-
-
-def test_a_turn_that_does_not_come_is_told(root, forge):
-    waiting = open_forge(root, clock=FakeClock())
-    with (root / ".lock").open("r+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ForgeBusy, match="somebody else is changing"):
-            waiting.create_issue("One")
-
-    assert waiting.create_issue("One").number == 1
 
 
 def test_a_disk_that_is_full_leaves_the_old_file(root, forge, monkeypatch):
@@ -200,42 +175,6 @@ def test_links_and_directories_in_the_way_are_not_followed(tmp_path, root, forge
         forge.create_issue("Two")
 
 
-def test_a_directory_in_the_way_of_a_write_is_told(root, forge):
-    forge.create_issue("One")
-    (root / "issues" / ".1.json.tmp").mkdir()
-
-    with pytest.raises(UnsafePath, match="move it away"):
-        forge.add_labels(1, ("adw",))
-
-
-def test_a_write_that_may_not_last_says_so(root, forge, monkeypatch):
-    forge.create_issue("One")
-    settle = durable_file.settle
-
-    def fails(directory, fd):
-        settle(directory, fd)
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(durable_file, "settle", fails)
-        with pytest.raises(DurabilityUnknown):
-            forge.add_labels(1, ("adw",))
-
-
-def test_a_place_that_is_no_directory_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(StateWriteFailed, match="file"):
-        open_forge(tmp_path / "file" / "forge")
-
-
-def test_directories_that_are_gone_hold_nothing(root, forge):
-    for name in ("issues", "pulls"):
-        (root / name).rmdir()
-
-    assert forge.issues() == ()
-
-
 # --- pull requests
 
 
@@ -253,15 +192,6 @@ def test_a_merge_changes_the_remote_and_no_checkout(forge, clone):
     assert (git("rev-parse", "HEAD"), git("status", "--porcelain")) == before
     assert not (clone / "door").exists()
     assert forge.issue(1).state == "closed", "the pull request says that it closes it"
-
-
-def test_a_merge_commit_has_both_parents(forge, clone):
-    pull = forge.create_pull_request(NEW)
-
-    forge.merge_pull_request(pull.number, sha=pull.head_sha, method="merge")
-
-    parents = ["git", f"--git-dir={forge.remote_url()}", "rev-list", "--parents", "-1", "main"]
-    assert pull.head_sha in subprocess.run(parents, capture_output=True, text=True, check=True).stdout
 
 
 def test_what_was_merged_by_hand_is_merged(forge, clone):
@@ -325,51 +255,6 @@ def test_a_base_that_moved_in_between_is_not_overwritten(root, forge, clone):
     assert not forge.pull_request(pull.number).is_merged
 
 
-def test_what_a_branch_was_at_is_known_after_it_is_gone(forge, clone):
-    pull = forge.create_pull_request(NEW)
-    _git_in(clone)("push", "-q", "origin", ":work")
-
-    assert forge.pull_request(pull.number).head_sha == pull.head_sha
-    assert forge.close_pull_request(pull.number).head_sha == pull.head_sha
-
-
-@pytest.mark.parametrize("branch", ["nowhere", "--all", "../main", "a b", "main^", "", "x.lock"])
-def test_a_branch_that_is_none_is_refused(forge, clone, branch):
-    with pytest.raises(ForgeRefused, match="there is no branch"):
-        forge.create_pull_request(NewPullRequest(title="T", body="B", head=branch, base="main"))
-
-
-def test_a_branch_with_nothing_new_is_refused(forge, clone):
-    _git_in(clone)("push", "-q", "origin", "main:same")
-
-    with pytest.raises(ForgeRefused, match="no commits between"):
-        forge.create_pull_request(NewPullRequest(title="T", body="B", head="same", base="main"))
-
-
-def test_a_way_to_merge_that_there_is_not_is_refused(forge, clone):
-    pull = forge.create_pull_request(NEW)
-
-    with pytest.raises(ForgeRefused, match="by squash or merge, not by rebase"):
-        forge.merge_pull_request(pull.number, sha=pull.head_sha, method="rebase")
-
-
-def test_a_closed_one_is_not_merged(forge, clone):
-    pull = forge.create_pull_request(NEW)
-    forge.close_pull_request(pull.number)
-
-    with pytest.raises(ForgeRefused, match="is closed"):
-        forge.merge_pull_request(pull.number, sha=pull.head_sha)
-
-
-def test_a_base_that_is_gone_is_told(forge, clone):
-    _git_in(clone)("push", "-q", "origin", "main:release")
-    pull = forge.create_pull_request(NewPullRequest(title="T", body="", head="work", base="release", is_draft=False))
-    _git_in(clone)("push", "-q", "origin", ":release")
-
-    with pytest.raises(ForgeRefused, match="the branch release is gone"):
-        forge.merge_pull_request(pull.number, sha=pull.head_sha)
-
-
 # --- git
 
 
@@ -399,19 +284,3 @@ def test_no_merge_driver_of_the_remote_is_run(forge, clone, tmp_path):
     with pytest.raises(ForgeRefused, match="work conflicts with main"):
         forge.merge_pull_request(pull.number, sha=pull.head_sha)
     assert not (tmp_path / "ran").exists()
-
-
-def test_what_git_cannot_do_is_told(tmp_path):
-    git = BareRepository(tmp_path / "no.git")
-
-    with pytest.raises(GitError, match="git symbolic-ref failed"):
-        git.default_branch()
-    with pytest.raises(GitError, match="git could not merge"):
-        git.merged_commit("a" * 40, onto="b" * 40, message="m", is_squash=True)
-
-
-def test_without_git_the_sentence_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-
-    with pytest.raises(GitError, match="git, env, false cannot be found"):
-        BareRepository(tmp_path / "x.git").make("main")

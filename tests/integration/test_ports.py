@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
@@ -15,7 +14,6 @@ import pytest
 
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.resources import ports
 from adws.adw_modules.resources.ports import Ports, is_free
 from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, make_owner
@@ -46,34 +44,7 @@ def listens(port: int, address: str = "127.0.0.1") -> bool:
     return True
 
 
-def listen_as_well(port: int, family: int, address: str, option: int) -> None:
-    with socket.socket(family) as late:
-        late.setsockopt(socket.SOL_SOCKET, option, 1)
-        late.bind((address, port))
-        late.listen()
-
-
 # --- holding ---------------------------------------------------------------------------------------------------
-
-
-def test_a_taken_port_is_held_on_both_families(hold):
-    pair = hold().take(FIRST)
-
-    for port in (pair.backend, pair.frontend):
-        for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET, "0.0.0.0")):
-            with pytest.raises(OSError, match="in use") as refused:
-                listen_as_well(port, family, address, socket.SO_REUSEADDR)
-            assert refused.value.errno == errno.EADDRINUSE
-
-
-def test_a_held_port_cannot_be_shared(hold):
-    """
-    SO_REUSEPORT would let a second process in beside the one the port was reserved for.
-    """
-    pair = hold().take(FIRST)
-
-    with pytest.raises(OSError, match="in use"):
-        listen_as_well(pair.backend, socket.AF_INET, "127.0.0.1", socket.SO_REUSEPORT)
 
 
 def test_inside_the_block_a_process_can_bind_and_after_it_the_port_is_held_again(hold):
@@ -90,16 +61,6 @@ def test_inside_the_block_a_process_can_bind_and_after_it_the_port_is_held_again
 
     assert ports.is_held(FIRST)
     assert not is_free(pair.backend)
-
-
-def test_an_error_inside_the_block_gets_out_and_the_port_is_held_again(hold):
-    ports = hold()
-    ports.take(FIRST)
-
-    with pytest.raises(KeyError, match="of the phase"), ports.handed_over(FIRST):
-        raise KeyError("of the phase")
-
-    assert ports.is_held(FIRST)
 
 
 def test_a_server_that_stayed_keeps_its_port_and_the_next_take_finds_another(hold):
@@ -145,27 +106,6 @@ def test_a_stranger_is_passed_over_wherever_it_listens_and_is_alive_at_the_end(h
         assert listens(wanted.backend, "::1" if ":" in address else "127.0.0.1")
     finally:
         stranger.communicate("\n")
-
-
-def test_the_refusal_names_the_ports_of_strangers(hold):
-    span = free_range(1)
-    pair = span.pair(0)
-
-    with socket.create_server(("127.0.0.1", pair.backend)), pytest.raises(Exception, match="no pair") as refused:
-        hold(span=span).take(FIRST)
-
-    assert f"other programs listen on {pair.backend};" in str(refused.value)
-    assert "workflows have 0 of 1 pairs" in str(refused.value)
-
-
-def test_without_the_sixth_version_of_ip_the_fourth_is_held(hold, monkeypatch):
-    monkeypatch.setattr(
-        ports, "_LOOPBACK", ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "2001:db8::1"), (999, "x"))
-    )
-
-    pair = hold().take(FIRST)
-
-    assert listens(pair.backend)
 
 
 def test_a_process_that_starts_does_not_inherit_the_sockets(hold):
@@ -283,25 +223,3 @@ def test_ports_that_a_new_owner_took_over_are_not_left_behind(hold):
     dead = {make_owner("old")}
 
     assert new.free_left_behind(lambda owner: Verdict.DEAD if owner in dead else Verdict.ALIVE) == ()
-
-
-def test_a_workflow_that_moved_to_another_host_frees_both(database, clock):
-    span = free_range(3)
-    here = Ports(database, clock=clock, me=make_owner(), ports=span)
-    there = Ports(database, clock=clock, me=replace(make_owner(), host="other"), ports=span)
-    here.take(FIRST)
-    here.close()
-    there.take(FIRST)
-
-    assert len(there.free(FIRST)) == 4
-    assert here.all() == ()
-
-
-def test_closing_keeps_the_reservation(hold):
-    ports = hold()
-    pair = ports.take(FIRST)
-
-    ports.close()
-
-    assert is_free(pair.backend)
-    assert len(ports.all()) == 2

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from adws.adw_modules.agents import prompts
 from adws.adw_modules.agents.prompts import DEFAULTS, MAX_BYTES, PromptFiles
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.workflow.model import STATE_OF_PHASE
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -29,11 +24,6 @@ def test_every_phase_has_a_sound_prompt_of_its_own(files, name):
     placed = {word for word in prompts.ALWAYS if f"{{{{{word}}}}}" in prompt.text}
     assert placed == set(prompts.ALWAYS)
     assert "push" in prompt.text, "who must not push is told so"
-
-
-def test_the_eight_phases_and_the_patch_have_prompts_and_nothing_else_lies_there():
-    assert set(DEFAULTS) == {*STATE_OF_PHASE, "patch"}
-    assert {path.stem for path in (ROOT / "adws/prompts").glob("*.md")} == set(DEFAULTS)
 
 
 def test_the_prompt_of_the_user_wins(files, tmp_path):
@@ -73,13 +63,3 @@ def test_a_prompt_that_cannot_be_used_is_told(files, tmp_path, payload, words):
     (tmp_path / "prompts/plan.md").write_bytes(payload)
 
     assert words in files.problem("plan")
-
-
-def test_a_prompt_that_may_not_be_read_is_told(files, tmp_path, monkeypatch):
-    def refuse(self):
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "prompts/plan.md").write_text("x")
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-
-    assert "cannot be read: Permission denied" in files.problem("plan")

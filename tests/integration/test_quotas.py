@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from adws.adw_modules import document
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded, UsageError
-from adws.adw_modules.resources.quotas import GB, Limits, Meters, Quotas
+from adws.adw_modules.resources.quotas import GB, Limits, Quotas
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
 from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document, make_owner
@@ -128,22 +126,6 @@ def test_worktrees_that_are_there_count_and_other_directories_do_not(make, trees
     assert "adw gc, or raise quota.max_worktrees" in str(refused)
 
 
-def test_a_workflow_whose_worktree_is_there_may_go_on(make, trees):
-    for name in (FIRST, SECOND, THIRD):
-        put_tree(trees, name)
-
-    make(max_worktrees=3).admit(SECOND)
-
-    assert status(make(max_worktrees=3), "worktrees").used == 3, "it counts once"
-
-
-def test_worktrees_are_counted_by_machine_and_runs_by_all(make):
-    make(host="other", max_worktrees=1).admit(FIRST)
-
-    make(host="one", max_worktrees=1).admit(SECOND)
-    assert refusal(make(host="one", max_worktrees=9, max_runs=2).admit, THIRD).name == "runs"
-
-
 def test_a_worktree_that_is_too_large_is_named_and_takes_no_place_from_anybody(make, trees):
     put_tree(trees, FIRST, size=3 * 2**20)
     put_tree(trees, SECOND)
@@ -157,18 +139,6 @@ def test_a_worktree_that_is_too_large_is_named_and_takes_no_place_from_anybody(m
         f"quota.max_worktree_size, then: adw resume {FIRST}"
     }
     assert status(quotas, "worktree_size").is_exceeded is True
-
-
-def test_worktrees_are_measured_only_where_there_is_a_limit(make, trees):
-    put_tree(trees, FIRST, size=300_000)
-    quotas = make(max_worktree_size=0)
-
-    shown = status(quotas, "worktree_size")
-    gauges = quotas.gauges(spent_today=0.0, sizes=quotas.sizes())
-
-    assert (quotas.sizes(), quotas.too_large({FIRST: 10 * GB})) == ({}, {})
-    assert (shown.is_known, shown.is_exceeded) == (False, False)
-    assert "worktree_size" not in {gauge.name for gauge in gauges}
 
 
 def test_every_limit_is_reached_when_as_much_as_it_says_is_used(make, database, trees):
@@ -205,17 +175,6 @@ def test_every_limit_is_reached_when_as_much_as_it_says_is_used(make, database, 
 # --- this machine ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("meters", "name"), [(FixedMeters(disk=9 * GB), "disk"), (FixedMeters(memory=GB // 2), "memory")]
-)
-def test_a_machine_that_is_short_of_something_starts_nothing(make, meters, name):
-    refused = refusal(make(meters).admit, FIRST)
-
-    assert refused.name == name
-    assert f"lower quota.min_free_{name}" in str(refused)
-    assert status(make(meters), "runs").used == 0
-
-
 def test_a_start_is_refused_by_what_somebody_has_to_free_and_not_by_what_passes(make, database, trees):
     assert refusal(make(FixedMeters(disk=9 * GB)).check_start, "sdlc").name == "disk"
     make(FixedMeters(memory=GB // 2)).check_start("sdlc")
@@ -227,30 +186,6 @@ def test_a_start_is_refused_by_what_somebody_has_to_free_and_not_by_what_passes(
         (trees / f"0000000{number:x}" / ".git").write_text("gitdir: somewhere\n")
     assert refusal(make().check_start, "another").name == "worktrees"
     assert status(make(), "runs").used == 0, "nothing is reserved"
-
-
-def test_exactly_enough_is_enough(make):
-    make(FixedMeters(disk=10 * GB, memory=1 * GB)).admit(FIRST)
-
-
-def test_the_disk_that_counts_is_that_of_the_worktrees(make, trees):
-    meters = FixedMeters()
-    make(meters).admit(FIRST)
-
-    assert meters.asked == [trees]
-    assert Meters().free_disk(trees / "not" / "made" / "yet") > 0
-    assert Meters().free_memory() > 0
-
-
-@pytest.mark.root
-def test_a_small_disk_under_the_trees_is_seen(make, tmp_path):
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
-    try:
-        assert 0 < Meters().free_disk(place / "trees") <= 4 * 2**20
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 # --- money -----------------------------------------------------------------------------------------------------
@@ -267,26 +202,6 @@ def test_an_estimate_is_the_median_of_those_that_came_to_their_end(make, databas
     assert make().estimate("sdlc") == 2.0
     assert make().estimate("other") == 50.0
     assert make().estimate("never-run") is None
-
-
-def test_a_workflow_that_names_no_estimate_gets_one_from_its_past(make, database):
-    put_document(database, "00000001", state="completed", spent=[("2026-01-01T00:00:00.000000Z", 12.0)])
-    put_document(database, FIRST)
-
-    refused = refusal(make().admit, FIRST)
-
-    assert refused.name == "cost"
-    assert "is expected to cost 12.00 of 10.00 USD" in str(refused)
-    make(max_cost=12.0).admit(FIRST)
-
-
-def test_what_was_spent_counts_even_without_an_estimate(make, database):
-    put_document(database, FIRST, spent=[("2026-01-30T00:00:00.000000Z", 6.0), ("2026-01-31T01:00:00.000000Z", 5.0)])
-
-    refused = refusal(make().admit, FIRST)
-
-    assert refused.name == "cost"
-    assert "has cost 11.00 of 10.00 USD" in str(refused)
 
 
 def test_a_day_counts_what_was_spent_since_midnight_and_what_is_to_come(make, database, clock):
@@ -325,16 +240,6 @@ def test_gauges_show_the_limits_that_all_share_with_what_others_found_out(make, 
     assert (measured["worktree_size"].used, measured["worktree_size"].is_exceeded) == (6.0, True)
     assert (unmeasured["worktree_size"].is_known, unmeasured["worktree_size"].is_exceeded) == (False, False)
     assert quotas.sizes()[FIRST] >= 100_000
-
-
-def test_documents_of_other_tools_break_no_sum(make, database):
-    put_document(database, FIRST)
-    odd = {"cost": {"total_usd": "much"}, "phases": [7, {"attempts": {"a": 1}}, {"attempts": [{"ended_at": 9}, "x"]}]}
-    with database.write() as session:
-        session.run("UPDATE workflow_states SET body = :body", {"body": json.dumps({**odd, "cost": {}})})
-
-    assert status(make(), "cost_per_day").used == 0.0
-    make().admit(FIRST)
 
 
 # --- left behind -----------------------------------------------------------------------------------------------
@@ -381,10 +286,3 @@ def test_a_home_without_a_database_has_limits_and_no_places(clock, trees):
     assert quotas.free_left_behind() == 0
     with pytest.raises(UsageError, match="has no database yet"):
         quotas.admit(FIRST)
-
-
-def test_a_refused_workflow_leaves_no_reservation(make):
-    quotas = make(max_runs=0)
-
-    assert refusal(quotas.admit, FIRST).name == "runs"
-    assert quotas.workflows() == ()

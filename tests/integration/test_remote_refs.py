@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
+from adws.adw_modules.errors import GitError, NotOurs
 from adws.adw_modules.git.repository import PushResult
-from tests.integration.git_lab import Lab, git, hands_on, make_lab
+from tests.integration.git_lab import Lab, git, make_lab
 
 REF = "refs/adw/wip/1a2b3c4d"
 
@@ -57,20 +55,6 @@ def test_what_somebody_else_put_there_is_neither_overwritten_nor_deleted(lab):
     assert refs.remote_ref(REF) == second
 
 
-def test_another_clone_fetches_the_very_commit_and_keeps_no_ref_of_it(lab, tmp_path):
-    sha = commit(lab, "one")
-    lab.repository.push_ref(sha, REF, expected=None)
-    git(tmp_path, "clone", "-q", f"file://{lab.remote}", "other")
-    other = hands_on(tmp_path / "other")
-
-    other.repository.fetch_ref(REF, expected=sha)
-
-    assert other.repository.commit_of(sha) == sha
-    assert REF not in other.repository.refs()
-    with pytest.raises(GitError, match="moved while it was fetched"):
-        other.repository.fetch_ref(REF, expected="0" * 39 + "1")
-
-
 @pytest.mark.parametrize("ref", ["refs/heads/main", "main", "refs/adw/wip/../../heads/main", "refs/adw/a b"])
 def test_nothing_but_refs_of_our_own_is_pushed_or_deleted(lab, ref):
     refs, sha = lab.repository, commit(lab, "one")
@@ -79,23 +63,6 @@ def test_nothing_but_refs_of_our_own_is_pushed_or_deleted(lab, ref):
         refs.push_ref(sha, ref, expected=None)
     with pytest.raises(GitError):
         refs.delete_remote_ref(ref, expected=sha)
-
-
-def test_a_remote_that_is_away_is_told_from_one_that_is_not_there(lab):
-    refs, sha = lab.repository, commit(lab, "one")
-    shutil.move(lab.remote, lab.remote.with_name("away.git"))
-
-    assert refs.has_remote()
-    with pytest.raises(GitUnreachable):
-        refs.push_ref(sha, REF, expected=None)
-    with pytest.raises(GitUnreachable):
-        refs.remote_ref(REF)
-    git(lab.main, "remote", "remove", "origin")
-    lab.repository.commands.record_remote()
-    assert not refs.has_remote()
-    assert refs.remote_ref(REF) is None
-    with pytest.raises(GitError, match="there is no remote origin"):
-        refs.push_ref(sha, REF, expected=None)
 
 
 def test_a_remote_that_refuses_says_so(lab):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import FilterNotRun, GitError
+from adws.adw_modules.errors import FilterNotRun
 from adws.adw_modules.git import change_policy
 from tests.integration.git_lab import git, hands_on, make_lab, persons_config
 
@@ -65,28 +65,11 @@ def test_links_files_and_refs_are_seen(lab, shared, tmp_path):
     }
 
 
-def test_hooks_that_are_a_link_are_seen(lab, shared, tmp_path):
-    hooks = lab.main / ".git" / "hooks"
-    before = shared.marks()
-    hooks.rename(tmp_path / "hooks")
-    hooks.symlink_to(tmp_path / "hooks")
-
-    assert "hooks" in changes(shared, before)
-
-
 def test_what_cannot_be_read_is_a_change_and_no_crash(lab, shared):
     before = shared.marks()
     (lab.main / ".git" / "config.worktree").mkdir()
 
     assert changes(shared, before) == {"config config.worktree: (other lines)"}
-
-
-def test_the_default_branch_is_known_without_the_remote(lab, shared):
-    git(lab.main, "update-ref", "-d", "refs/heads/main")
-    git(lab.main, "update-ref", "refs/heads/master", "origin/main")
-    (lab.main / ".git" / "refs" / "remotes" / "origin" / "HEAD").unlink(missing_ok=True)
-
-    assert "refs/heads/master" in shared.marks()
 
 
 # --- what is not run -------------------------------------------------------------------------------------------
@@ -149,19 +132,6 @@ def test_the_commit_of_a_repository_inside_is_taken_and_git_is_not_run_there(lab
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_repository_inside_that_is_gone_is_taken_out(lab, tree):
-    inner = tree / "inner"
-    inner.mkdir()
-    git(inner, "init", "-q")
-    git(inner, "commit", "-q", "--allow-empty", "-m", "one")
-    lab.workplace.commit_all(tree, "first")
-    git(tree, "rm", "-rq", "--cached", "inner")
-    inner.rename(tree.parent / "elsewhere")
-
-    assert lab.workplace.commit_all(tree, "second") is not None
-    assert git(tree, "ls-tree", "HEAD", "inner") == ""
-
-
 # --- commits and files -----------------------------------------------------------------------------------------
 
 
@@ -211,11 +181,3 @@ def test_files_are_shown_as_another_commit_has_them_and_nothing_is_committed(lab
 
     lab.workplace.show_as(tree, "HEAD", [known, "new.md"])
     assert lab.workplace.status(tree) == ()
-
-
-def test_a_directory_that_stands_in_the_way_is_told(lab, tree):
-    (tree / "new.md").mkdir()
-    (tree / "new.md" / "inside").write_text("x")
-
-    with pytest.raises(GitError, match=r"new\.md cannot be taken away"):
-        lab.workplace.show_as(tree, "HEAD", ["new.md"])

@@ -10,13 +10,13 @@ import pytest
 
 from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import GitUnreachable, IssueLocked, LeaseLost
+from adws.adw_modules.errors import GitUnreachable, LeaseLost
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.testing import MemoryOrders
-from tests.integration.work_lab import BUILD, CLEAN, PLAN, SHIP, git, make_work_lab, step
+from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab, step
 
 
 @pytest.fixture
@@ -69,20 +69,6 @@ def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
     assert (tree / "set-up.txt").read_text() == "KEY=value\n"
     assert ".ports.env" not in git(tree, "ls-files")
     assert ".env" not in git(tree, "ls-files").split()
-
-
-def test_the_output_of_set_up_commands_has_their_name(tmp_path):
-    lab = make_work_lab(tmp_path, ADW_WORKTREE_SETUP="sh -c 'echo first'\nsh -c 'echo oh >&2; exit 3'")
-    adw_id = lab.start(replace(PLAN, max_attempts=1))
-
-    lab.work()
-
-    document = lab.document(adw_id)
-    place = lab.home / "state" / adw_id / "phases" / "plan"
-    assert f"it ended with exit code 3; adw logs {adw_id} has" in document.phases[0].last_failure_reason
-    assert (place / "attempt-1.setup-1.stdout.log").read_text() == "first\n"
-    assert (place / "attempt-1.setup-2.stderr.log").read_text() == "oh\n"
-    assert not list(place.glob("*gate*"))
 
 
 def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
@@ -176,31 +162,6 @@ def test_a_new_workflow_waits_for_the_remote_and_starts_from_what_is_there_then(
     assert (Path(lab.document(adw_id).worktree_path) / "app.py").read_text() == "print('newer')\n"
 
 
-def test_files_outside_the_allowed_paths_fail_the_phase(lab):
-    adw_id = lab.start(replace(PLAN, allowed_paths=("docs/",), max_attempts=1))
-
-    lab.work()
-
-    document = lab.document(adw_id)
-    assert document.current_state == "failed"
-    assert "outside its allowed_paths: plan.md; they are as they were" in document.phases[0].last_failure_reason
-    assert not (Path(document.worktree_path) / "plan.md").exists()
-    kept = lab.home / "state" / adw_id / "phases" / "plan" / "attempt-1.put-back.patch"
-    assert "+steps" in kept.read_text()
-    assert kept.stat().st_mode & 0o777 == 0o600
-
-
-def test_the_next_attempt_is_not_judged_by_the_files_of_an_earlier_one(lab):
-    shell = "if test $ADW_ATTEMPT = 1; then echo x > stray.txt; exit 1; fi; mkdir -p docs; echo fine > docs/a.md"
-    adw_id = lab.start(replace(PLAN, shell=shell, allowed_paths=("docs/",)))
-
-    lab.work()
-
-    document = lab.document(adw_id)
-    assert (document.current_state, document.phases[0].attempts_used) == ("completed", 2)
-    assert git(Path(document.worktree_path), "ls-files").split() == [".gitignore", "app.py", "docs/a.md"]
-
-
 def move_base(lab, content: str) -> None:
     """Let a colleague push to main."""
     other = lab.home.parent / "colleague"
@@ -257,19 +218,6 @@ def test_a_conflict_goes_back_to_build_and_then_ships(lab):
     assert git(lab.remote, "show", f"{document.branch_name}:app.py") == "print('theirs')\nbuilt"
 
 
-def test_a_secret_never_leaves_the_machine(lab):
-    # In two parts: the whole would be taken out of the definition before it is stored.
-    line = "printf 'key = %s%s' ghp_ a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8 > key.py"
-    adw_id = lab.start(PLAN, replace(BUILD, shell=line), SHIP)
-
-    lab.work()
-
-    document = lab.document(adw_id)
-    assert document.current_state == "failed"
-    assert "looks like a secret at key.py:1" in document.phases[2].last_failure_reason
-    assert git(lab.remote, "for-each-ref", "--format=%(refname:short)", "refs/heads") == "main"
-
-
 def test_merging_goes_through_the_forge_and_never_through_the_main_checkout(tmp_path):
     lab = make_work_lab(tmp_path, ADW_SHIP_MERGE="squash", ADW_SHIP_LABELS="adw")
     before = lab.main_checkout()
@@ -300,26 +248,6 @@ def test_without_worktrees_work_is_done_in_place(tmp_path):
     assert document.resources == []
 
 
-def test_ten_workflows_at_once_have_ten_places_and_ten_pairs_of_ports(lab):
-    ids = [lab.start(PLAN, title=f"Thing {number}") for number in range(10)]
-    with lab.open() as app:
-        for adw_id in ids:
-            with app.ownership.own(adw_id) as owned:
-                session = _session(app, owned)
-                app.workspace._take_ports(session)
-        rows = app.ports.all()
-        assert len({row.port for row in rows}) == 20
-        for adw_id in ids:
-            with app.ownership.own(adw_id) as owned:
-                app.workspace.release(_session(app, owned))
-    lab.work()
-
-    documents = [lab.document(adw_id) for adw_id in ids]
-    assert {document.current_state for document in documents} == {"completed"}
-    assert len({document.worktree_path for document in documents}) == 10
-    assert len(lab.worktrees()) == 11
-
-
 def _session(app, owned):
     return WorkSession(app, owned, MemoryOrders())
 
@@ -347,12 +275,6 @@ def test_a_rollback_finds_the_branch_that_a_killed_attempt_made(lab):
         report = app.rollbacks.rollback(adw_id, RollbackOptions(reason="not wanted"))
 
     assert (report.is_complete, lab.branches()) == (True, ["main"])
-
-
-def test_the_issue_stays_locked_while_it_is_worked_on(lab):
-    lab.start(PLAN)
-    with lab.open() as app, pytest.raises(IssueLocked):
-        app.workflow_creator.start(NewWorkflow(issue_number=1, spec=WorkflowSpec(name="tried", phases=(PLAN, CLEAN))))
 
 
 def test_a_home_inside_the_repository_works_in_that_directory_of_the_worktree(lab):

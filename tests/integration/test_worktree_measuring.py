@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.workspace.workspace import MEASURE_SECONDS, Workspace
-from adws.app import Home
-from adws.testing import FakeClock
-from tests.contracts.worlds import FIRST
 from tests.integration.work_lab import BUILD, CLEAN, PLAN, make_work_lab, step
-from tests.unit.setting_cases import settings_with
 
 PHASES = (PLAN, BUILD, step("test", "true", "testing"), CLEAN)
 
@@ -46,22 +41,3 @@ def test_a_worktree_is_measured_once_before_each_phase_that_finds_one_and_never_
 
     assert lab.document(adw_id).current_state == "completed"
     assert listings.end() == measured, "before build and test: plan has no worktree yet, and clean removes it"
-
-
-def test_a_worktree_that_takes_too_long_to_measure_holds_no_phase_up(tmp_path, caplog):
-    class SlowClock(FakeClock):
-        """A clock by which every question takes half of the time that there is."""
-
-        def monotonic(self) -> float:
-            self.advance(MEASURE_SECONDS / 2)
-            return super().monotonic()
-
-    tree = tmp_path / "trees" / FIRST
-    (tree / "deep").mkdir(parents=True)
-    (tree / "deep" / "big").write_bytes(b"x" * 300_000)
-    limits = settings_with(tmp_path, quota_max_worktree_size="100 KiB")
-    with Home(limits, clock=SlowClock(), role="worker") as slow:
-        assert Workspace(slow).why_too_large(FIRST, tree) == ""
-    assert [record.action for record in caplog.records] == ["worktree_not_measured"]
-    with Home(limits, clock=FakeClock(), role="worker") as quick:
-        assert "has 0.3 MB of 0.1 MB" in Workspace(quick).why_too_large(FIRST, tree)

@@ -91,21 +91,6 @@ def test_ports_are_written_for_the_tools_that_read_them(lab):
 # --- set-up ----------------------------------------------------------------------------------------------------
 
 
-def test_set_up_commands_run_in_order_inside_the_worktree(lab):
-    ran = []
-
-    def run(command, number):
-        ran.append((number, tuple(command), (tree / ".ports.env").exists()))
-        return ""
-
-    worktrees = make(lab, setup=(("npm", "ci"), ("uv", "sync")))
-    tree = lab.add().path
-
-    worktrees.fill(tree, ports=PORTS, run=run)
-
-    assert ran == [(1, ("npm", "ci"), True), (2, ("uv", "sync"), True)]
-
-
 def test_a_set_up_command_that_fails_is_named_and_the_rest_does_not_run(lab):
     worktrees = make(lab, setup=(("npm", "ci"), ("uv", "sync")))
     ran = []
@@ -129,14 +114,3 @@ def test_a_size_is_what_the_disk_gives_for_it(tmp_path):
 
     assert 100_000 <= size_of(tmp_path / "a") < 120_000
     assert size_of(tmp_path / "nothing") == 0
-
-
-def test_measuring_ends_with_what_was_seen_when_it_may_not_go_on(tmp_path):
-    for name in ("a", "a/b", "a/b/c"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "f").write_bytes(b"x" * 100_000)
-    answers = iter([True, True, False])
-
-    size = size_of(tmp_path, may_go_on=lambda: next(answers))
-
-    assert 100_000 <= size < 120_000

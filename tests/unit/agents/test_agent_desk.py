@@ -10,7 +10,6 @@ from adws.adw_modules.agents.sessions import AgentSessionRecorder, AgentSessions
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.interfaces import SessionStatus
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
-from adws.adw_modules.queue.model import RunState
 from tests.unit.conduct_cases import ADW_ID, WELL, Home, always
 
 
@@ -70,14 +69,6 @@ def test_its_session_ends_with_its_attempt(home, report, status):
     assert (session.status, session.ended_at is not None) == (status, True)
 
 
-def test_an_attempt_that_no_agent_works_on_has_no_session(home):
-    home.create()
-
-    home.work()
-
-    assert home.parts.sessions.of_workflow(ADW_ID) == ()
-
-
 def test_a_session_that_cannot_be_written_down_does_not_keep_the_work_from_going_on(home, monkeypatch, caplog):
     monkeypatch.setattr(home.parts.sessions, "open", always(DatabaseUnavailable("gone")))
     monkeypatch.setattr(home.parts.sessions, "close", always(DatabaseUnavailable("gone")))
@@ -88,18 +79,3 @@ def test_a_session_that_cannot_be_written_down_does_not_keep_the_work_from_going
 
     assert home.state() == "completed"
     assert [record.action for record in caplog.records if record.name == "adw.sessions"] == ["session_not_written"] * 3
-
-
-def test_the_session_of_a_dead_worker_ends_with_its_run(home):
-    home.create()
-    home.crash()
-    desk = AgentSessionRecorder(SimpleNamespace(sessions=home.parts.sessions, host="here"))
-    document = home.document()
-    desk.begin(document, "plan", document.phases[0].attempts[-1].changed(agent={"name": "claude"}))
-    assert len(home.parts.sessions.live()) == 1
-
-    home.recovery().recover()
-
-    (session,) = home.parts.sessions.of_workflow(ADW_ID)
-    assert (session.status, "is dead" in session.reason) == (SessionStatus.FAILED, True)
-    assert home.run().state is RunState.PENDING

@@ -14,7 +14,6 @@ from adws.adw_modules.engine.runner_agent import failure_of
 from adws.adw_modules.engine.service_guard import shut_until
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import RunFailed
-from adws.adw_modules.phase import Order
 from adws.adw_modules.process.run import ProcessEnd
 from adws.adw_modules.retry_handler import QUOTA_MARGIN_SECONDS
 
@@ -23,10 +22,6 @@ DONE = AgentReading(has_result=True, text="done")
 #: Where the machine stands it is two hours later than in UTC.
 NOW = datetime(2026, 8, 3, 14, 0, tzinfo=timezone(timedelta(hours=2)))
 END = ProcessEnd(exit_code=0, signal=None, timed_out=None, ordered=None, duration=1.0, tail="")
-
-
-def test_nothing_speaks_against_an_agent_that_said_its_result_and_ended_well():
-    assert failure_of(CLAUDE, DONE, END, now=NOW) is None
 
 
 @pytest.mark.parametrize("reading", [DONE, replace(DONE, denials=("Write",))])
@@ -42,10 +37,6 @@ def test_an_agent_without_a_result_has_failed_even_if_its_own_verdict_lets_it_pa
     assert failure_of(trusting, AgentReading(), END, now=NOW).text == "it ended without saying its result"
     silent = replace(trusting, capabilities=replace(CLAUDE.capabilities, tells_result=False))
     assert failure_of(silent, AgentReading(), END, now=NOW) is None
-
-
-def test_an_agent_that_was_ended_on_order_has_not_failed():
-    assert failure_of(CLAUDE, AgentReading(), replace(END, ordered=Order(kind="drain")), now=NOW) is None
 
 
 #: What is waited when nobody says how long.
@@ -103,7 +94,3 @@ def test_the_reset_that_an_agent_names_in_words_is_what_its_workflow_waits_for(n
 
     assert facts.klass == "quota_window"
     assert shut_until(facts, NOW) == datetime.fromisoformat(moment) + timedelta(seconds=QUOTA_MARGIN_SECONDS)
-
-
-def test_a_failure_without_a_word_about_a_reset_names_none():
-    assert failure_of(CLAUDE, AgentReading(), replace(END, exit_code=1), now=NOW).resets_at is None

@@ -5,11 +5,9 @@ What tokens cost: by the model's family, by a user's own price first, and never 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adws.adw_modules.agent import TokenUsage
-from adws.adw_modules.agents.prices import PRICES, Price, cost_of, plain_name, price_of, read_prices
+from adws.adw_modules.agents.prices import Price, cost_of, read_prices
 from adws.adw_modules.errors import ConfigError
 
 MILLION = TokenUsage(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)
@@ -44,10 +42,6 @@ def test_a_model_nobody_knows_has_no_price(model):
     assert cost_of(model, MILLION) is None
 
 
-def test_no_tokens_of_a_known_model_cost_nothing():
-    assert cost_of("gpt-5", TokenUsage()) == 0.0
-
-
 @pytest.mark.parametrize("name", ["my-model", "MY-MODEL", "my-*", "lab/my-model"])
 def test_the_price_of_a_user_comes_first(name):
     own = {name: Price(input=2.0, output=4.0), "gpt-5": Price(input=0.0, output=0.0)}
@@ -55,22 +49,6 @@ def test_the_price_of_a_user_comes_first(name):
     assert cost_of("lab/my-model", MILLION, own) == pytest.approx(2.0 + 4.0 + 2.0 + 2.0)
     assert cost_of("gpt-5", MILLION, own) == 0.0
     assert cost_of("gpt-5-mini", MILLION, own) == pytest.approx(2.525)
-
-
-def test_the_longest_family_counts():
-    own = {"a*": Price(input=1, output=1), "ab*": Price(input=2, output=2)}
-
-    assert price_of("abc", own) == own["ab*"]
-
-
-@given(model=st.text(max_size=300))
-def test_any_name_has_a_price_or_none(model):
-    assert price_of(model) is None or price_of(model) in PRICES.values()
-
-
-@pytest.mark.parametrize("unit", ["@11111111", "-20250101", ":1", "[1m]", "a/", "-v1"])
-def test_a_long_name_is_looked_at_in_no_time(unit):
-    assert plain_name(unit * 50_000 + "!") is not None
 
 
 def test_prices_of_a_user_are_read():

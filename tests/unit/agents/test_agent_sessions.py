@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from adws.adw_modules.agents.sessions import (
@@ -12,12 +10,9 @@ from adws.adw_modules.agents.sessions import (
     base_of,
     had_session,
     is_unknown_session,
-    newest_before,
     session_for,
 )
-from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.document import AttemptRecord, PhaseRecord
-from adws.adw_modules.error_tables import CLASSES
 from adws.adw_modules.errors import FailedRun
 
 AT = "2026-01-31T09:00:00.000000Z"
@@ -28,13 +23,6 @@ def record(*attempts: dict, round_number: int = 1) -> PhaseRecord:
     made = [AttemptRecord(**{"number": n, "started_at": AT, **one}) for n, one in enumerate(attempts, 1)]
     now = AttemptRecord(number=len(made) + 1, started_at=AT, round=round_number)
     return PhaseRecord(name="build", state="building", round=round_number, attempts=[*made, now])
-
-
-def test_a_session_id_is_a_random_uuid():
-    made = uuid_of("0123456789abcdef0123456789abcdef")
-
-    assert uuid.UUID(made).version == 4
-    assert uuid.UUID(made).variant == uuid.RFC_4122
 
 
 @pytest.mark.parametrize("status", ["interrupted", "suspended", "parked", "failed", "succeeded"])
@@ -59,19 +47,6 @@ def test_the_conversation_of_the_attempt_before_goes_on(status):
 )
 def test_a_new_conversation_is_begun_otherwise(before):
     assert session_for(record(before), agent="claude") is None
-
-
-def test_the_first_attempt_begins_a_conversation():
-    assert session_for(record(), agent="claude") is None
-    assert newest_before(record()) is None
-    assert not had_session(record())
-
-
-def test_a_failure_of_another_kind_spoils_nothing():
-    before = {"status": "failed", "agent": AGENT, "error": {"klass": "timeout", "metadata": None}}
-
-    assert session_for(record(before), agent="claude") is not None
-    assert set(CLASSES) >= SPOILING
 
 
 @pytest.mark.parametrize(

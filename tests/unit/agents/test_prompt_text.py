@@ -43,22 +43,6 @@ def test_the_goal_is_in_every_prompt_whatever_the_template_says():
     assert build("Do it.", FACTS).startswith("Do it.\n\nThe goal is issue 7, as it was when this work started.")
 
 
-def test_a_template_says_where_things_stand():
-    text = build("{{goal}}\n\nNow do {{ phase }} of {{adw_id}} on {{branch}}.", FACTS)
-
-    assert text.startswith("The goal is issue 7")
-    assert "Now do build of 1a2b3c4d on feature-7.\n\nWhat earlier phases gave back." in text
-    assert text.count("Title: Fix it") == 1
-
-
-def test_a_part_that_there_is_nothing_to_say_in_leaves_no_hole():
-    template = "# Build\n\n{{situation}}\n\nDo it.\n\n{{hints}}\n\n{{ results }}\n{{result}}\n\nThe base is {{base}}.\n"
-    quiet = replace(FACTS, hints=(), results={}, wants_result=False, base="")
-
-    assert build(template, quiet).startswith("# Build\n\nDo it.\n\nThe base is .\n\nThe goal is issue 7")
-    assert "\n\nWhat earlier phases gave back." in build(template, FACTS)
-
-
 def test_every_variable_has_a_value():
     words = {name: build(f"[{{{{{name}}}}}]", FACTS).partition("]")[0] for name in VARIABLES if name != "situation"}
 
@@ -96,12 +80,6 @@ def test_hidden_channels_are_not_in_a_prompt():
     assert not re.search(r"<!--|\u200b|!\[b\]", build("Do it.", facts))
 
 
-def test_a_workflow_without_an_issue_has_no_goal_to_tell():
-    bare = PromptFacts(mark=MARK, adw_id="1a2b3c4d", phase="build")
-
-    assert build("Do it. {{issue_number}}", bare) == "Do it.\n"
-
-
 @pytest.mark.parametrize(
     ("template", "facts", "lacks"),
     [
@@ -113,13 +91,6 @@ def test_a_workflow_without_an_issue_has_no_goal_to_tell():
 )
 def test_a_prompt_that_asks_for_a_goal_that_nobody_gave_is_noticed(template, facts, lacks):
     assert lacks_goal(template, replace(FACTS, **facts)) is lacks
-
-
-def test_a_goal_without_number_and_author_is_told_as_well():
-    text = build("Do it.", replace(FACTS, issue_number=None, author="", body=""))
-
-    assert "The goal is issue, as it was" in text
-    assert f"Title: Fix it\n{MARK} ISSUE>>>" in text
 
 
 @pytest.mark.parametrize(
@@ -169,20 +140,12 @@ def test_the_output_of_a_gate_is_told_between_marks_with_its_beginning_and_its_e
     assert "OUTPUT" not in build("Do it.", replace(FACTS, situation=replace(situation, gate_output="\n")))
 
 
-def test_the_first_attempt_is_told_nothing_about_others():
-    assert build("Do it.", replace(FACTS, results={}, hints=())).startswith("Do it.")
-
-
 def test_a_variable_that_does_not_exist_is_told():
     assert problems_of("{{goal}} {{gaol}} {{gaol}} {{x1}}") == (
         "{{gaol}} is no variable of a prompt, did you mean goal?",
         f"{{{{x1}}}} is no variable of a prompt; there are: {', '.join(VARIABLES)}",
     )
     assert problems_of("{{goal}} {not_one} {{ 1 }} $x") == ()
-
-
-def test_a_variable_that_does_not_exist_stays_as_it_is():
-    assert "{{gaol}}" in build("{{gaol}}", FACTS)
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

@@ -60,34 +60,6 @@ def test_a_pull_request_is_opened_once_and_brought_up_to_date(forge, effects):
     assert made.is_draft
 
 
-def test_one_that_a_person_closed_or_merged_is_told_and_left_alone(forge, effects):
-    made = effects.pull_request("1a2b3c4d", replace(NEW, is_draft=False))
-    forge.close_pull_request(made.number)
-    forge.calls.clear()
-
-    assert effects.pull_request("1a2b3c4d", replace(NEW, title="Other")).state == "closed"
-    assert forge.calls == []
-
-
-def test_of_several_an_open_one_is_found_first_then_the_oldest(forge, effects):
-    first = effects.pull_request("1a2b3c4d", NEW)
-    forge.close_pull_request(first.number)
-    second = forge.create_pull_request(replace(NEW, body=marker(PULL_REQUEST)))
-
-    assert effects.find_pull_request("1a2b3c4d", "feature-1").number == second.number
-    forge.close_pull_request(second.number)
-    assert effects.find_pull_request("1a2b3c4d", "feature-1").number == first.number
-
-
-def test_another_process_that_was_faster_is_adopted(forge):
-    other = ForgeEffects(forge, clock=FakeClock(), key=KEY)
-    ours = ForgeEffects(forge, clock=FakeClock(), key=KEY, check=once(lambda: other.pull_request("1a2b3c4d", NEW)))
-
-    made = ours.pull_request("1a2b3c4d", NEW)
-
-    assert [one.number for one in forge.pull_requests_of("feature-1")] == [made.number]
-
-
 def test_where_a_forge_opens_a_second_one_the_first_stays(forge):
     """
     The third-party emulator opens two for one branch.
@@ -134,11 +106,6 @@ def test_what_is_not_ours_is_never_adopted_nor_changed(forge, effects, login, bo
     assert forge.pull_request(theirs.number) == theirs
 
 
-def test_a_refusal_is_told(forge, effects):
-    with pytest.raises(ForgeRefused, match="no branch nowhere"):
-        effects.pull_request("1a2b3c4d", replace(NEW, head="nowhere"))
-
-
 def test_any_refusal_but_a_duplicate_is_told_as_it_is(forge):
     class Forbidding(MemoryForge):
         def create_pull_request(self, new):
@@ -162,14 +129,6 @@ def test_the_sticky_comment_is_posted_once_and_edited_in_place(forge, effects):
     assert forge.calls == ["create_comment", "edit_comment"]
 
 
-def test_an_issue_has_one_sticky_comment_whichever_workflow_wrote_it(forge, effects):
-    first = effects.sticky_comment("1a2b3c4d", 1, TEXT)
-    second = effects.sticky_comment("5e6f7a8b", 1, "later")
-
-    assert first.comment_id == second.comment_id
-    assert bodies(forge) == [f"later\n{marker(STICKY, adw_id='5e6f7a8b')}\n"]
-
-
 def test_one_that_a_person_deleted_is_posted_again(forge, effects):
     made = effects.sticky_comment("1a2b3c4d", 1, TEXT)
     forge.delete_comment(made.comment_id)
@@ -190,14 +149,6 @@ def test_of_two_posted_at_once_the_first_stays_with_the_last_text(forge):
 
     assert kept.comment_id == 1
     assert bodies(forge) == [f"ours\n{marker(STICKY)}\n"]
-
-
-def test_a_second_one_that_is_found_is_deleted(forge, effects):
-    first = forge.create_comment(1, marker(STICKY))
-    forge.create_comment(1, marker(STICKY))
-
-    assert effects.find_sticky(1).comment_id == first.comment_id
-    assert len(bodies(forge)) == 1
 
 
 def test_comments_of_others_are_left_alone_whatever_they_say(forge, effects):

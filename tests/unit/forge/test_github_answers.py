@@ -17,16 +17,6 @@ def error_of(status, headers=None, body="{}"):
     return github_errors.error_of(status, headers or {}, body, now=START)
 
 
-def test_a_good_answer_is_its_json():
-    assert github_errors.check_answer(200, {}, '{"a": 1}', now=START) == {"a": 1}
-    assert github_errors.check_answer(204, {}, "", now=START) is None
-
-
-def test_any_other_answer_is_an_error():
-    with pytest.raises(ForgeNotFound):
-        github_errors.check_answer(404, {}, "{}", now=START)
-
-
 @pytest.mark.parametrize("body", ["<html>", '{"a":', "\x00"])
 def test_a_good_answer_that_cannot_be_read_says_nothing_about_the_effect(body):
     with pytest.raises(ForgeUnavailable):
@@ -122,27 +112,6 @@ def test_something_else_than_was_asked_for_is_no_answer(value):
         github_errors.to_issue(value)
 
 
-def test_a_list_must_be_one():
-    assert github_errors.as_objects([{"a": 1}]) == [{"a": 1}]
-    with pytest.raises(ForgeUnavailable):
-        github_errors.as_objects({"a": 1})
-
-
-@pytest.mark.parametrize("number", [None, "7", True])
-def test_an_answer_without_a_number_is_no_answer(number):
-    with pytest.raises(ForgeUnavailable, match="lacks number"):
-        github_errors.to_issue({"number": number})
-
-
-def test_an_issue_with_nulls_is_an_issue():
-    issue = github_errors.to_issue(
-        {"number": 7, "title": "T", "body": None, "user": None, "labels": ["a", {"name": "b"}]}
-    )
-
-    assert (issue.number, issue.body, issue.author, issue.labels, issue.state) == (7, "", "", ("a", "b"), "open")
-    assert issue.assignees == ()
-
-
 def test_a_pull_request_is_merged_when_its_answer_or_its_list_says_so():
     plain = {"number": 7, "state": "closed", "head": {"ref": "x", "sha": "s"}, "base": {"ref": "main"}}
 
@@ -178,12 +147,6 @@ def test_a_pull_request_of_a_copy_is_not_from_our_branch(head, is_ours):
 )
 def test_a_permission_is_one_of_six(answer, permission):
     assert github_errors.to_permission(answer) == permission
-
-
-def test_a_comment_is_what_its_answer_says():
-    comment = github_errors.to_comment({"id": 5, "body": "B", "user": {"login": "bob"}, "created_at": "2026"})
-
-    assert (comment.comment_id, comment.body, comment.author, comment.created_at) == (5, "B", "bob", "2026")
 
 
 def test_a_comment_counts_from_its_last_change():

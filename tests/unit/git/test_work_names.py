@@ -52,12 +52,6 @@ def test_a_commit_says_who_what_kind_and_what_in_a_short_first_line():
     assert "ADW-Issue: #42" in trailers
 
 
-def test_a_title_that_fits_is_kept_without_its_full_stop():
-    result = document(issue=FrozenIssue(title="Add  a\nthing."))
-
-    assert git.commit_message(result, "build").startswith("sdlc_implementor: feature: Add a thing\n")
-
-
 @pytest.mark.parametrize(
     ("ref", "expected"),
     [

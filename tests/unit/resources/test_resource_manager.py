@@ -87,10 +87,6 @@ def test_what_is_no_cost_is_refused(quotas, cost):
         ResourceQuota.check_api_budget(cost)
 
 
-def test_enforcing_returns_every_check_by_name(quotas):
-    assert ResourceQuota.enforce_quotas(5.0) == dict.fromkeys(CHECKS, True)
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "worktree_size"])
 def test_enforcing_stops_and_says_what_to_do(quotas, name):
     change(quotas, name, used=3, limit=2, is_exceeded=True)
@@ -113,8 +109,3 @@ def test_a_cost_that_is_not_known_is_in_the_answer_and_in_the_log(quotas, caplog
 
     assert checks["api_budget"] is True
     assert [(record.action, record.quota) for record in caplog.records] == [("quota_unknown", "cost")]
-
-
-def test_a_budget_that_is_too_small_is_enforced(quotas):
-    with pytest.raises(QuotaExceeded, match="the quota cost is used up"):
-        ResourceQuota.enforce_quotas(11.0)

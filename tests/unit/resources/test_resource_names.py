@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.errors import InvalidAdwId
 from adws.adw_modules.git.git import branch_name, slug
-from adws.adw_modules.resources.ports import PortPair, PortRange, index_of
+from adws.adw_modules.resources.ports import PortPair, PortRange
 
 #: What other tools find our branches by.
 KNOWN = re.compile(r"((?:patch|bug|feature|chore)-issue-\d+-adw-[a-f0-9]+-[\w-]+)")
@@ -54,12 +53,6 @@ def test_a_branch_is_named_as_users_know_it(issue_class, kind):
     assert KNOWN.fullmatch(name)
 
 
-def test_a_workflow_without_an_issue_has_a_branch_too():
-    assert branch_name("1a2b3c4d", issue_number=None, title="Tidy up here") == "feature-adw-1a2b3c4d-tidy-up-here"
-    with pytest.raises(InvalidAdwId):
-        branch_name("../x", issue_number=1, title="x")
-
-
 # --- ports -----------------------------------------------------------------------------------------------------
 
 
@@ -69,11 +62,6 @@ def test_a_workflow_without_an_issue_has_a_branch_too():
 )
 def test_the_ports_of_an_id_are_those_that_users_know(adw_id, backend):
     assert next(PortRange().pairs_for(adw_id)) == PortPair(backend=backend, frontend=backend + 100)
-
-
-def test_ids_of_other_tools_have_a_place_that_never_changes():
-    assert index_of("orch-187-20251020140000", 15) == int("orch187", 36) % 15
-    assert index_of("A_", 15) == index_of("a", 15) == 10
 
 
 def test_every_pair_comes_once_and_the_first_after_the_last():

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.errors import GitUnreachable, LeaseLost, WorkElsewhere
 from adws.adw_modules.git.repository import PushResult
-from adws.adw_modules.phase import Done, Failed, RetryAt
+from adws.adw_modules.phase import Failed, RetryAt
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workspace.relocation import Publisher
 from adws.adw_modules.workspace.workspace import Workspace
-from tests.unit.engine_cases import ADW_ID, phase, spec_of
-from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld, writing
+from tests.unit.engine_cases import ADW_ID, spec_of
+from tests.unit.space_cases import BRANCH, MemoryGit, SpaceWorld, writing
 
 REF = f"refs/adw/wip/{ADW_ID}"
 
@@ -131,28 +130,6 @@ def test_what_a_phase_committed_is_on_the_remote_before_the_document_has_it():
     assert (world.effect("wip").outcome, world.effect("wip").host) == ("made", None)
 
 
-def test_each_phase_moves_the_ref_on_and_the_end_takes_it_away():
-    world = building()
-    world.attempt()
-
-    assert isinstance(world.attempt(), Done)
-    with world.session() as session:
-        session.rest()
-
-    assert world.shared.log == ["push c1", "push c2"]
-    assert world.shared.own == {}
-    assert world.effect("wip").outcome == "undone"
-
-
-def test_a_phase_that_changed_nothing_pushes_nothing():
-    world = SharedWorld("plan")
-
-    world.attempt()
-
-    assert world.shared.log == []
-    assert world.effect("wip") is None
-
-
 @pytest.mark.parametrize("is_after", [False, True])
 def test_a_push_whose_end_nobody_saw_is_looked_up_and_not_made_twice(is_after):
     world = building()
@@ -193,10 +170,6 @@ def without_remote(world) -> None:
     world.shared.is_there = False
 
 
-def with_secret(world) -> None:
-    world.runner.add("plan", writing(lambda: world, plan="a secret"))
-
-
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
@@ -226,16 +199,6 @@ def test_what_cannot_be_pushed_is_work_of_its_host_alone_until_a_later_phase_bri
     assert world.shared.own == {REF: "c2"}
 
 
-def test_a_secret_does_not_leave_the_machine():
-    world = SharedWorld("plan", "build")
-    with_secret(world)
-
-    world.attempt()
-
-    assert world.shared.own == {}
-    assert "looks like a secret at plan:1" in told(world, "work_not_published")[0]["why"]
-
-
 def test_nothing_is_pushed_where_the_settings_say_so():
     world = building(publish_work="never")
 
@@ -254,36 +217,6 @@ def test_where_it_has_to_be_there_an_attempt_fails_that_could_not_bring_it_there
 
 
 # --- here ------------------------------------------------------------------------------------------------------
-
-
-def test_another_machine_goes_on_from_the_last_commit():
-    world = building()
-    world.attempt()
-    world.go_to("another")
-    world.admit()
-
-    assert isinstance(world.attempt(), Done)
-
-    assert world.git.files[TREE] == {"app.py": "one", "plan": "steps", "app": "built"}
-    assert "fetch c1" in world.shared.log
-    assert {entry.key: entry.host for entry in world.document.resources if entry.kind in {"worktree", "branch"}} == {
-        "worktree on testhost": "testhost",
-        f"branch:{BRANCH} on testhost": "testhost",
-        "worktree": "another",
-        f"branch:{BRANCH}": "another",
-    }
-    assert told(world, "work_moved") == [{"from": "testhost", "to": "another", "commit": "c1"}]
-
-
-def test_without_commits_another_machine_begins_from_the_base_as_it_is_now():
-    world = SharedWorld("plan", "build")
-    world.attempt()
-    world.go_to("another")
-    tip = world.git.move_base(news="yes")
-
-    assert isinstance(world.attempt(), Done)
-
-    assert world.effect(f"branch:{BRANCH}").undo["start"] == tip
 
 
 @pytest.mark.parametrize("there", [None, "c0"], ids=["gone", "of-somebody-else"])
@@ -317,43 +250,3 @@ def test_a_ref_that_somebody_else_moved_is_kept_and_one_that_is_gone_is_gone():
             Publisher(world.engine).withdraw(session)
 
         assert world.effect("wip").outcome == outcome
-
-
-def test_a_remote_that_does_not_answer_leaves_the_ref_for_another_time():
-    world = building()
-    world.attempt()
-
-    def silent(_ref):
-        raise GitUnreachable("the remote cannot be reached")
-
-    world.shared.remote_ref = silent
-    with world.session() as session:
-        Publisher(world.engine).withdraw(session)
-
-    assert world.effect("wip").outcome == "made"
-
-
-def test_a_worktree_on_another_machine_is_left_to_the_workers_there():
-    world = SharedWorld("plan", phase("clean", runner="clean", is_required=False))
-    runner = CleanRunner(world.git, host="another")
-    world.engine.phase_runners["clean"] = runner
-    world.attempt()
-
-    assert isinstance(world.attempt(), Done)
-
-    assert TREE in world.git.trees
-    assert world.effect("worktree").outcome == "made"
-    assert world.record("clean").attempts[-1].status == "succeeded"
-
-
-def test_ports_of_another_machine_are_not_taken_for_ours():
-    world = SharedWorld("plan", "build")
-    world.attempt()
-    before = {entry.key for entry in world.document.resources if entry.kind == "port" and entry.outcome == "made"}
-    world.go_to("another")
-
-    world.attempt()
-
-    ports = [entry for entry in world.document.resources if entry.kind == "port" and entry.outcome == "made"]
-    assert {entry.host for entry in ports} == {"another"}
-    assert before

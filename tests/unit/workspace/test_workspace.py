@@ -10,9 +10,8 @@ import pytest
 
 from adws.adw_modules import effects
 from adws.adw_modules.effects import Effect
-from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost, QuotaExceeded
+from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost
 from adws.adw_modules.phase import Done, Failed, RetryAt
-from adws.adw_modules.resources.quotas import Limits
 from tests.unit.engine_cases import ADW_ID, BROKEN, WELL, phase, spec_of
 from tests.unit.space_cases import BRANCH, TREE, MemoryGit, SpaceWorld
 
@@ -69,26 +68,6 @@ def test_both_are_meant_before_they_are_made():
     assert seen == [{"worktree": "intended", f"branch:{BRANCH}": "intended"}]
 
 
-def test_the_second_phase_finds_what_the_first_made():
-    world = world_of("plan", "build")
-
-    world.attempt()
-    world.attempt()
-
-    assert [call.context.cwd for call in world.runner.calls] == [TREE, TREE]
-    assert world.git.filled == [TREE]
-
-
-def test_one_whose_directory_is_gone_is_forgotten_by_git_first():
-    world = world_of("plan", "build")
-    world.attempt()
-    world.git.trees[TREE] = replace(world.git.trees[TREE], is_prunable=True)
-
-    assert isinstance(world.attempt(), Done)
-
-    assert not world.git.trees[TREE].is_prunable
-
-
 def test_a_branch_of_an_older_tool_is_gone_on_with_though_the_remote_is_down():
     world = world_of("build", branch_name="feature-issue-42-old")
     world.git.commits["c9"] = {"app.py": "older work"}
@@ -100,18 +79,6 @@ def test_a_branch_of_an_older_tool_is_gone_on_with_though_the_remote_is_down():
     assert world.git.files[TREE] == {"app.py": "older work"}
     facts = {"branch": "feature-issue-42-old", "base": "main", "start": "", "sha": "c9"}
     assert world.effect("branch:feature-issue-42-old").undo == facts
-
-
-def test_a_branch_that_is_gone_too_is_made_again_from_its_last_commit():
-    world = world_of("plan", "build")
-    world.runner.add("plan", editing(world.git, plan="steps"))
-    world.attempt()
-    world.git.trees.pop(TREE)
-    last = world.git.heads.pop(BRANCH)
-
-    world.attempt()
-
-    assert world.git.heads[BRANCH] == last
 
 
 def test_without_branch_and_commit_the_attempt_fails_and_says_what_to_do():
@@ -160,14 +127,6 @@ def test_a_lost_commit_fails_the_attempt():
     assert "is gone: bring it back" in world.record("build").last_failure_reason
 
 
-def test_cleaning_makes_no_worktree_again():
-    world = world_of("clean")
-
-    world.attempt()
-
-    assert world.git.trees == {}
-
-
 # --- after a crash ---------------------------------------------------------------------------------------------
 
 
@@ -212,23 +171,6 @@ def test_a_half_made_worktree_is_made_again():
     assert world.effect("worktree").outcome == "made"
 
 
-def test_one_that_git_cannot_read_counts_as_half_made():
-    world = world_of("plan")
-    crash_in(world, "add_worktree", is_after=True)
-    real, said = world.git.status, []
-
-    def once(path):
-        if not said:
-            said.append(path)
-            raise GitError("it is no linked worktree")
-        return real(path)
-
-    world.git.status = once
-    world.attempt()
-
-    assert world.effect("worktree").outcome == "made"
-
-
 # --- after a phase ---------------------------------------------------------------------------------------------
 
 
@@ -245,21 +187,6 @@ def test_what_a_phase_changed_is_committed():
     assert event.data == {"head": head, "commit": head}
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_phase_that_failed_or_changed_nothing_leaves_no_commit(fails):
-    world = world_of("plan")
-
-    def breaking(context):
-        world.git.files[context.cwd]["half"] = "done"
-        raise BROKEN
-
-    world.runner.add("plan", breaking if fails else WELL)
-    world.attempt()
-
-    assert world.git.heads[BRANCH] == "c0"
-    assert world.events("work_committed") == []
-
-
 def test_a_change_outside_the_allowed_paths_fails_the_attempt_and_names_the_files():
     world = world_of(phase("document", allowed_paths=("docs/", "*.md")))
     world.runner.add("document", editing(world.git, **{"docs/a.txt": "x", "README.md": "x", "app.py": "two"}))
@@ -273,31 +200,6 @@ def test_a_change_outside_the_allowed_paths_fails_the_attempt_and_names_the_file
     assert world.git.heads[BRANCH] == "c0"
     assert world.git.files[TREE] == {"docs/a.txt": "x", "README.md": "x", "app.py": "one"}
     assert world.kept == ["app.py: two\n"]
-
-
-def test_what_is_left_where_it_was_is_named():
-    world = world_of(phase("document", allowed_paths=("docs/",)), git=MemoryGit(not_put_back=("clone/",)))
-    world.runner.add("document", editing(world.git, **{"clone/": "x"}))
-
-    world.attempt()
-
-    assert "before, but for clone/, which adw does not remove, and" in world.record("document").last_failure_reason
-
-
-def test_that_it_could_not_be_put_back_is_said_and_is_the_same_failure():
-    world = world_of(phase("document", allowed_paths=("docs/",)))
-    world.runner.add("document", editing(world.git, **{"app.py": "two"}))
-
-    def full(*_args):
-        raise OSError(28, "No space left on device")
-
-    world.git.patch_of_paths = full
-    world.attempt()
-
-    error = world.record("document").attempts[-1].error
-    assert "they could not be put back ([Errno 28] No space left on device): undo it" in error["message"]
-    assert error["metadata"]["class"] == "gate"
-    assert world.git.files[TREE]["app.py"] == "two"
 
 
 @pytest.mark.parametrize("is_crash", [False, True], ids=["failed", "cut-off"])
@@ -322,21 +224,6 @@ def test_what_an_earlier_attempt_left_outside_the_allowed_paths_is_put_back_firs
     assert world.git.commits[world.git.heads[BRANCH]] == {"app.py": "one", "docs/half.md": "half"}
     assert world.kept == ["app.py: two\nnew.txt: x\n"]
     assert said[0].startswith("an earlier attempt changed files outside allowed_paths: app.py, new.txt; they are as")
-
-
-def test_what_the_phase_committed_itself_counts_too():
-    world = world_of(phase("document", allowed_paths=("docs/",)))
-
-    def committing(context):
-        world.git.files[context.cwd]["app.py"] = "two"
-        world.git.commit(context.cwd, "sneaky")
-        return WELL
-
-    world.runner.add("document", committing)
-    world.attempt()
-
-    assert "app.py" in world.record("document").last_failure_reason
-    assert (world.git.heads[BRANCH], world.git.files[TREE]["app.py"]) == ("c0", "one")
 
 
 def test_refs_that_appear_during_a_phase_are_observed():
@@ -378,17 +265,6 @@ def observed(world) -> set[str]:
     return {item.key for item in world.document.resources if item.outcome == "observed"}
 
 
-def test_refs_of_a_failed_attempt_are_observed_too():
-    world = world_of("plan")
-    world.runner.add("plan", spike(world, ends=BROKEN))
-    with world.session() as session:
-        assert isinstance(session.attempt(), RetryAt)
-        session.rest()
-
-    assert observed(world) == {f"branch:spike-{ADW_ID}", "branch:spike", f"remote_branch:{BRANCH}"}
-    assert world.effect("branch:spike").undo["phase"] == "plan"
-
-
 def test_refs_of_an_attempt_that_was_cut_off_are_observed_by_their_names():
     """
     Whoever comes next has nothing to compare with: of `spike` nobody can say any more who made it.
@@ -403,34 +279,6 @@ def test_refs_of_an_attempt_that_was_cut_off_are_observed_by_their_names():
 
     assert observed(world) == {f"branch:spike-{ADW_ID}", f"remote_branch:{BRANCH}"}
     assert world.effect(f"branch:spike-{ADW_ID}").undo["phase"] == "plan"
-
-
-def test_a_ref_is_observed_once():
-    world = world_of("plan", "build")
-    world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)
-    with pytest.raises(LeaseLost):
-        world.attempt()
-    world.enter()
-
-    with world.session() as session:
-        session.attempt()
-        session.attempt()
-        session.rest()
-
-    assert len(world.events("effect_observed")) == 2
-
-
-def test_a_worktree_that_vanishes_under_a_phase_fails_the_attempt():
-    world = world_of("plan")
-
-    def removing(context):
-        world.git.trees.pop(context.cwd)
-        return WELL
-
-    world.runner.add("plan", removing)
-    world.attempt()
-
-    assert "was removed while plan worked in it" in world.record("plan").last_failure_reason
 
 
 # --- ports -----------------------------------------------------------------------------------------------------
@@ -453,34 +301,6 @@ def test_ports_are_held_and_handed_over_while_a_phase_runs():
     assert world.ports.is_held(ADW_ID)
     assert world.effect(f"port:{backend}").undo == {"port": backend, "purpose": "backend"}
     assert world.effect("ports") is None
-
-
-def test_ports_and_place_are_given_back_and_taken_again():
-    world = world_of("plan", "build")
-    world.attempt()
-    before = (world.document.backend_port, world.document.frontend_port)
-
-    with world.session() as session:
-        world.space.release(session)
-    assert world.ports.all() == ()
-    assert (world.document.backend_port, world.document.frontend_port) == (None, None)
-    assert world.effect(f"port:{before[0]}").outcome == "undone"
-
-    world.attempt()
-    assert (world.document.backend_port, world.document.frontend_port) == before
-
-
-def test_other_ports_take_the_place_of_those_that_a_stranger_has():
-    world = world_of("plan", "build")
-    world.attempt()
-    old = world.document.backend_port
-    world.ports.free(ADW_ID)
-    world.occupy(old)
-
-    world.attempt()
-
-    assert world.document.backend_port != old
-    assert world.effect(f"port:{old}").outcome == "gone"
 
 
 def test_without_a_free_port_the_attempt_fails_and_nothing_is_open():
@@ -514,47 +334,7 @@ def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
     assert len(world.ports.all()) == 2
 
 
-def test_a_workflow_without_ports_gives_none_back():
-    world = world_of("clean")
-    revision = world.document.revision
-
-    with world.session() as session:
-        world.space.release(session)
-
-    assert world.document.revision <= revision + 1  # taking the lease may write; giving nothing back does not
-
-
 # --- quotas ----------------------------------------------------------------------------------------------------
-
-
-def test_a_place_is_taken_and_given_back():
-    world = world_of("plan")
-
-    with world.session() as session:
-        world.space.admit(session)
-        assert world.places() == [ADW_ID]
-        world.space.release(session)
-
-    assert world.places() == []
-
-
-def test_without_room_nothing_is_admitted():
-    world = world_of("plan")
-    world.quotas.limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=0)
-
-    with world.session() as session, pytest.raises(QuotaExceeded):
-        world.space.admit(session)
-
-
-def test_what_is_over_needs_no_place():
-    world = world_of("plan")
-    assert isinstance(world.attempt(), Done)
-    world.quotas.limits = Limits(min_free_disk=1, min_free_memory=1, max_runs=0)
-
-    with world.session() as session:
-        world.space.admit(session)
-
-    assert world.places() == []
 
 
 @pytest.mark.parametrize(
