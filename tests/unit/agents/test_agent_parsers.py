@@ -305,3 +305,28 @@ def test_what_aider_wrote_after_an_answer_says_nothing_about_a_failure():
 
     assert klass("aider", ["Tokens: 1 sent, 1 received."], end) == "failed"
     assert klass("aider", [], end) == "auth"
+
+
+# --- single events ---------------------------------------------------------------------------------------------
+
+_INTERRUPTED = {"content": [{"type": "text", "text": "[Request interrupted by user]"}]}
+_ALLOWED = {"status": "allowed", "rateLimitType": "five_hour", "isUsingOverage": True}
+_DECLINED = {"type": "command_execution", "command": "rm -rf /", "status": "declined"}
+_CHANGED = {"type": "file_change", "changes": [{"kind": "add", "path": "a.py"}]}
+
+
+@pytest.mark.parametrize(
+    ("agent", "line", "field", "value"),
+    [
+        ("claude", event(type="user", parent_tool_use_id="t1", message=_INTERRUPTED), "is_error", False),
+        ("claude", event(type="rate_limit_event", rate_limit_info=_ALLOWED), "is_subscription", False),
+        ("claude", event(type="system", subtype="init", session_id="--resume"), "session_id", ""),
+        ("claude", claude_result(total_cost_usd=True), "cost_usd", None),
+        ("claude", claude_result(total_cost_usd=-1), "cost_usd", None),
+        ("claude", claude_result(total_cost_usd=1e300), "cost_usd", None),
+        ("codex", event(type="item.completed", item=_DECLINED), "denials", ("rm -rf /",)),
+        ("codex", event(type="item.completed", item=_CHANGED), "text", ""),
+    ],
+)
+def test_a_single_event_says(agent, line, field, value):
+    assert getattr(read(agent, [line]), field) == value

@@ -69,3 +69,9 @@ def test_a_moment_is_never_over(*, day, hour, minute, zone, days, minutes):
     result = reset_in(f"resets {day}{hour}:{minute:02}pm{zone}", now=now)
 
     assert result is None or result > now
+
+
+def test_a_moment_that_is_known_is_not_guessed():
+    failed = FailedRun(text="session limit · resets 3:45pm", resets_at=5.0)
+
+    assert with_reset(failed, now=NOW) is failed
