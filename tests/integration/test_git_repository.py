@@ -661,3 +661,22 @@ def test_a_reason_shows_no_password():
     answer = git_module.Answer(status=128, out=b"", err="fatal: unable to access 'https://me:secret@host/x'\n")
 
     assert answer.reason == "unable to access 'https://***@host/x'"
+
+
+@pytest.mark.parametrize("prefix", ["1a2b3c4", "1a2b3c4d5"])
+def test_a_similar_name_is_another_worktree(lab, prefix):
+    made = lab.add()
+
+    assert lab.repository.remove_worktree(lab.trees / prefix, reason=f"adw:{prefix}") is False
+    assert made.path.is_dir()
+
+
+def test_a_directory_that_was_deleted_by_hand_is_forgotten_and_others_are_not(lab):
+    made, other = lab.add(), lab.add("5e6f7a8b", "feature-issue-2-adw-5e6f7a8b-work")
+    for entry in (made, other):
+        subprocess.run(["rm", "-rf", str(entry.path)], check=True)
+    assert [entry.is_prunable for entry in lab.repository.worktrees()] == [True, True]
+
+    assert lab.repository.remove_worktree(made.path, reason=REASON) is True
+
+    assert [entry.path for entry in lab.repository.worktrees()] == [other.path]

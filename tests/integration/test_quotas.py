@@ -286,3 +286,12 @@ def test_a_home_without_a_database_has_limits_and_no_places(clock, trees):
     assert quotas.free_left_behind() == 0
     with pytest.raises(UsageError, match="has no database yet"):
         quotas.admit(FIRST)
+
+
+def test_what_was_spent_counts_even_without_an_estimate(make, database):
+    put_document(database, FIRST, spent=[("2026-01-30T00:00:00.000000Z", 6.0), ("2026-01-31T01:00:00.000000Z", 5.0)])
+
+    refused = refusal(make().admit, FIRST)
+
+    assert refused.name == "cost"
+    assert "has cost 11.00 of 10.00 USD" in str(refused)

@@ -330,3 +330,10 @@ _CHANGED = {"type": "file_change", "changes": [{"kind": "add", "path": "a.py"}]}
 )
 def test_a_single_event_says(agent, line, field, value):
     assert getattr(read(agent, [line]), field) == value
+
+
+def test_the_newest_count_of_a_message_of_claude_replaces_the_one_before():
+    def counted(number: int) -> str:
+        return event(type="assistant", message={"id": "m-1", "usage": {"output_tokens": number}})
+
+    assert read("claude", [claude_said("a", number="m-0"), counted(1), counted(30)]).tokens.output == 35

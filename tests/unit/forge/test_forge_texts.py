@@ -280,3 +280,11 @@ def test_a_sticky_comment_fires_no_trigger_and_is_never_too_long():
     assert len(forge_text.with_marker(said, made())) < MAX_BODY
     assert "adw_" not in said
     assert "plan\\|0" in said
+
+
+@pytest.mark.parametrize("length", [MAX_BODY - 1, MAX_BODY, MAX_BODY + 1])
+def test_only_what_is_too_long_is_cut(length):
+    cut = forge_text.cut("x" * length)
+
+    assert len(cut) <= MAX_BODY
+    assert cut.endswith(forge_text.CUT) == (length > MAX_BODY)
