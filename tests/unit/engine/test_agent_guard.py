@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,12 +99,6 @@ def test_an_agent_that_changes_what_is_shared_has_failed_whatever_it_says(place,
     assert isinstance(report.error, RepositoryTampered)
     assert "hooks/y (new)" in str(report.error)
     assert facts["changed"] == {"hooks/y": ""}
-
-
-def test_what_it_cost_is_kept(place, facts):
-    agent = Agent(place.now.clear, replace(WELL, cost_usd=2.0))
-
-    assert GuardedRunner(agent, Guard(place)).run(PHASE, context_of(facts)).cost_usd == 2.0
 
 
 def test_a_suspended_agent_stays_so_and_the_change_is_known(place, facts):

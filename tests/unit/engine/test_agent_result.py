@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.agent import AgentReading
-from adws.adw_modules.engine.runner_agent import answered_result, first_line, verdict_problem
+from adws.adw_modules.engine.runner_agent import answered_result, verdict_problem
 from adws.adw_modules.errors import RunFailed
 
 
@@ -50,9 +50,3 @@ def test_a_verdict_says_yes_or_no(result, subtype):
     problem = verdict_problem(result)
 
     assert (problem.subtype if problem else None) == subtype
-
-
-def test_a_summary_is_one_short_line():
-    assert first_line("\n  \n one \n two") == "one"
-    assert first_line("") == ""
-    assert len(first_line("x" * 500)) == 200

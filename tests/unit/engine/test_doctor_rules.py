@@ -19,7 +19,6 @@ from adws.adw_modules.engine.advisor import (
     case_data,
     fingerprint,
     may_ask,
-    no_answer,
     prescribe,
     read_answer,
     way_back,
@@ -66,12 +65,6 @@ def prescribed(*errors: BaseException, spare=(), **how) -> Advice:
 
 
 # --- who is asked ----------------------------------------------------------------------------------------------
-
-
-def test_the_doctor_is_asked_about_a_failure_of_the_work():
-    _, record, document = case_of(GATE)
-
-    assert may_ask(document, record, trouble_of(GATE))
 
 
 @pytest.mark.parametrize(
@@ -168,17 +161,6 @@ def test_a_gate_that_says_the_same_twice_speaks_against_the_plan():
     assert "failed twice in the same way (gate)" in result.reason
 
 
-def test_a_gate_that_says_something_else_does_not():
-    assert prescribed(GATE, GateFailed("build", "ruff: 1 error")).decision == RETRY
-
-
-def test_without_a_plan_a_gate_speaks_against_the_model():
-    spec = spec_of(phase("build", options={"models": ["small", "large"]}))
-
-    assert prescribed(GATE, GATE, spec=spec).model == "small"
-    assert prescribed(GATE, GATE, spec=spec_of("build")).decision == RETRY
-
-
 def test_the_same_failure_twice_speaks_against_the_model():
     result = prescribed(NO_EFFECT, NO_EFFECT, spare=("other",))
 
@@ -208,12 +190,6 @@ def test_failures_that_differ_in_numbers_hashes_and_blanks_are_the_same():
 
 
 # --- the way back to the plan ----------------------------------------------------------------------------------
-
-
-def test_a_workflow_goes_back_to_the_phase_that_plans():
-    _, _, document = case_of(GATE)
-
-    assert way_back(document, spec_of("plan", "build"), 1) == 0
 
 
 @pytest.mark.parametrize(
@@ -263,12 +239,6 @@ def test_an_answer_is_read(answer):
     assert read_answer(answer, "rules") == Advice(decision=REPLAN, reason="the plan is wrong")
 
 
-def test_a_model_comes_with_the_decision_for_one():
-    answer = read_answer({"decision": "retry_model", "reason": "too hard", "model": "openai/gpt-5"}, "rules")
-
-    assert answer == Advice(decision=RETRY_MODEL, reason="too hard", model="openai/gpt-5")
-
-
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -290,19 +260,6 @@ def test_an_answer_that_is_none_says_why(answer, why):
         read_answer(answer, "rules")
 
 
-def test_a_doctor_that_gave_no_answer_leaves_it_to_what_was_judged():
-    result = no_answer("pkg:fn", KeyError("x"))
-
-    assert (result.decision, result.problem, result.by) == (RETRY, "KeyError: 'x'", "pkg:fn")
-    assert no_answer("claude", "it was stopped").problem == "it was stopped"
-
-
-def test_only_rules_that_have_nothing_to_add_are_no_news():
-    assert not Advice(decision=RETRY, reason="x").is_news
-    assert Advice(decision=RETRY, reason="x", by="claude").is_news
-    assert Advice(decision=SKIP, reason="x").is_news
-
-
 def test_a_case_is_plain_json_with_what_went_before():
     item, record, document = case_of(GATE, NO_EFFECT, models=("small",))
     case = Case(facts=facts_of(NO_EFFECT), phase=item, record=record, document=document, context=None)
@@ -315,18 +272,3 @@ def test_a_case_is_plain_json_with_what_went_before():
     ]
     assert (data["phase"], data["attempts_used"], data["max_attempts"], data["models"]) == ("build", 2, 5, ["small"])
     assert data["decisions"] == list(advisor.DECISIONS)
-
-
-def test_an_attempt_that_was_cut_off_is_told_without_a_class():
-    item, record, document = case_of(GATE, NO_EFFECT)
-    cut = record.attempts[0].changed(status="interrupted", error=None)
-    case = Case(
-        facts=facts_of(NO_EFFECT),
-        phase=item,
-        record=record.changed(attempts=[cut, record.attempts[1]]),
-        document=document,
-        context=None,
-    )
-
-    assert case_data(case)["attempts_before"][0]["class"] == ""
-    assert advisor.fingerprint_of(cut) == ":"

@@ -133,20 +133,6 @@ def test_the_end_of_one_phase_and_the_beginning_of_the_next_are_one_write_when_t
     assert world.runner.numbers("build") == [1]
 
 
-def test_they_are_two_writes_when_the_work_does_not_go_on_at_once():
-    world = World(spec_of("plan", "build"))
-
-    with world.session() as session:
-        outcome = session.attempt(may_go_on=lambda: False)
-
-        assert not session.has_begun
-        assert outcome == Next(phase="build")
-        assert (session.document.revision, session.document.phases[1].attempts_used) == (3, 0)
-        session.attempt()
-
-    assert world.document.revision == 5
-
-
 def test_an_order_is_as_good_as_not_going_on():
     world = World(spec_of("plan", "build"))
 
@@ -307,15 +293,6 @@ def test_a_failed_workflow_is_not_worked_on_and_no_later_phase_starts():
     assert world.runner.numbers("build") == []
 
 
-def test_the_phase_that_is_named_as_failed_is_the_one_that_ended_the_workflow():
-    spec = spec_of(phase("plan", is_required=False, max_attempts=1), phase("build", max_attempts=1))
-    world = World(spec, {"plan": [BROKEN], "build": [RunFailed(FailedRun(exit_code=2))]})
-    world.attempt()
-    world.attempt()
-
-    assert world.attempt().phase == "build"
-
-
 def test_an_error_that_no_attempt_can_help_does_not_burn_the_others():
     world = World(spec_of("plan"), {"plan": [UsageError("the prompt file is missing")]})
 
@@ -412,17 +389,6 @@ def test_a_phase_whose_runner_is_not_there_needs_a_person():
     assert "has the runner 'scripted'" in world.record("plan").last_failure_reason
 
 
-def test_a_place_to_work_that_is_not_there_is_a_failed_attempt():
-    world = World(spec_of("plan"))
-
-    def missing(_document):
-        raise FileNotFoundError(2, "No such file or directory", "trees/1a2b3c4d")
-
-    world.attempt(workplace_of=missing)
-
-    assert world.record("plan").attempts[0].status == "failed"
-
-
 @pytest.mark.parametrize(
     "report",
     [
@@ -472,17 +438,6 @@ def test_a_gate_that_raises_does_not_pass(raised):
 
     assert world.record("plan").status == "retry_wait"
     assert "the gate could not be decided" in world.record("plan").last_failure_reason
-
-
-def test_a_gate_is_not_asked_about_work_that_failed():
-    world = World(spec_of(phase("plan", gates=HUMAN)), {"plan": [BROKEN]})
-
-    def gates(*_args):
-        raise AssertionError("asked")
-
-    world.attempt(gates=gates)
-
-    assert world.record("plan").last_failure_reason == "connection reset by peer"
 
 
 def test_an_order_while_a_gate_is_tried_suspends_the_attempt():
@@ -550,17 +505,6 @@ def test_rework_sends_the_work_back_in_one_write_and_counts_anew():
     assert world.runner.numbers("build") == [1, 2]
     assert world.runner.numbers("test") == [1, 2]
     assert world.runner.calls[2].context.results == {"test": {"broken": 2}}
-
-
-def test_rework_is_bounded():
-    world = World(spec_of("build", phase("test", on_rework="build")), {"test": [AGAIN] * 9}, max_reworks=2)
-
-    while isinstance(outcome := world.attempt(), Next):
-        pass
-
-    assert (outcome.phase, outcome.reason) == ("test", "MAX_REWORKS_EXHAUSTED")
-    assert world.runner.numbers("build") == [1, 2, 3]
-    assert (world.document.reworks, world.state) == (2, "failed")
 
 
 # --- phases that are not required, needs, budgets ---------------------------------------------------------------
@@ -669,16 +613,6 @@ def test_a_phase_that_kills_its_process_every_time_is_failed_in_the_end():
     assert world.runner.calls == []
 
 
-def test_a_crash_between_two_phases_loses_nothing():
-    world = World(spec_of("plan", "build"))
-    world.attempt()
-    world.crash()
-
-    assert world.attempt() == Done(state="completed")
-    assert [made.number for made in world.record("plan").attempts] == [1]
-    assert world.record("build").attempts_used == 2
-
-
 def test_a_phase_that_is_not_required_may_be_cut_off_for_good_and_the_work_goes_on():
     world = World(spec_of(phase("plan", is_required=False, max_attempts=1), "build"))
     world.crash()
@@ -734,18 +668,6 @@ def test_ctrl_c_suspends_the_attempt_and_is_passed_on():
     record = world.record("plan")
     assert (record.status, record.attempts_used, world.state) == ("suspended", 0, "paused")
     assert world.document.pause_reason == "interrupted from the keyboard"
-
-
-def test_ctrl_c_while_a_gate_is_tried_suspends_the_attempt_too():
-    world = World(spec_of(phase("plan", gates=HUMAN)))
-
-    def gates(*_args):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        world.attempt(gates=gates)
-
-    assert world.record("plan").status == "suspended"
 
 
 def test_ctrl_c_is_passed_on_also_when_the_attempt_cannot_be_closed():
@@ -849,21 +771,6 @@ def test_a_finish_that_cannot_be_stored_leaves_an_attempt_that_counts():
     ]
 
 
-def test_a_change_that_fails_half_way_leaves_the_session_as_the_document_is():
-    world = World(spec_of("plan"))
-
-    def half(draft):
-        draft.move(S.PLANNING)
-        raise UsageError("after all not")
-
-    with world.session() as session:
-        with pytest.raises(UsageError):
-            session.change(half)
-        assert session.document.current_state == "pending"
-
-        assert session.attempt() == Done(state="completed")
-
-
 # --- going on --------------------------------------------------------------------------------------------------
 
 
@@ -875,20 +782,6 @@ def exhausted(**fields) -> World:
     world.clock.advance(3600.0)
     assert world.attempt().reason == "MAX_ATTEMPTS_EXHAUSTED"
     return world
-
-
-def test_a_grant_allows_so_many_attempts_and_no_more():
-    world = exhausted()
-
-    world.resume(grant=2)
-    world.attempt()
-    world.clock.advance(3600.0)
-    outcome = world.attempt()
-
-    assert outcome.reason == "MAX_ATTEMPTS_EXHAUSTED"
-    record = world.record("build")
-    assert (record.attempts_used, record.max_attempts, record.granted) == (4, 2, 2)
-    assert [made.number for made in record.attempts] == [1, 2, 3, 4]
 
 
 def test_resuming_from_a_phase_counts_anew_and_forgets_nothing():
@@ -932,20 +825,6 @@ def test_a_workflow_that_rests_is_not_worked_on(ended, outcome):
 
     assert world.attempt() == outcome
     assert world.runner.calls == []
-
-
-def test_a_paused_workflow_without_a_reason_says_paused():
-    world = World(spec_of("plan"))
-    world.change(lambda draft: draft.move(S.PAUSED))
-
-    assert world.attempt() == Paused(reason="paused")
-
-
-def test_a_failed_workflow_with_nothing_left_to_do_names_no_phase():
-    world = World(spec_of("plan"))
-    world.change(lambda draft: (draft.move(S.FAILED), draft.change_phase(0, status="complete")))
-
-    assert world.attempt() == Failed(phase="", reason="FAILED")
 
 
 # --- the failure loop ------------------------------------------------------------------------------------------
@@ -1106,31 +985,6 @@ def test_fifteen_phases_in_three_tiers_run_in_order_through_failures_and_a_crash
     started = [event.node_name for event in world.events("attempt_started")]
     assert started == sorted(started)
     assert [move.to_state for move in world.document.state_history] == ["planning", "building", "testing", "completed"]
-
-
-def test_no_phase_of_a_later_tier_starts_after_one_that_used_up_its_attempts():
-    world = World(
-        spec_of(phase("plan", max_attempts=2), phase("build", tier=1), phase("test", tier=1)), {"plan": [BROKEN] * 2}
-    )
-    while isinstance(outcome := world.attempt(), RetryAt):
-        world.clock.set(outcome.at)
-
-    assert isinstance(outcome, Failed)
-    assert [record.status for record in world.document.phases] == ["failed", "queued", "queued"]
-    assert {call.phase for call in world.runner.calls} == {"plan"}
-
-
-def test_a_phase_of_a_document_without_counters_has_those_of_a_new_one():
-    world = World(spec_of("plan"), phases=[{"name": "plan", "state": "planning"}])
-    world.runner.add("plan", *[BROKEN] * 4)
-
-    numbers = []
-    while isinstance(outcome := world.attempt(), RetryAt):
-        numbers.append(world.record("plan").attempts_used)
-        world.clock.set(outcome.at)
-
-    assert (numbers, outcome) == ([1, 2, 3, 4], Done(state="completed"))
-    assert (world.record("plan").attempts_used, world.record("plan").max_attempts) == (5, 5)
 
 
 # --- something was short ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,12 +13,12 @@ from adws.adw_modules.circuit_breaker import CircuitBreakerRegistry, MemoryBreak
 from adws.adw_modules.document import Resource
 from adws.adw_modules.engine.service_guard import BreakerEvent, ServiceGuard
 from adws.adw_modules.errors import FailedRun, RunFailed
-from adws.adw_modules.phase import Done, Failed, Harvest, Next, Order, RetryAt, RunReport, Suspended, Wait
+from adws.adw_modules.phase import Done, Failed, Harvest, Order, RetryAt, RunReport, Suspended, Wait
 from adws.adw_modules.retry_handler import MAX_NAMED_RESETS
 from adws.adw_modules.workflow.model import RetrySpec
 from adws.testing import START
 from tests.homes import lab_home
-from tests.unit.engine_cases import BROKEN, WELL, World, home_with, phase, spec_of
+from tests.unit.engine_cases import BROKEN, WELL, World, phase, spec_of
 
 USED = Usage(provider="anthropic", model="small", tokens=TokenUsage(input=7, output=5), cost_usd=0.25)
 LATER = START + timedelta(minutes=10)
@@ -71,25 +70,6 @@ def test_the_model_climbs_with_the_attempts_and_stands_on_each_before_it_runs():
     assert [event.data.get("model") for event in world.events("attempt_started")] == ["small", "large", "large"]
 
 
-def test_an_attempt_that_was_cut_off_has_climbed_a_step_too():
-    world = World(spec_of(phase("build", options={"models": ["small", "large"]})))
-    world.engine = home_with(world.engine, model_for=model_for)
-
-    world.crash()
-    world.attempt()
-
-    assert [made.model for made in world.record("build").attempts] == ["small", "large"]
-
-
-def test_a_phase_without_a_model_says_nothing_about_one():
-    world = World(spec_of("build"))
-
-    world.attempt(model_for=model_for)
-
-    assert world.record("build").attempts[0].model is None
-    assert "model" not in world.events("attempt_started")[0].data
-
-
 # --- the agent's own facts -------------------------------------------------------------------------------------
 
 
@@ -117,23 +97,6 @@ def test_an_attempt_knows_the_commit_its_work_stands_on():
     world.attempt()
 
     assert world.runner.calls[0].context.base == "abc123"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"branch_name": "feature"},
-        {"branch_name": "feature", "resources": [Resource(key="branch:feature", kind="b")]},
-    ],
-    ids=["no-branch", "not-in-the-ledger", "no-commit-yet"],
-)
-def test_without_a_commit_there_is_no_base(fields):
-    world = World(spec_of("build"), **fields)
-
-    world.attempt()
-
-    assert world.runner.calls[0].context.base == ""
 
 
 # --- what was cut off ------------------------------------------------------------------------------------------
@@ -183,16 +146,6 @@ def test_an_attempt_that_was_ended_on_order_without_a_word_is_harvested():
     assert world.document.cost.total_usd == 0.25
 
 
-def test_an_attempt_that_left_nothing_is_closed_as_ever():
-    world = World(spec_of("build"))
-
-    world.crash()
-    world.attempt(harvest=lambda *_: Harvest())
-
-    assert world.record("build").attempts[0].agent is None
-    assert world.document.cost.total_usd == 0.0
-
-
 # --- breakers --------------------------------------------------------------------------------------------------
 
 
@@ -219,17 +172,6 @@ def test_a_look_before_the_breaker_reopens_writes_nothing_and_asks_nobody():
 
     assert outcome == RetryAt(phase="build", at=LATER, reason="anthropic keeps failing")
     assert world.document.revision == revision
-
-
-def test_the_phase_begins_when_the_breaker_lets_it():
-    world = World(spec_of("build"))
-    world.attempt(may_begin=lambda *_: OPEN)
-    world.clock.advance(600)
-
-    world.attempt()
-
-    record = world.record("build")
-    assert (record.status, record.attempts_used, record.wait_reason) == ("complete", 1, None)
 
 
 def test_a_breaker_that_says_now_is_not_asked_without_end():
@@ -308,14 +250,6 @@ def test_a_used_up_quota_parks_the_phase_until_its_reset_and_uses_no_attempt():
     assert record.attempts[0].error["klass"] == "quota_window"
     assert record.wait_reason.startswith("a quota is used up: ")
     assert last_write(world) == ["attempt_parked"]
-
-
-def test_a_quota_without_a_reset_is_waited_for_half_an_hour_or_more():
-    world = World(spec_of("build"), {"build": [QUOTA_WITHOUT_RESET]})
-
-    outcome = world.attempt()
-
-    assert 1800 <= (outcome.at - START).total_seconds() <= 3600
 
 
 def test_a_quota_without_a_reset_that_stays_used_up_is_waited_for_all_day():
@@ -467,28 +401,6 @@ def test_a_phase_is_due_before_its_time_when_the_breaker_it_waits_for_has_closed
     assert asked == [{"github": 3}] * 2
 
 
-def test_a_breaker_that_closes_makes_others_due_after_the_write():
-    states = []
-    world = World(spec_of("plan", "build"))
-    closed = BreakerEvent(event_type="breaker_closed", data={"party": "github"})
-
-    world.attempt(
-        settle_parties=lambda *_: (closed,),
-        service_waits=SimpleNamespace(wake=lambda: states.append(world.record("plan").status)),
-    )
-
-    assert states == ["complete"]
-
-
-def test_a_quota_costs_what_it_cost():
-    world = World(spec_of("build"), {"build": [RunReport(ok=False, error=QUOTA, usage=USED, cost_usd=0.25)]})
-
-    world.attempt()
-
-    assert world.document.cost.total_usd == 0.25
-    assert world.record("build").attempts[0].report["usage"]["provider"] == "anthropic"
-
-
 def test_a_parked_attempt_counts_against_no_health_budget():
     world = World(spec_of("build"), {"build": [QUOTA]}, max_total_attempts=1)
 
@@ -517,16 +429,6 @@ def test_a_parked_phase_is_told_by_its_wait_and_not_by_an_older_failure():
 
     assert early == parked
     assert early.reason.startswith("a quota is used up")
-
-
-def test_phases_that_no_agent_works_on_are_written_as_often_as_ever():
-    world = World(spec_of("plan", "build", "test"))
-
-    with world.session() as session:
-        while isinstance(session.attempt(may_go_on=lambda: True), Next):
-            pass
-
-    assert world.document.revision == 5  # created, begun, two steps, done
 
 
 def test_a_quota_that_one_workflow_met_makes_others_wait_without_an_attempt_until_it_is_open_again():

@@ -44,13 +44,6 @@ def test_a_started_workflow_waits_for_a_worker_with_its_issue_and_its_definition
     assert home.parts.leases.read(started.adw_id).owner is None, "a worker may take it"
 
 
-def test_a_started_workflow_is_carried_to_its_end(home):
-    started = workflow_creator(home).start(start())
-    home.work()
-
-    assert home.state(started.adw_id) == "completed"
-
-
 def test_an_issue_that_belongs_to_another_workflow_is_refused_and_nothing_is_left(home):
     first = workflow_creator(home).start(start())
 
@@ -79,17 +72,6 @@ def test_a_document_that_cannot_be_written_leaves_neither_run_nor_lock(home, mon
             workflow_creator(home).start(start())
 
     assert home.runs.page() == ()
-    assert home.parts.locks.all() == ()
-
-
-def test_who_starts_owns_the_workflow_inside_the_block(home):
-    made = workflow_creator(home)
-    document = made.document(start(issue_number=None))
-
-    with made.create(document, start(issue_number=None)) as owned:
-        assert home.parts.leases.read(document.adw_id).owner == owned.lease.owner
-
-    assert home.parts.leases.read(document.adw_id).owner is None
     assert home.parts.locks.all() == ()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from adws.adw_modules import effects
 from adws.adw_modules.document import Resource
-from adws.adw_modules.effects import Effect, Published
+from adws.adw_modules.effects import Published
 from tests.unit.engine_cases import ADW_ID, document_of, draft_of, spec_of, types
 
 BRANCH = f"feature-adw-{ADW_ID}-it"
@@ -63,12 +63,6 @@ def test_the_branch_is_the_one_in_use_or_else_the_one_that_was_left_last():
     assert effects.branch_of_work(document(*left, branch(host="gamma", outcome="gone"))).host == "beta"
 
 
-def test_a_key_with_the_name_of_its_host_says_that_it_was_left_there():
-    assert effects.is_left(Effect(key="worktree on alpha", kind="worktree", host="alpha"))
-    assert not effects.is_left(Effect(key="worktree on alpha", kind="worktree", host="beta"))
-    assert not effects.is_left(Effect(key="worktree on ", kind="worktree"))
-
-
 # --- who can go on ---------------------------------------------------------------------------------------------
 
 
@@ -111,10 +105,6 @@ def test_the_ref_with_the_last_commit_comes_first_and_says_what_it_may_be_at():
         Published(ref=f"refs/heads/{BRANCH}", sha="c2", commits=("c2",)),
         Published(ref=REF, sha="c1", commits=("c1", "c9")),
     )
-
-
-def test_the_ref_of_a_workflow_is_named_for_it_and_is_no_branch():
-    assert effects.wip_ref(ADW_ID) == REF
 
 
 def test_what_was_never_pushed_or_is_taken_away_is_no_place_to_go_on_from():

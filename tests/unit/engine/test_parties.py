@@ -20,7 +20,7 @@ from adws.adw_modules.engine.service_guard import (
     verdict_of,
 )
 from adws.adw_modules.error_handler import ErrorFacts, describe
-from adws.adw_modules.error_tables import CLASSES, ErrorCategory
+from adws.adw_modules.error_tables import CLASSES
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
     FailedRun,
@@ -96,11 +96,6 @@ def test_an_agent_s_phase_needs_its_provider_and_shipping_needs_both_ends(world)
     assert world.parties.parties_of(LINT) == ()
 
 
-def test_a_local_forge_and_a_home_without_a_remote_are_no_parties(world):
-    assert world.make(forge="local").parties_of(SHIP) == ("git",)
-    assert world.make(forge="none", has_remote=False).parties_of(SHIP) == ()
-
-
 # --- before an attempt -----------------------------------------------------------------------------------------
 
 
@@ -109,12 +104,6 @@ def test_a_phase_without_parties_begins_and_touches_no_store(seed):
 
     assert parties.may_begin(ONE, LINT) is None
     assert parties.settle(ONE, LINT, failed("network")) == ()
-
-
-def test_a_phase_begins_while_its_breaker_is_closed(world):
-    assert world.parties.may_begin(ONE, BUILD) is None
-    assert world.others.may_begin(TWO, BUILD) is None
-    assert world.store.all() == (), "nobody writes anything as long as all goes well"
 
 
 def test_an_open_breaker_makes_the_phase_wait_until_it_reopens(world):
@@ -161,24 +150,6 @@ def test_the_place_of_a_trial_outlives_the_wall_clock_of_its_phase_and_no_longer
     world.clock.advance(1.0)
 
     assert world.others.may_begin(TWO, BUILD) is None
-
-
-def test_a_phase_without_a_wall_clock_keeps_its_place_for_hours(world):
-    world.open()
-    world.clock.advance(60.0)
-    world.parties.may_begin(ONE, replace(BUILD, timeouts=Timeouts(wall=None)))
-    world.clock.advance(4 * 3600.0 - 1)
-
-    assert world.others.may_begin(TWO, BUILD) is not None
-
-
-def test_asking_again_for_the_same_phase_takes_no_second_place(world):
-    world.open()
-    world.clock.advance(60.0)
-
-    assert world.parties.may_begin(ONE, BUILD) is None
-    assert world.parties.may_begin(ONE, BUILD) is None
-    assert len(world.breakers.get("anthropic").row.permits) == 1
 
 
 # --- after an attempt ------------------------------------------------------------------------------------------
@@ -313,13 +284,6 @@ def test_an_attempt_that_began_before_the_breaker_opened_does_not_close_it(world
     assert world.state("anthropic") is CircuitState.HALF_OPEN
 
 
-def test_an_attempt_that_another_process_began_counts_for_the_breaker_as_it_is(world):
-    world.parties.settle(ONE, BUILD, failed("network"))
-    world.parties.settle(ONE, BUILD, failed("network"))
-
-    assert world.state("anthropic") is CircuitState.OPEN
-
-
 # --- two parties -----------------------------------------------------------------------------------------------
 
 
@@ -374,23 +338,6 @@ def test_while_a_breaker_is_closed_only_the_end_of_an_attempt_counts(world):
     assert world.state("anthropic") is CircuitState.OPEN, "it began to answer, and failed, twice in a row"
 
 
-def test_an_attempt_without_a_permit_can_be_answered_too(world):
-    world.parties.answered(ONE, BUILD)
-
-    assert world.parties.settle(ONE, BUILD, None) == ()
-
-
-def test_news_of_an_attempt_that_was_let_go_are_told_by_no_later_one(world):
-    world.open()
-    world.clock.advance(60.0)
-    world.parties.may_begin(ONE, BUILD)
-    world.parties.answered(ONE, BUILD)
-
-    world.parties.let_go(ONE)
-
-    assert world.parties.settle(ONE, BUILD, None) == ()
-
-
 # --- a person says go on ---------------------------------------------------------------------------------------
 
 
@@ -409,20 +356,6 @@ def test_who_goes_on_after_what_only_a_person_can_mend_does_not_wait(world, klas
     world.others.reset_breakers(BUILD)
 
     assert world.state("anthropic") is state
-
-
-def test_a_party_that_fails_is_not_mended_by_a_person_who_goes_on(world):
-    world.open()
-
-    world.parties.reset_breakers(BUILD)
-
-    assert world.state("anthropic") is CircuitState.OPEN
-
-
-def test_going_on_needs_no_database_of_breakers(seed, caplog):
-    World(seed, Broken()).parties.reset_breakers(BUILD)
-
-    assert "The breakers cannot be used" in caplog.text
 
 
 # --- letting go ------------------------------------------------------------------------------------------------
@@ -474,10 +407,3 @@ def test_secrets_are_taken_out_of_the_reason(world):
     parties.settle(ONE, BUILD, failed("auth", message="the key sk-secret is refused"))
 
     assert world.breakers.get("anthropic").row.reason == "auth: the key [redacted] is refused"
-
-
-def test_a_category_without_a_class_of_its_own_is_an_answer():
-    facts = ErrorFacts(category=ErrorCategory.FATAL, klass="fatal", message="no")
-
-    assert verdict_of(facts) is ServiceVerdict.ANSWERED
-    assert verdict_of(None) is ServiceVerdict.ANSWERED

@@ -9,15 +9,10 @@ from adws.adw_modules.engine.transitions import (
     AllPassed,
     AttemptTotals,
     Blocked,
-    Chosen,
     choose,
     is_exhausted,
-    is_over,
-    last_attempt,
     limit,
     over_budget,
-    running_attempt,
-    suspensions,
     totals,
 )
 from adws.adw_modules.errors import StateInvalid
@@ -35,15 +30,6 @@ def with_status(spec, **status):
 # --- which phase -----------------------------------------------------------------------------------------------
 
 
-def test_the_first_phase_that_is_not_over_is_chosen():
-    spec = spec_of("plan", "build", "test")
-    records = with_status(spec, plan="complete")
-
-    result = choose(spec, records)
-
-    assert result == Chosen(spec=spec.phases[1], record=records[1], index=1)
-
-
 @pytest.mark.parametrize("status", ["queued", "running", "retry_wait", "waiting", "failed", "interrupted", "suspended"])
 def test_a_required_phase_is_chosen_until_it_is_complete(status):
     spec = spec_of("plan", "build")
@@ -51,16 +37,6 @@ def test_a_required_phase_is_chosen_until_it_is_complete(status):
     result = choose(spec, with_status(spec, plan=status))
 
     assert result.spec.name == "plan"
-
-
-@pytest.mark.parametrize("status", ["complete", "skipped"])
-def test_a_phase_that_passed_is_over(status):
-    assert is_over(phase("plan"), status)
-
-
-def test_a_failed_phase_is_over_only_when_it_is_not_required():
-    assert is_over(phase("lint", is_required=False), "failed")
-    assert not is_over(phase("lint"), "failed")
 
 
 def test_no_phase_of_a_later_tier_is_chosen_after_one_that_failed():
@@ -107,25 +83,6 @@ def test_a_round_has_as_many_attempts_as_its_definition_and_people_allow(used, g
 
     assert limit(result) == 3 + granted
     assert is_exhausted(result) is is_used_up
-
-
-def test_the_last_attempt_is_running_only_while_its_end_is_not_recorded():
-    ended, running = attempt(1, "failed"), attempt(2, "running")
-
-    assert last_attempt(record()) is None
-    assert running_attempt(record()) is None
-    assert running_attempt(record(ended)) is None
-    assert last_attempt(record(ended)) is ended
-    assert running_attempt(record(ended, running)) is running
-
-
-def test_only_ordered_stops_in_a_row_are_counted():
-    suspended = [attempt(number, "suspended") for number in (1, 2, 3)]
-
-    assert suspensions(record()) == 0
-    assert suspensions(record(*suspended)) == 3
-    assert suspensions(record(*suspended, attempt(4, "failed"))) == 0
-    assert suspensions(record(attempt(1, "failed"), *suspended[1:])) == 2
 
 
 def test_totals_go_over_all_rounds_and_leave_out_what_is_not_known():

@@ -10,10 +10,6 @@ from adws.adw_modules.engine.runner_command import MAX_RESULT_BYTES, check_resul
 from adws.adw_modules.errors import RunFailed
 
 
-def test_an_object_is_a_result():
-    assert parse_result(b'{"success": true, "n": 1.5}') == {"success": True, "n": 1.5}
-
-
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
@@ -35,11 +31,6 @@ def test_everything_else_fails_the_attempt(payload, words):
         parse_result(payload)
 
     assert caught.value.run.subtype == "bad_output"
-
-
-@pytest.mark.parametrize("value", [{}, {"a": [1, None, {"b": "c"}]}])
-def test_a_function_may_give_back_what_json_can_hold(value):
-    assert check_result(value) == value
 
 
 @pytest.mark.parametrize(
@@ -65,12 +56,6 @@ def test_rework_summary_and_cost_are_taken_over():
 
     assert (report.ok, report.wants_rework, report.summary) == (True, True, "two lines")
     assert (report.cost_usd, report.exit_code) == (2.0, 0)
-
-
-def test_without_them_the_report_is_a_plain_success():
-    report = report_of({"summary": " "}, summary="else")
-
-    assert (report.ok, report.wants_rework, report.summary, report.cost_usd) == (True, False, "else", None)
 
 
 @pytest.mark.parametrize(

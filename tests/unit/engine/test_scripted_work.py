@@ -50,10 +50,6 @@ def test_a_strict_script_that_is_over_is_a_mistake_of_the_test():
         runner.run(phase("plan"), context(2))
 
 
-def test_a_script_can_play_every_phase():
-    assert ScriptedRunner().check(phase("plan")) == ""
-
-
 def test_orders_stand_until_they_are_taken_back_and_nobody_really_waits():
     orders = MemoryOrders()
     order = Order(kind="drain")

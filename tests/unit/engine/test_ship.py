@@ -223,19 +223,6 @@ def test_a_conflict_sends_the_work_back_and_ends_with_a_person():
     assert yard.git.pushes == []
 
 
-def test_after_a_rework_the_conflict_is_gone_and_it_ships():
-    yard = Yard()
-    yard.runner.add("build", yard.building)
-    yard.attempt()
-    yard.git.move_base(**{"feature.py": "theirs"})
-    yard.git.conflicts = ("feature.py",)
-    yard.attempt()
-    yard.git.conflicts = ()
-
-    assert yard.run() == Done(state="completed")
-    assert yard.git.commits[yard.git.remote[BRANCH]]["feature.py"] == "round 2"
-
-
 # --- pushing ---------------------------------------------------------------------------------------------------
 
 
@@ -357,24 +344,6 @@ def test_a_crash_around_the_pull_request_leaves_one(is_after, forge):
     assert len(forge.pull_requests_of(BRANCH)) == 1
 
 
-def test_one_that_the_forge_shows_late_is_waited_for_and_not_opened_again(forge):
-    yard = Yard(forge=forge)
-    yard.attempt()
-    crash_once(forge, "create_pull_request", is_after=True)
-    with pytest.raises(LeaseLost):
-        yard.attempt()
-    real, looks = forge.pull_requests_of, []
-
-    def late(*args, **keywords):
-        looks.append(args)
-        return real(*args, **keywords) if len(looks) > 1 else ()
-
-    forge.pull_requests_of = late
-
-    assert isinstance(yard.run(), Done)
-    assert forge.calls.count("create_pull_request") == 1
-
-
 def test_a_lost_answer_leaves_one_pull_request(forge):
     yard = Yard(forge=forge)
     yard.attempt()
@@ -388,20 +357,6 @@ def test_a_lost_answer_leaves_one_pull_request(forge):
 
     assert isinstance(yard.run(), Done)
     assert len(forge.pull_requests_of(BRANCH)) == 1
-
-
-def test_a_second_attempt_updates_the_pull_request(forge):
-    yard = Yard(BUILD, phase("ship", runner="ship", gates=(Gate(kind="artifact", artifact="never"),)), forge=forge)
-    yard.attempt()
-    yard.attempt()
-    [before] = forge.pull_requests_of(BRANCH)
-    forge.edit_pull_request(before.number, title="something else")
-    yard.clock.advance(3600)
-
-    yard.attempt()
-
-    [result] = forge.pull_requests_of(BRANCH)
-    assert (result.number, result.title) == (before.number, before.title)
 
 
 def test_merging_is_done_by_the_forge_when_asked_for(forge):
@@ -443,13 +398,6 @@ def test_a_pull_request_that_a_person_closed_is_not_opened_again(forge):
     assert len(forge.pull_requests_of(BRANCH)) == 1
 
 
-def test_a_number_that_the_forge_does_not_know_is_not_merged(forge):
-    yard = Yard(forge=forge, pr_number=999)
-
-    assert isinstance(yard.run(), Done)
-    assert not yard.document.pr_merged
-
-
 def test_a_forge_without_a_remote_is_a_mistake(forge):
     git = MemoryGit()
     git.remote = None
@@ -487,13 +435,6 @@ def test_cleaning_that_was_cut_off_is_finished(is_after):
     assert yard.effect("worktree").outcome == ("gone" if is_after else "undone")
 
 
-def test_without_a_worktree_there_is_nothing_to_clean():
-    yard = Yard(CLEAN)
-
-    assert yard.run() == Done(state="completed")
-    assert yard.record("clean").result == {"success": True, "removed": []}
-
-
 def test_a_worktree_of_somebody_else_is_left_and_the_work_is_done():
     yard = Yard(BUILD, phase("clean", runner="clean", is_required=False, max_attempts=1))
     yard.attempt()
@@ -504,12 +445,6 @@ def test_a_worktree_of_somebody_else_is_left_and_the_work_is_done():
     assert isinstance(outcome, Done)
     assert "clean was passed over" in outcome.warnings[0]
     assert TREE in yard.git.trees
-
-
-def test_every_phase_can_ship_and_clean():
-    yard = Yard()
-
-    assert yard.engine.phase_runners["ship"].check(SHIP) == yard.engine.phase_runners["clean"].check(CLEAN) == ""
 
 
 # --- the worktree of a workflow that is completed --------------------------------------------------------------

@@ -13,7 +13,7 @@ from adws.adw_modules.engine.transitions import hints_for
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, UsageError
 from adws.adw_modules.phase import Done, Failed, Next, RetryAt, RunReport
 from adws.adw_modules.structured_logger import open_log
-from tests.unit.engine_cases import ADW_ID, BROKEN, World, phase, spec_of
+from tests.unit.engine_cases import ADW_ID, World, phase, spec_of
 
 GATE = GateFailed("build", "3 tests fail")
 TURNS = RunFailed(FailedRun(subtype="error_max_turns", text="too many turns"))
@@ -77,23 +77,6 @@ def test_the_call_is_counted_before_the_doctor_is_asked_and_its_decision_is_in_t
     assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided", "retry_scheduled"]
 
 
-def test_the_attempt_is_stored_and_counted_before_the_doctor_decides_about_it():
-    world = world_of(phase("build", max_attempts=3), scripts={"build": [GATE] * 3})
-    seen = []
-
-    class Looking(Told):
-        def ask(self, case):
-            seen.append((world.record("build").attempts_used, [made.number for made in world.record("build").attempts]))
-            return super().ask(case)
-
-    doctor = Looking(order("retry"), order("skip"))
-    for _ in range(2):
-        world.attempt(advisor=doctor)
-        world.clock.advance(4000)
-
-    assert seen == [(1, [1]), (2, [1, 2])]
-
-
 def test_no_attempt_is_made_twice_because_the_doctor_cut_in(tmp_path):
     world = world_of(phase("build", max_attempts=5), scripts={"build": [GATE] * 5})
     doctor = Told(*[order("retry")] * 5)
@@ -108,14 +91,6 @@ def test_no_attempt_is_made_twice_because_the_doctor_cut_in(tmp_path):
         f"Attempt {n}/5" for n in range(1, 6)
     ]
     assert (world.state, world.document.terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
-
-
-def test_what_the_doctor_cost_is_counted():
-    world = world_of()
-
-    failed_with(world, order("retry"))
-
-    assert world.document.cost.by_phase == {"build": 0.5}
 
 
 def test_a_doctor_that_raises_is_no_answer_and_what_was_judged_is_done():
@@ -204,16 +179,6 @@ def test_a_phase_that_is_not_required_is_passed_over_whatever_is_decided(decisio
     assert world.record("build").terminal_reason == reason
 
 
-def test_a_person_is_needed_when_the_doctor_says_so():
-    world = world_of()
-
-    outcome, _ = failed_with(world, order("human", "nobody knows the password"))
-
-    assert (outcome.reason, outcome.message) == ("NEEDS_PERSON", "nobody knows the password")
-    assert (world.state, world.document.terminal_reason) == ("failed", "NEEDS_PERSON")
-    assert world.resume().phase == "build"  # attempts are left: nothing has to be granted
-
-
 # --- planning again --------------------------------------------------------------------------------------------
 
 
@@ -234,19 +199,6 @@ def test_planning_again_goes_back_in_one_write_with_the_reason_as_a_hint_and_kee
     assert (build.status, build.attempts_used, build.round) == ("queued", 1, 1)
     assert hints_for(world.document, "plan") == ("build failed: the interface is wrong",)
     assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided", "state_changed", "state_changed"]
-
-
-def test_after_planning_again_the_work_goes_on_where_the_plan_leads():
-    world = world_of("plan", "build", "test", scripts={"test": [GATE]})
-    doctor = Told(order("replan"))
-
-    with world.session(advisor=doctor) as session:
-        while isinstance(session.attempt(may_go_on=lambda: True), Next):
-            pass
-
-    assert world.state == "completed"
-    assert [call.phase for call in world.runner.calls] == ["plan", "build", "test", "plan", "build", "test"]
-    assert [world.record(name).attempts_used for name in ("plan", "build", "test")] == [2, 2, 2]
 
 
 def test_planning_again_is_bounded_and_then_what_was_judged_is_done():
@@ -275,28 +227,6 @@ def test_planning_again_is_refused_where_a_phase_could_not_be_done_again():
     assert isinstance(outcome, RetryAt)
     assert entry["problem"] == "it cannot be done: plan has no attempt left to be done again"
     assert world.document.replans == 0
-
-
-def test_planning_again_needs_no_move_when_plan_and_work_share_a_state():
-    world = world_of(phase("plan", state="planning"), phase("build", state="planning"))
-
-    outcome, _ = failed_with(world, order("replan"))
-
-    assert (outcome, world.state) == (Next(phase="plan"), "planning")
-    assert last_write(world) == ["attempt_failed", "cost_added", "doctor_decided"]
-
-
-def test_phases_that_were_passed_over_are_not_done_again():
-    world = world_of("plan", phase("lint", state="building", is_required=False, max_attempts=1), "test")
-    world.runner.add("lint", BROKEN)
-    world.runner.add("test", GATE)
-
-    with world.session(advisor=Told(order("replan"))) as session:
-        for _ in range(3):
-            session.attempt()
-
-    assert world.record("lint").status == "failed"
-    assert [record.status for record in world.document.phases] == ["queued", "failed", "queued"]
 
 
 @pytest.mark.parametrize("decision", [order("replan"), order("retry_model", model="large")], ids=["replan", "model"])
@@ -348,18 +278,6 @@ def test_the_whole_workflow_has_ten_calls():
         world.clock.advance(4000)
 
     assert len(doctor.cases) == world.document.doctor_calls == 10
-
-
-def test_a_new_round_begins_with_the_model_of_the_definition_again():
-    world = world_of(scripts={"build": [GATE, GATE]})
-    failed_with(world, order("retry_model", model="large"))
-    world.clock.advance(4000)
-    with world.session(advisor=Told(order("human"))) as session:
-        session.attempt()
-
-    world.resume(from_phase="build")
-
-    assert world.record("build").model is None
 
 
 def test_the_built_in_doctor_carries_a_phase_through_models_and_a_new_plan():

@@ -63,13 +63,6 @@ def test_a_write_renews_lease_and_claim_and_the_keeper_leaves_them_alone(home, c
     assert left(home) == (21.0, 21.0)
 
 
-def test_a_write_that_follows_another_at_once_renews_nothing(home, charge, owned):
-    home.clock.advance(1.0)
-    owned.save(owned.document)
-
-    assert left(home) == (29.0, 29.0)
-
-
 def test_a_run_that_shall_stop_is_an_order_also_when_a_write_renewed_its_claim(home, charge, owned):
     home.runs.ask_to_stop(home.run().run_id, reason="no longer wanted")
     home.clock.advance(6.0)
@@ -101,15 +94,6 @@ def test_requests_are_looked_for_only_after_a_commit(home, owned, monkeypatch):
         renewer.look()
         assert charge.current().kind == "pause"
     renewer.close()
-
-
-def test_work_that_is_looked_after_keeps_its_lease_for_hours(home, charge):
-    for _ in range(1000):
-        home.clock.advance(10.0)
-        home.lease_renewer.look()
-
-    assert charge.current() is None
-    assert left(home) == (30.0, 30.0)
 
 
 def test_a_renewal_that_fails_for_twenty_seconds_orders_the_work_to_stop(home, charge, monkeypatch):
@@ -186,13 +170,6 @@ def test_a_request_that_ends_the_attempt_is_an_order_at_the_next_look(home, char
     )
 
 
-def test_a_request_without_a_reason_names_who_asked(home, charge):
-    home.requests.ask(ADW_ID, "pause", asked_by="kim")
-    home.lease_renewer.look()
-
-    assert charge.current().reason == "pause asked by kim"
-
-
 def test_a_hint_waits_and_orders_nothing(home, charge):
     home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
     home.lease_renewer.look()
@@ -228,17 +205,6 @@ def test_an_order_to_everything_reaches_what_there_is_and_what_comes(home, charg
         assert later.current() == DRAIN
 
 
-def test_the_second_order_to_everything_counts_when_it_is_urgent(home, charge):
-    now = Order(kind="drain", is_urgent=True)
-    home.lease_renewer.order_all(DRAIN)
-    home.lease_renewer.order_all(Order(kind="pause"))
-    assert charge.current() == DRAIN
-
-    home.lease_renewer.order_all(now)
-    home.lease_renewer.order_all(DRAIN)
-    assert charge.current() == now
-
-
 def test_an_urgent_order_to_everything_goes_before_one_that_is_not(home, charge):
     charge.give(Order(kind="pause"))
     home.lease_renewer.order_all(DRAIN)
@@ -246,14 +212,6 @@ def test_an_urgent_order_to_everything_goes_before_one_that_is_not(home, charge)
 
     home.lease_renewer.order_all(Order(kind="drain", is_urgent=True))
     assert charge.current().kind == "drain"
-
-
-def test_an_order_to_everything_may_come_in_the_middle_of_anything(home, charge):
-    """A signal handler runs between two steps of the same thread, also while that holds a lock."""
-    with home.lease_renewer._lock, charge._lock, charge._given._cond:
-        home.lease_renewer.order_all(DRAIN)
-
-    assert charge.current() == DRAIN
 
 
 def test_who_waits_for_an_order_gets_it(charge):
@@ -264,10 +222,6 @@ def test_who_waits_for_an_order_gets_it(charge):
 
     assert order == DRAIN
     assert charge.wait(NEVER) == DRAIN
-
-
-def test_who_waits_without_an_order_is_told_so(charge):
-    assert charge.wait(0.0) is None
 
 
 def test_what_is_given_back_is_not_looked_after_any_more(home, owned):

@@ -12,7 +12,6 @@ from adws.adw_modules.errors import (
     DatabaseUnavailable,
     DurabilityUnknown,
     Fenced,
-    InvalidAdwId,
     IssueLocked,
     LeaseLost,
     NotTheLockOwner,
@@ -22,11 +21,10 @@ from adws.adw_modules.errors import (
     StateExists,
     StateNotFound,
     StateWriteFailed,
-    UsageError,
     WorkflowBusy,
 )
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, Verdict
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.local_lock import LocalLock
 from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
 from adws.adw_modules.queue.model import NewRun, Run, RunEnd, RunState
@@ -179,24 +177,6 @@ def test_an_owner_of_another_machine_is_busy_until_its_lease_ends(home):
         assert owned.lease.fence == former.lease.fence + 1
 
 
-def test_the_same_process_does_not_own_twice(home):
-    home.created()
-    process = home.process()
-    with process.own(ID), pytest.raises(WorkflowBusy), process.own(ID):
-        pass
-
-
-def test_a_workflow_that_does_not_exist_cannot_be_owned(home):
-    with pytest.raises(StateNotFound), home.process().own(ID):
-        pass
-    assert not home.is_locked()
-
-
-def test_an_id_that_is_no_name_is_refused(home):
-    with pytest.raises(InvalidAdwId), home.process().own("../x"):
-        pass
-
-
 @pytest.mark.parametrize("error", [RuntimeError("bug"), KeyboardInterrupt(), SystemExit(1)])
 def test_leaving_the_block_gives_everything_back_whatever_the_reason(home, error):
     home.created()
@@ -247,13 +227,6 @@ def test_nothing_is_written_after_the_block(home):
     assert home.store.load(ID).document.revision == 1
 
 
-def test_a_document_of_another_workflow_is_refused(home):
-    home.created()
-    home.created(OTHER, 43)
-    with home.process().own(ID) as owned, pytest.raises(UsageError, match=f"cannot write the document of {OTHER}"):
-        owned.save(home.store.load(OTHER).document)
-
-
 def test_a_refused_write_ends_the_ownership(home):
     home.created()
     with home.process().own(ID) as owned:
@@ -283,14 +256,6 @@ def test_a_taker_that_is_overtaken_after_its_look_is_told_by_whom(home, monkeypa
         monkeypatch.setattr(home.leases, "read", lambda adw_id: None)
         with pytest.raises(WorkflowBusy, match=owned.lease.owner.describe()), home.process().own(ID):
             pass
-
-
-def test_a_live_owner_whose_record_cannot_be_read_is_left_alone(home, monkeypatch):
-    home.created()
-    row = LeaseRow(adw_id=ID, fence=2, owner=None, seconds_left=10.0)
-    monkeypatch.setattr(home.leases, "read", lambda adw_id: row)
-    with pytest.raises(WorkflowBusy, match="an owner whose record cannot be read"), home.process().own(ID):
-        pass
 
 
 # --- renewing --------------------------------------------------------------------------------------------------
@@ -533,15 +498,6 @@ def test_a_document_that_was_written_but_not_synced_keeps_its_issue(home, monkey
     assert home.leases.read(ID).owner is None
 
 
-def test_an_error_in_the_block_keeps_what_was_created(home):
-    with pytest.raises(RuntimeError), home.process().create(home.document()):
-        raise RuntimeError
-
-    assert home.store.exists(ID)
-    assert home.locks.verify(42, ID)
-    assert home.leases.read(ID).owner is None
-
-
 def test_a_workflow_that_is_left_to_a_worker_is_free_and_has_its_run(home):
     stored = home.process().leave(home.document(), run=NewRun(adw_id=ID))
 
@@ -606,13 +562,6 @@ def test_the_issue_of_a_workflow_that_is_over_becomes_free_with_its_run(home, cl
         assert home.locks.all() == ()
 
 
-def test_a_run_that_waits_again_keeps_the_issue_of_its_workflow(home, claimed):
-    with home.process().own(ID, run=claimed) as owned:
-        owned.end_run(owned.run, RunEnd(state=RunState.PENDING))
-
-    assert home.locks.verify(42, ID)
-
-
 def test_a_run_that_could_not_be_ended_still_frees_the_issue(home, claimed):
     with home.process().own(ID, run=claimed) as owned:
         owned.save(owned.document.model_copy(update={"current_state": "completed"}))
@@ -632,15 +581,6 @@ def test_a_document_that_cannot_be_read_keeps_its_issue_when_the_run_is_given_ba
 
     assert home.locks.verify(42, ID)
     assert home.leases.read(ID).owner is None
-
-
-def test_without_issue_locks_a_run_still_ends(home, claimed):
-    with home.process(locks=None).own(ID, run=claimed) as owned:
-        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
-        owned.end_run(owned.run, RunEnd(state=RunState.COMPLETED))
-
-    assert home.runs.get(claimed.run_id).state is RunState.COMPLETED
-    assert home.locks.verify(42, ID)
 
 
 def test_a_run_that_was_lost_on_the_way_still_gives_the_workflow_back(home, claimed):
@@ -793,12 +733,6 @@ def test_a_workflow_is_not_carried_on_when_another_one_has_its_issue(home):
         home.process().claim_again(owned.document)
 
 
-def test_a_lock_without_a_row_is_freed(home):
-    home.locks.acquire(42, ID)
-
-    assert [lock.adw_id for lock in home.process().release_finished_locks()] == [ID]
-
-
 # --- continuing ------------------------------------------------------------------------------------------------
 
 
@@ -806,20 +740,6 @@ def test_a_continuing_run_proves_lock_and_document(home):
     home.created(repository="octo/cat")
 
     home.process().prove_continuing(ID, "42", "octo/cat")
-
-
-@pytest.mark.parametrize(
-    ("named", "asked"),
-    [("Octo/Cat", "octo/cat"), ("octo/cat", "https://github.com/Octo/cat"), ("", "octo/cat"), ("octo/cat", "")],
-)
-def test_a_continuing_run_may_spell_its_repository_as_it_likes(named, asked):
-    home = Home(repository="octo/cat")
-    home.created(repository=named)
-
-    home.process().prove_continuing(ID, 42, asked)
-
-    with pytest.raises(NotTheLockOwner, match="its document names issue 42"):
-        home.process().prove_continuing(ID, 42, "octo/dog")
 
 
 def test_a_wrong_id_never_gets_in(home):
@@ -843,13 +763,6 @@ def test_a_lock_that_names_the_id_does_not_help_when_the_document_names_another_
 
     with pytest.raises(NotTheLockOwner):
         home.process().prove_continuing(ID, 44)
-
-
-def test_a_workflow_without_an_issue_continues_on_none(home):
-    home.created(issue_number=None)
-
-    with pytest.raises(NotTheLockOwner, match="its document names no issue"):
-        home.process().prove_continuing(ID, 42)
 
 
 def test_a_free_lock_is_taken_again_by_its_own_workflow(home):
@@ -894,15 +807,3 @@ def test_a_workflow_that_ends_while_its_lock_is_taken_again_leaves_no_lock(home,
     with pytest.raises(NotTheLockOwner):
         home.process().prove_continuing(ID, 42)
     assert home.locks.all() == ()
-
-
-def test_without_issue_locks_nothing_is_proven(home):
-    with pytest.raises(UsageError, match="pass locks="):
-        home.process(locks=None).prove_continuing(ID, 42)
-
-
-def test_without_issue_locks_a_workflow_still_ends(home):
-    home.created()
-    with home.process(locks=None).own(ID) as owned:
-        owned.save(owned.document.model_copy(update={"current_state": "completed"}))
-    assert home.store.load(ID).document.current_state == "completed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import UsageError, WorkflowBusy
+from adws.adw_modules.errors import UsageError
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.worker.control import Applied, Asked
 from adws.adw_modules.workflow.requirements import Requirements
@@ -39,13 +39,6 @@ def test_a_waiting_workflow_is_paused_at_once_and_its_run_with_it(home):
     assert done == Applied(state="paused", message=f"workflow {ADW_ID} is paused")
     assert (home.state(), home.document().pause_reason) == ("paused", "lunch")
     assert (home.run().state, home.run().reason) == (RunState.STOPPED, "lunch")
-
-
-def test_a_pause_without_a_reason_names_who_paused(home):
-    home.create()
-    home.control.stop(ADW_ID, by="kim")
-
-    assert home.document().pause_reason == "stopped by kim"
 
 
 def test_a_second_pause_says_that_it_is_paused(home):
@@ -116,16 +109,6 @@ def test_a_stop_that_was_asked_for_before_ends_its_run_with_what_nobody_can_conf
     assert (home.run().state, home.run().reason) == (RunState.STOPPED, f"{DOUBT} (enough)")
 
 
-def test_a_stop_whose_processes_are_gone_is_confirmed(home):
-    home.create()
-    home.crash()
-    home.give_process()
-
-    done = home.control.stop(ADW_ID, by="kim", reason="enough")
-
-    assert (done.is_confirmed, home.document().pause_reason, len(home.ended)) == (True, "enough", 1)
-
-
 # --- with an owner ---------------------------------------------------------------------------------------------
 
 
@@ -161,15 +144,6 @@ def test_a_stop_stands_on_the_run_until_its_worker_confirms_it(home):
     assert (home.run().state, home.run().reason) == (RunState.STOPPING, "enough")
 
 
-@pytest.mark.parametrize(("kind", "what"), [("start", "pause"), ("start", "abandon"), ("rollback", "stop")])
-def test_what_is_no_stop_of_work_leaves_the_run_as_it_is(home, kind, what):
-    begun(home, kind)
-
-    getattr(home.control, what)(ADW_ID, by="kim")
-
-    assert home.run().state is RunState.RUNNING
-
-
 def test_who_asked_an_owner_that_died_over_it_does_it_himself(home):
     home.create()
     home.crash(is_proven=False)
@@ -184,13 +158,6 @@ def test_who_asked_an_owner_that_died_over_it_does_it_himself(home):
     assert (home.run().state, home.run().reason) == (RunState.STOPPED, "enough")
     assert home.requests.open_for(ADW_ID) == ()
     assert len(home.answers()) == 1, "it is the same request"
-
-
-def test_an_urgent_stop_is_asked_as_such(home):
-    home.create()
-    home.hold()
-
-    assert home.control.stop(ADW_ID, by="kim", is_urgent=True).request.payload["is_urgent"] is True
 
 
 @pytest.mark.parametrize("what", ["pause", "abandon"])
@@ -269,14 +236,6 @@ def test_a_plan_changes_nothing(home):
     assert home.run().state is RunState.STOPPED
 
 
-def test_a_workflow_somebody_works_on_is_not_resumed(home):
-    home.create()
-    home.hold()
-
-    with pytest.raises(WorkflowBusy):
-        home.control.resume(ADW_ID, by="kim")
-
-
 def test_used_up_attempts_need_a_grant(home):
     failed(home)
     with pytest.raises(UsageError, match="--grant N"):
@@ -328,14 +287,6 @@ def test_a_document_of_an_older_version_gets_its_definition_once(home):
     assert home.state() == "completed"
 
 
-def test_a_second_definition_is_refused(home):
-    home.create()
-    home.control.pause(ADW_ID, by="kim")
-
-    with pytest.raises(UsageError, match="frozen when it started: leave --workflow out"):
-        home.control.resume(ADW_ID, by="kim", spec=ONE_PHASE)
-
-
 # --- hints and approval ----------------------------------------------------------------------------------------
 
 
@@ -349,14 +300,6 @@ def test_a_hint_is_noted_at_once_without_an_owner_and_asked_with_one(home):
     assert isinstance(done, Asked)
     assert done.request.payload == {"text": "and the index"}
     assert [hint["text"] for hint in home.document().hints] == ["use the cache"]
-
-
-def test_there_is_no_hint_for_what_is_over(home):
-    home.create()
-    home.work()
-
-    with pytest.raises(UsageError, match="there is no next attempt"):
-        home.control.hint(ADW_ID, "use the cache", by="kim")
 
 
 def waiting(home, *phases):
@@ -375,14 +318,6 @@ def test_an_approval_queues_what_comes_after(home):
     assert home.state() == "completed"
 
 
-def test_an_approval_of_the_last_phase_completes_the_workflow(home):
-    waiting(home)
-
-    done = home.control.approve(ADW_ID, by="kim")
-
-    assert (done.state, done.run, home.state()) == ("completed", None, "completed")
-
-
 def test_a_rejection_sends_the_phase_back_with_the_text_as_a_hint(home):
     waiting(home)
 
@@ -391,16 +326,6 @@ def test_a_rejection_sends_the_phase_back_with_the_text_as_a_hint(home):
 
     assert done.run.state is RunState.PENDING
     assert home.runner.calls[-1].context.hints == ("too long",)
-
-
-def test_a_rejection_of_the_last_attempt_fails_the_workflow_and_queues_nothing(home):
-    waiting(home)
-    home.control.reject(ADW_ID, by="kim")
-    home.work()
-
-    done = home.control.reject(ADW_ID, by="kim")
-
-    assert (done.state, done.run) == ("failed", None)
 
 
 def test_what_was_asked_before_a_decision_does_not_stop_what_comes_after(home):

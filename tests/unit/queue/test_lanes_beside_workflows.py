@@ -11,14 +11,14 @@ import pytest
 from adws.adw_modules.engine.resume import definition_of
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.ownership.lease_renewer import NOT_WANTED
-from adws.adw_modules.phase import Done, WaitingForChildren
+from adws.adw_modules.phase import WaitingForChildren
 from adws.adw_modules.queue.model import ITERATION, NewRun, RunResult, RunState
 from adws.adw_modules.recovery.plan import Policy
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.run_executor import RunExecutor
 from adws.testing import START
 from tests.unit.conduct_cases import ADW_ID, SPEC, Home, launcher_of
-from tests.unit.engine_cases import WELL, phase, spec_of
+from tests.unit.engine_cases import WELL
 
 FORKED = WaitingForChildren(reason="waits for 3 of 10 iterations of fetch", until=START + timedelta(hours=1))
 
@@ -59,14 +59,6 @@ def test_a_workflow_that_waits_for_its_lanes_is_left_alone(home):
 
     assert home.recovery().recover(every_document=True).steps == ()
     assert home.record("plan").attempts[-1].status == "waiting"
-
-
-def test_the_last_attempt_of_a_phase_may_wait_as_long_as_it_takes(home):
-    home.create(spec=spec_of(phase("plan", max_attempts=1), "build"))
-    home.work()
-
-    assert home.recovery().recover(every_document=True).steps == ()
-    assert home.state() == "planning"
 
 
 def test_a_lane_whose_worker_died_goes_back_and_its_workflow_stays_as_it_is(home):
@@ -125,15 +117,6 @@ def test_a_workflow_that_begins_to_wait_is_woken_when_that_is_over_already(home)
     RunExecutor(home.changed(executions=SimpleNamespace(wake=woken.append))).work(home.claim())
 
     assert woken == [ADW_ID]
-
-
-def test_nobody_is_woken_when_the_work_is_over(home):
-    woken = []
-    home.create(spec=spec_of("build"))
-
-    end = RunExecutor(home.changed(executions=SimpleNamespace(wake=woken.append))).work(home.claim())
-
-    assert (end.outcome, woken) == (Done(state="completed"), [])
 
 
 @pytest.mark.parametrize("trouble", [UsageError("no lane"), ValueError("a bug")])

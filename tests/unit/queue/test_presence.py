@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable
-from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import DELIVERY, ClaimPolicy, NewRun, RunLimits, RunState
 from adws.adw_modules.queue.workers import WorkerHeartbeat, WorkerRegistry
 from adws.adw_modules.worker.worker import UnschedulableRuns
@@ -106,23 +105,6 @@ def test_trouble_with_the_database_ends_no_work_and_is_over_with_the_next_heartb
         assert len(runners.all()) == 1
 
 
-def test_the_thread_tells_by_itself(clock, monkeypatch):
-    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.001)
-    told = threading.Event()
-
-    class Telling(WorkerRegistry):
-        def beat(self, owner, *, busy, is_draining=False):
-            if busy == 7:
-                told.set()
-            return super().beat(owner, busy=busy, is_draining=is_draining)
-
-    runners = Telling(lab_home(clock=clock).database, clock=clock)
-    with heartbeat(runners, clock) as made:
-        made.busy = 7
-        clock.advance(60.0)
-        assert told.wait(20.0)
-
-
 # --- the worker ------------------------------------------------------------------------------------------------
 
 
@@ -133,15 +115,6 @@ def work(home, *, terms, runners=None, **options):
 def labelled(home, adw_id, **fields):
     home.create(adw_id, issue=None, has_run=False)
     return home.runs.enqueue(NewRun(adw_id=adw_id, **fields))
-
-
-def test_a_worker_does_what_it_meets_and_leaves_the_rest(home):
-    labelled(home, ADW_ID, demands=GPU)
-    labelled(home, OTHER)
-
-    assert work(home, terms=ClaimPolicy()).claimed == 1
-    assert home.run(ADW_ID).state is RunState.PENDING
-    assert work(home, terms=ClaimPolicy(offer=OFFER)).completed == 1
 
 
 def test_a_worker_keeps_to_its_limits(home):
@@ -226,29 +199,9 @@ def test_what_nobody_can_do_fails_and_its_workflow_is_parked_with_the_reason(hom
     assert looking.give_up() == 0
 
 
-def test_what_somebody_can_do_waits_for_him(home):
-    labelled(home, ADW_ID, demands=GPU)
-    runners = home.parts.workers
-    home.clock.advance(10_000.0)
-    runners.register(ME, OFFER, concurrency=1, version="1")
-
-    assert unschedulable(home, runners).give_up() == 0
-    assert home.run().state is RunState.PENDING
-
-
 def test_a_delivery_that_nobody_can_do_fails_without_a_workflow(home):
     run = home.runs.enqueue(NewRun(adw_id=OTHER, kind=DELIVERY, demands=GPU))
     home.clock.advance(301.0)
 
     assert unschedulable(home, home.parts.workers).give_up() == 1
     assert home.runs.get(run.run_id).state is RunState.FAILED
-
-
-def test_two_that_look_at_once_give_a_run_up_once(home):
-    labelled(home, ADW_ID, demands=GPU)
-    home.clock.advance(301.0)
-    first, second = (unschedulable(home, home.parts.workers) for _ in range(2))
-    planned = second.plan()
-    first.give_up()
-
-    assert [second._give_up(one) for one in planned] == [False]

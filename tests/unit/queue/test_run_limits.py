@@ -18,12 +18,6 @@ def test_a_limit_of_its_own_wins_over_the_one_for_each():
     assert LIMITS.of("provider:anthropic") is None
 
 
-def test_nothing_is_limited_without_a_number():
-    assert not RunLimits()
-    assert not RunLimits(scopes={"workflow": {}})
-    assert LIMITS
-
-
 def test_labels_are_full_when_as_many_runs_carry_them_as_may():
     live = [{"workflow:sdlc"}, {"workflow:patch"}, {"provider:x"}]
 

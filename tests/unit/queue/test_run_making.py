@@ -35,25 +35,11 @@ def test_a_run_carries_its_repository_its_workflow_and_whom_its_agents_ask():
     )
 
 
-def test_a_workflow_of_commands_asks_no_provider():
-    run = RunFactory(providers=PROVIDERS).of(document(phases=[{"name": "build", "runner": "command"}]), "start")
-
-    assert run.labels == {"repository:acme/widget", "workflow:sdlc"}
-
-
 def test_a_document_that_names_no_repository_is_of_that_of_the_home_however_it_is_spelled():
     maker = RunFactory(repository="Acme/Widget")
 
     assert "repository:acme/widget" in maker.of(document(repository=""), "start").labels
     assert "repository:acme/widget" in maker.of(document(repository="ACME/widget"), "start").labels
-
-
-def test_what_has_no_name_has_no_label():
-    made = make_document(repository="")
-    made.workflow = None
-
-    assert RunFactory().of(made, "resume").labels == frozenset()
-    assert RunFactory().of(made, "resume").demands == Requirements()
 
 
 def test_a_run_demands_what_its_frozen_definition_demands():

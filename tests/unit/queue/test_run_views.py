@@ -48,15 +48,6 @@ def shown(run: Run, verdict: Verdict = Verdict.UNKNOWN, **more) -> str:
     return runs.run_lines([data], next_page=None, **more)[-1]
 
 
-def test_a_waiting_run_is_due_now_or_at_a_time():
-    assert shown(RUN) == "7    1a2b3c4d  start  pending  5 min ago  -       now"
-    later = replace(RUN, not_before="2026-01-31T09:00:01.000000Z", reason="rate limit")
-    assert shown(later).endswith("2026-01-31 09:00:01 UTC  rate limit")
-    assert runs.run_data(replace(RUN, not_before="2026-01-31T09:00:00.000000Z"), verdict=Verdict.UNKNOWN, now=NOW)[
-        "is_due"
-    ]
-
-
 @pytest.mark.parametrize(
     ("left", "verdict", "words"),
     [
@@ -92,13 +83,6 @@ def test_the_data_has_every_field_of_a_run_but_its_token():
         None,
     )
     assert (data["liveness"], data["claim_seconds_left"]) == ("none", None)
-
-
-def test_a_long_reason_is_cut_in_the_table_only():
-    run = replace(RUN, reason="x" * 100)
-
-    assert shown(run).endswith("x" * 57 + "...")
-    assert runs.run_data(run, verdict=Verdict.UNKNOWN, now=NOW)["reason"] == "x" * 100
 
 
 def test_no_runs_is_said_and_a_full_page_says_how_to_go_on():

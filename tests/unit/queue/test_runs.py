@@ -9,10 +9,8 @@ from adws.adw_modules.queue.model import (
     FINAL_RUNS,
     LIVE_RUNS,
     MAX_PRIORITY,
-    RUN_KINDS,
     NewRun,
     RunState,
-    check_due,
     check_final,
     check_new_run,
     check_run_of,
@@ -24,14 +22,6 @@ RUN = NewRun(adw_id="1a2b3c4d")
 def test_every_state_is_waiting_with_a_worker_or_final():
     assert {RunState.PENDING} | LIVE_RUNS | FINAL_RUNS == set(RunState)
     assert not LIVE_RUNS & FINAL_RUNS
-
-
-@pytest.mark.parametrize("kind", RUN_KINDS)
-@pytest.mark.parametrize("priority", [-MAX_PRIORITY, 0, MAX_PRIORITY])
-def test_a_sound_run_is_returned_as_it_is(kind, priority):
-    run = NewRun(adw_id="1a2b3c4d", kind=kind, priority=priority, labels=frozenset({"workflow:sdlc", "provider:x"}))
-
-    assert check_new_run(run) is run
 
 
 def test_the_moment_of_a_run_gets_the_one_spelling_that_sorts():
@@ -60,10 +50,6 @@ def test_a_run_of_no_workflow_is_refused():
         check_new_run(NewRun(adw_id="../elsewhere"))
 
 
-def test_a_run_without_a_moment_is_due_at_once():
-    assert check_due("") == ""
-
-
 def test_a_workflow_comes_with_a_run_of_its_own_or_none():
     check_run_of("1a2b3c4d", None)
     check_run_of("1a2b3c4d", RUN)
@@ -71,11 +57,6 @@ def test_a_workflow_comes_with_a_run_of_its_own_or_none():
         check_run_of("2b3c4d5e", RUN)
     with pytest.raises(UsageError, match="is no kind of run"):
         check_run_of("1a2b3c4d", NewRun(adw_id="1a2b3c4d", kind="dance"))
-
-
-@pytest.mark.parametrize("state", sorted(FINAL_RUNS, key=str))
-def test_a_run_ends_in_a_final_state(state):
-    assert check_final(state) is state
 
 
 @pytest.mark.parametrize("state", sorted(set(RunState) - FINAL_RUNS, key=str))

@@ -12,7 +12,7 @@ import pytest
 from adws.adw_modules.engine.gates import GateVerdict
 from adws.adw_modules.errors import GitError, LeaseLost, QuotaExceeded, UsageError
 from adws.adw_modules.interfaces import OwnerRecord
-from adws.adw_modules.phase import Done, Order, Paused, RetryAt, RunReport, Suspended
+from adws.adw_modules.phase import Done, Order, RetryAt, RunReport
 from adws.adw_modules.queue.model import FINAL_RUNS, RunState
 from adws.adw_modules.worker.claim import Claim
 from adws.adw_modules.worker.run_executor import QUOTA_SECONDS, RunExecutor
@@ -64,13 +64,6 @@ def test_an_attempt_is_prepared_handed_over_concluded_and_then_judged():
     ]
 
 
-@pytest.mark.parametrize("script", [BROKEN, RunReport(ok=False, error=BROKEN), Suspended(reason="drain")])
-def test_what_did_not_work_is_not_concluded(script):
-    seen = order_of(World(spec_of(phase("plan", gates=(Gate(kind="result"),)))), [script])
-
-    assert not any(item.startswith(("concluded", "gates")) for item in seen)
-
-
 @pytest.mark.parametrize("hook", ["prepare", "conclude"])
 def test_trouble_in_a_hook_is_a_failed_attempt(hook):
     world = World(spec_of(phase("plan", gates=(Gate(kind="result"),))))
@@ -117,18 +110,6 @@ def test_ctrl_c_while_work_is_secured_suspends_the_attempt():
     with pytest.raises(KeyboardInterrupt):
         world.attempt(conclude=interrupted)
     assert world.record("plan").attempts[-1].status == "suspended"
-
-
-def test_who_prepares_sees_the_attempt_that_runs():
-    world = World(spec_of("plan"))
-    seen = []
-
-    world.attempt(prepare=lambda session: seen.append(session.running()))
-
-    [(phase, context)] = seen
-    assert (phase.name, context.phase, context.attempt_number) == ("plan", "plan", 1)
-    with world.session() as session, pytest.raises(UsageError, match="has no attempt that runs"):
-        session.running()
 
 
 # --- around a run ----------------------------------------------------------------------------------------------
@@ -189,18 +170,6 @@ def test_a_run_is_admitted_once_reported_before_and_after_each_phase_and_given_b
     ]
 
 
-def test_a_run_that_goes_on_with_what_was_tried_is_not_reported_before_there_is_news(watched):
-    home = watched({"plan": [BROKEN]})
-    home.create()
-    home.work()
-    home.seen.clear()
-    home.clock.advance(3600)
-
-    home.work()
-
-    assert home.seen[:2] == ["admitted planning", "reported building"]
-
-
 def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt(watched):
     home = watched()
     home.create()
@@ -216,15 +185,6 @@ def test_a_run_without_room_waits_with_the_reason_and_uses_no_attempt(watched):
     home.full = ""
     home.clock.advance(QUOTA_SECONDS)
     assert home.work().outcome == Done(state="completed")
-
-
-def test_who_is_told_to_pause_needs_no_room(watched):
-    home = watched()
-    home.create()
-    home.full = "no room"
-    home.requests.ask("1a2b3c4d", "pause", payload={"reason": "lunch"}, asked_by="ada")
-
-    assert home.work().outcome == Paused(reason="lunch")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from adws.adw_modules.document import Draft
 from adws.adw_modules.errors import IllegalTransition
 from adws.adw_modules.state_machine import WorkflowStateMachine
 from adws.testing import START
-from tests.unit.engine_cases import S, attempt, document_of, draft_of, phase, spec_of, types
+from tests.unit.engine_cases import S, attempt, document_of, draft_of, spec_of
 from tests.unit.state_cases import Ticking
 
 
@@ -48,15 +48,6 @@ def test_a_move_tells_where_from_where_to_and_why():
     assert event.data == {"from": "pending", "to": "planning", "reason": "begun"}
 
 
-def test_a_move_to_where_it_is_already_says_nothing():
-    draft = draft_of(document_of(spec_of("plan")))
-    draft.move(S.PLANNING)
-
-    draft.move(S.PLANNING)
-
-    assert types(draft) == ["state_changed"]
-
-
 def test_a_move_that_is_refused_says_nothing():
     draft = draft_of(document_of(spec_of("plan", "build")))
 
@@ -79,16 +70,6 @@ def test_moving_on_goes_through_every_state_that_was_passed_over():
         ("building", "linting", "passed_over"),
         ("linting", "testing", None),
     ]
-
-
-def test_moving_on_stays_where_it_is_when_that_is_the_goal():
-    draft = draft_of(document_of(spec_of("plan")))
-    draft.move(S.PLANNING)
-    draft.events.clear()
-
-    draft.advance_to(S.PLANNING)
-
-    assert draft.events == []
 
 
 def test_moving_on_never_goes_back():
@@ -136,22 +117,3 @@ def test_an_event_about_a_phase_has_its_name_status_and_newest_attempt():
     assert (event.node_id, event.node_name, event.node_type) == ("build", "build", "phase")
     assert (event.status, event.attempt_number, event.duration) == ("retry_wait", 2, 2.0)
     assert (event.catalog_id, event.data) == ("tried@7", {"at": "soon"})
-
-
-def test_an_event_about_a_phase_that_never_ran_has_no_attempt():
-    draft = draft_of(document_of(spec_of("plan")))
-
-    draft.add_event("phase_skipped", 0)
-
-    assert draft.events[0].attempt_number is None
-
-
-def test_an_event_about_the_workflow_names_no_phase():
-    document = document_of(spec_of(phase("plan")))
-    document.workflow = None
-    draft = draft_of(document)
-
-    draft.add_event("recovered", data={"why": "its owner is dead"})
-
-    (event,) = draft.events
-    assert (event.node_name, event.attempt_number, event.catalog_id) == (None, None, None)

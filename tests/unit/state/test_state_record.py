@@ -79,15 +79,6 @@ def test_every_field_of_a_position_comes_back():
     assert [name for name in Position._fields if getattr(made.position, name) == getattr(defaults, name)] == []
 
 
-def test_writing_leaves_the_other_fields_of_a_document_alone():
-    doc = a_document(warnings=["kept"], rollback=document.RollbackRecord(reason="asked"))
-    before = doc.model_dump()
-
-    WorkflowStateMachine.of(doc).write_into(doc)
-
-    assert doc.model_dump() == before
-
-
 def test_writing_adds_only_the_moves_a_document_does_not_have():
     doc = a_document()
     made = machine(S.PLANNING)
@@ -102,18 +93,6 @@ def test_writing_adds_only_the_moves_a_document_does_not_have():
     assert [move.to_state for move in doc.state_history] == ["planning", "building"]
     doc.state_history[1].metadata["note"].append(2)
     assert made.state_history[1]["metadata"] == {"note": [1]}
-
-
-def test_a_document_that_changes_later_does_not_change_the_machine_read_from_it():
-    doc = a_document()
-    made = machine()
-    made.transition(S.PLANNING, {"note": [1]})
-    made.write_into(doc)
-    copy = WorkflowStateMachine.of(doc)
-
-    doc.state_history[0].metadata["note"].append(2)
-
-    assert copy.state_history == made.state_history
 
 
 def test_a_document_that_lags_far_behind_gets_the_moves_that_are_kept():
@@ -170,12 +149,6 @@ def test_the_table_comes_from_the_workflow_frozen_in_the_document():
 
     assert WorkflowStateMachine.of(doc).legal_targets()[0] is S.BUILDING
     assert WorkflowStateMachine.of(doc, table=TABLE).legal_targets()[0] is S.PLANNING
-
-
-def test_a_workflow_without_phases_has_the_whole_pipeline():
-    doc = a_document(workflow=document.WorkflowRef(name="whole"))
-
-    assert WorkflowStateMachine.of(doc).table is TABLE
 
 
 @pytest.mark.parametrize(

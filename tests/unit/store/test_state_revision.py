@@ -24,16 +24,6 @@ def test_what_came_with_a_later_revision_waits(confirmed, left):
     assert waiting_after(outbox, confirmed) == [_entry(revision) for revision in left]
 
 
-def test_the_list_is_another_one():
-    outbox = [_entry(1)]
-
-    assert waiting_after(outbox, 0) is not outbox
-
-
-def test_nothing_waits_in_an_empty_outbox():
-    assert waiting_after([], 0) == []
-
-
 @pytest.mark.parametrize("revision", ["2", None, [2]], ids=["text", "null", "list"])
 def test_an_entry_changed_by_hand_counts_as_the_oldest(revision):
     outbox = [{"event_id": "x", "revision": revision}, _entry(2)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from adws import testing
-from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.store.database import DatabaseStateStore
@@ -37,11 +34,6 @@ def test_homes_know_nothing_of_each_other():
         assert other.runs.page() == ()
 
 
-def test_its_database_is_not_synced():
-    with testing.home() as home, home.database.write() as session:
-        assert session.one("PRAGMA synchronous") == (0,)
-
-
 def test_settings_are_given_by_name_and_the_environment_does_not_count(monkeypatch, tmp_path):
     monkeypatch.setenv("ADW_MAX_ATTEMPTS", "9")
     (tmp_path / "adw.toml").write_text('[github]\nrepository = "acme/widget"\n')
@@ -50,11 +42,6 @@ def test_settings_are_given_by_name_and_the_environment_does_not_count(monkeypat
 
     assert (settings.max_retries, settings.worktree_enabled, settings.worker_tags) == (7, False, ("big", "gpu"))
     assert (settings.repository, settings.origin("max_attempts")) == ("acme/widget", "default")
-
-
-def test_a_setting_that_is_wrong_is_refused():
-    with pytest.raises(ConfigError, match="max_retries"):
-        testing.home(max_retries="many")
 
 
 def test_documents_are_in_the_database_unless_files_are_asked_for():
