@@ -268,7 +268,6 @@ class Home:
             clock=self.clock,
             projection=self.projection,
             scrub=self._scrub,
-            max_bytes=self.settings.max_document_bytes,
             not_imported=self._document_places,
         )
 
@@ -318,7 +317,7 @@ class Home:
         """The database copy of documents that live in files."""
         from adws.adw_modules.store.projection import Projection
 
-        return Projection(self, interval_seconds=self.settings.projector_interval_seconds)
+        return Projection(self)
 
     @part
     def folders(self) -> StateFolders:
@@ -821,7 +820,6 @@ class Home:
         numbers = CircuitBreakerConfig(
             failure_threshold=settings.breakers_failure_threshold,
             reset_timeout_seconds=settings.breakers_reset_timeout_seconds,
-            half_open_max_attempts=settings.breakers_half_open_max_attempts,
         )
 
         return CircuitBreakerRegistry(numbers, store=DatabaseBreakers(self.database), clock=self.clock)
@@ -1027,21 +1025,18 @@ class Home:
 
     @part
     def advisor(self) -> Advisor | None:
-        """What advises after failed attempts; None when it is off. Raises ConfigError when the settings name two."""
+        """What advises after failed attempts; None when it is off."""
         from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor, load_function
 
-        settings = self.settings
-        if not settings.doctor_enabled:
+        use = self.settings.advisor_use
+        if use == "off":
             return None
-        if settings.doctor_call and settings.doctor_agent:
-            raise ConfigError("doctor.call and doctor.agent are both set: there is one doctor, take one of them out")
-        if settings.doctor_call:
-            load = partial(load_function, settings.doctor_call, search=(settings.home,))
-            return CallAdvisor(settings.doctor_call, load)
-        if settings.doctor_agent:
-            return AgentAdvisor(self)
+        if use == "rules":
+            return RulesAdvisor(spare=self.settings.advisor_models or ())
+        if ":" in use:
+            return CallAdvisor(use, partial(load_function, use, search=(self.settings.home,)))
 
-        return RulesAdvisor(spare=settings.doctor_models or ())
+        return AgentAdvisor(self)
 
     @part
     def service_guard(self) -> ServiceGuard:
@@ -1082,12 +1077,7 @@ class Home:
         from adws.adw_modules.attempt_files import LOG_NAME
         from adws.adw_modules.structured_logger import WorkflowLogs
 
-        return WorkflowLogs(
-            self.settings.state_dir,
-            LOG_NAME,
-            max_bytes=self.settings.log_max_bytes,
-            backups=self.settings.log_backups,
-        )
+        return WorkflowLogs(self.settings.state_dir, LOG_NAME)
 
     def log_of(self, adw_id: str) -> AbstractContextManager[object]:
         """Return the log of a workflow, to be used with `with`: what is logged inside is written to it."""
@@ -1359,9 +1349,7 @@ class Home:
         if settings.notify_command:
             channels[COMMAND] = CommandChannel(argv=commands_in(settings.notify_command)[0], home=self)
         if settings.notify_url:
-            channels[HTTP] = HttpChannel(
-                url=settings.notify_url, redactor=self.redactor, timeout_seconds=settings.notify_timeout_seconds
-            )
+            channels[HTTP] = HttpChannel(url=settings.notify_url, redactor=self.redactor)
         if settings.notify_comment:
             channels[COMMENT] = CommentChannel(home=self)
 

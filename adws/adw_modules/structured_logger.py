@@ -93,6 +93,11 @@ class LineHandler(QuietHandler):
             self.count_failures(len(lines), exc)
 
 
+#: A log file that reaches this size is rotated, and so many rotated files are kept.
+MAX_LOG_BYTES = 10 * 2**20
+LOG_BACKUPS = 3
+
+
 class StreamLog(LineHandler):
     """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
 
@@ -265,7 +270,7 @@ class WorkflowLogs(QuietHandler):
     handler on a logger and to settle its level costs more than what a short run writes.
     """
 
-    def __init__(self, folder: Path, name: str, *, max_bytes: int, backups: int) -> None:
+    def __init__(self, folder: Path, name: str, *, max_bytes: int = MAX_LOG_BYTES, backups: int = LOG_BACKUPS) -> None:
         """Write the log of a workflow to *name* in its own directory below *folder*."""
         super().__init__()
         self.setFormatter(_JSON_LINES)
@@ -749,7 +754,9 @@ def shutdown() -> None:
 
 
 @contextmanager
-def open_log(path: Path, *, max_bytes: int = 10_485_760, backups: int = 3, adw_id: str = "") -> Iterator[LogFile]:
+def open_log(
+    path: Path, *, max_bytes: int = MAX_LOG_BYTES, backups: int = LOG_BACKUPS, adw_id: str = ""
+) -> Iterator[LogFile]:
     """Write the records of *adw_id* (of all when "") to *path* inside the block, as JSON lines, mode 0600."""
     with LogFile(path, max_bytes=max_bytes, backups=backups, adw_id=adw_id) as handler:
         handler.open()

@@ -136,7 +136,7 @@ def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> Delivery
     """Return the rules that *settings* make; *workflows* are the names there are to start."""
     secrets = (settings.webhook_secret, settings.webhook_secret_next)
     named = settings.webhook_repositories or ((settings.repository,) if settings.repository else ())
-    follow_ups = FOLLOW_UPS if settings.webhook_followups else frozenset()
+    follow_ups = FOLLOW_UPS if settings.webhook_max_followups else frozenset()
 
     return DeliveryRules(
         secrets=tuple(secret for secret in secrets if secret),
@@ -146,7 +146,6 @@ def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> Delivery
         bots=settings.webhook_bots or (),
         events=frozenset(settings.webhook_events) | follow_ups,
         workflows=tuple(workflows),
-        max_body_bytes=settings.webhook_max_body_bytes,
     )
 
 

@@ -153,6 +153,10 @@ class Share:
         return True
 
 
+#: How long a client may take to send the body of a request, however steadily it comes.
+BODY_SECONDS = 10.0
+
+
 class ClientGone(Exception):
     """The client went away before its request was whole; nobody is there to be answered."""
 

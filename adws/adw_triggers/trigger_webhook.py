@@ -39,6 +39,7 @@ from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_triggers import delivery
 from adws.adw_triggers.github_events import rules_of
 from adws.adw_triggers.http import (
+    BODY_SECONDS,
     RETRY_SECONDS,
     BodyBudget,
     Problem,
@@ -128,13 +129,13 @@ class WebhookReceiver:
             return _WRONG_METHOD
         if not self._rules.secrets:
             return _CLOSED
-        head, settings = head_of(scope), self._home.settings
+        head = head_of(scope)
         with self._budget.share() as share:
             body = await read_body(
                 receive,
                 head,
                 most_bytes=self._rules.max_body_bytes,
-                seconds=settings.web_body_seconds,
+                seconds=BODY_SECONDS,
                 share=share,
             )
             if isinstance(body, Problem):

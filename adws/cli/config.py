@@ -12,7 +12,7 @@ from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.workflow.model import AGENT, CLEAN, EXTERNAL, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
 from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.config.settings import SETTINGS
+from adws.config.settings import COMMON, SETTINGS
 
 if TYPE_CHECKING:
     from adws.adw_modules.workflow.library import Workflows
@@ -220,15 +220,20 @@ def plugins_(*, as_json: bool) -> int:
 
 
 @click.command()
+@click.option("--all", "is_all", is_flag=True, help="Show every setting, not only the common and the changed ones.")
 @output.json_option
-def config(*, as_json: bool) -> None:
+def config(*, is_all: bool, as_json: bool) -> None:
     """
-    Show the settings in force and where each comes from.
+    Show the settings in force and where each comes from: the common ones, and those that are not at their default.
 
     The command line wins over the environment, that over adw.toml in the home, that over the default.
     """
     settings = main.load_settings()
-    rows = [(setting.name, settings.shown(setting.name), settings.origin(setting.name)) for setting in SETTINGS]
+    rows = [
+        (setting.key, settings.shown(setting.name), settings.origin(setting.name))
+        for setting in SETTINGS
+        if is_all or setting.name in COMMON or not settings.origin(setting.name).startswith("default")
+    ]
     data: dict[str, output.Printable] = {name: {"origin": origin, "value": value} for name, value, origin in rows}
     shown = [(name, "not set" if value is None else str(value), origin) for name, value, origin in rows]
     limits = settings.run_limits.scopes
@@ -243,4 +248,7 @@ def config(*, as_json: bool) -> None:
         data["ignored"] = settings.ignored
         shown += [(name, "ignored", "set, and without a meaning in this version") for name in settings.ignored]
 
-    output.emit(data, output.table(("SETTING", "VALUE", "ORIGIN"), shown), as_json=as_json)
+    lines = output.table(("SETTING", "VALUE", "ORIGIN"), shown)
+    if not is_all:
+        lines = [*lines, "", f"{len(rows)} of {len(SETTINGS)} settings; adw config --all shows the rest."]
+    output.emit(data, lines, as_json=as_json)

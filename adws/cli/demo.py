@@ -102,7 +102,9 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
     starter.chmod(0o755)
     if stops_half_way:
         (folder / "stop-half-way").touch()
-    adw_toml = texts.ADW_TOML.format(agent=toml_file.quoted(str(starter)), python=toml_file.quoted(sys.executable))
+    adw_toml = texts.ADW_TOML.format(
+        agent=toml_file.quoted(f"claude={starter}"), python=toml_file.quoted(sys.executable)
+    )
     for name, text in (
         ("greet.py", texts.GREET),
         ("test_greet.py", texts.TEST_GREET),

@@ -207,7 +207,7 @@ def _next_steps(app: Home, found: Findings, *, has_files: bool) -> list[str]:
     if app.git.commit_of("HEAD") is None:
         steps.append('git commit --allow-empty -m "Begin"    # worktrees need a commit to begin with')
     if found.agent not in found.agents:
-        steps.append(f"install {found.agent}, or say where it is with agent.{found.agent}_path in adw.toml")
+        steps.append(f"install {found.agent}, or say where it is with agent.programs in adw.toml")
     if found.repository and not (app.settings.github_token or app.settings.github_app_id):
         steps.append("export ADW_GITHUB_TOKEN=...    # with gh: export ADW_GITHUB_TOKEN=$(gh auth token)")
     if has_files:

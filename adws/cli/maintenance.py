@@ -167,7 +167,7 @@ def move_lines(report: MoveReport) -> list[str]:
         f"{report.source} is closed and stays where it is, like the files of the workflows",
         "every adw of this home needs these settings from now on, in its environment:",
         f"  ADW_DATABASE_URL={report.target}",
-        "  ADW_STORE=database",
+        "  ADW_STATE_STORE=database",
         "or in adw.toml: database.url and state.store"
         + (" (put the password where *** stands, or into ~/.pgpass)" if "***" in report.target else ""),
     ]

@@ -92,14 +92,13 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
             locks=app.locks if has_database else None,
             leases=app.leases if has_database else None,
             repository=settings.repository or "",
-            max_bytes=settings.max_document_bytes,
         )
         plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
         if dry_run:
             results = [(file, file.action.value, file.detail) for file in plan.files]
             has_trouble = plan.has_trouble
         else:
-            migration = TreeMigration(store=app.store, ownership=app.ownership, max_bytes=settings.max_document_bytes)
+            migration = TreeMigration(store=app.store, ownership=app.ownership)
             done = list(migration.apply_migration(plan))
             results = [(one.file, _outcome(one), one.detail) for one in done]
             has_trouble = not all(one.is_done for one in done)

@@ -106,6 +106,34 @@ def choice_or_plugin(group: str, *allowed: str) -> Kind:
     return Kind(f"{', '.join(allowed)}, or the name of a plugin", parse)
 
 
+def pairs(names: tuple[str, ...], one: Kind) -> Kind:
+    """Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`."""
+
+    def parse(text: str, home: Path) -> dict[str, Any]:
+        result = {}
+        for part in text.split(","):
+            name, separator, value = part.partition("=")
+            if not separator or name.strip() not in names:
+                raise ValueError(f"must be NAME=VALUE, separated by commas, where NAME is one of {', '.join(names)}")
+            result[name.strip()] = one.parse(value.strip(), home)
+        return result
+
+    return Kind("NAME=VALUE, ...", parse)
+
+
+def advisor(*agents: str) -> Kind:
+    """Return the kind of what decides about failures: off, rules, an agent, or a Python function."""
+    word = choice("off", "rules", *agents)
+
+    def parse(text: str, home: Path) -> str:
+        try:
+            return str((call if ":" in text else word).parse(text, home))
+        except ValueError as exc:
+            raise ValueError(f"{exc}{'' if ':' in text else ', or package.module:function'}") from None
+
+    return Kind(f"{word.values}, or package.module:function", parse)
+
+
 @kind("true, false")
 def switch(text: str, _home: Path) -> bool:
     """Return whether something is on."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ def load(
         name = setting.name
         if name in given:
             text = given[name]
-        elif not setting.key or not (text := file.text(setting.key)):
+        elif not setting.is_in_file or not (text := file.text(setting.key)):
             text = setting.default.replace("{state_dir}", str(result.get("state_dir", "")))
             origins[name] = "default"
         try:
@@ -130,7 +129,7 @@ def _refusal(setting: Setting, text: str, origin: str, why: ValueError) -> str:
     # A URL with a user part may carry a token, whatever setting it was meant for.
     is_hidden = setting.secret or ("://" in text and "@" in text)
 
-    return f"{setting.name} ({origin}){'' if is_hidden else f' is {text!r} but'} {why}"
+    return f"{setting.key} ({origin}){'' if is_hidden else f' is {text!r} but'} {why}"
 
 
 def _set_names(setting: Setting, env: Mapping[str, str]) -> list[str]:
@@ -149,7 +148,7 @@ def _wrong_variables(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
         first, *others = _set_names(setting, env) or [""]
         for name in others:
             if _meaning(setting, env[name], cwd) != _meaning(setting, env[first], cwd):
-                yield f"{first} and {name} set {setting.name} to different values: unset one of them"
+                yield f"{first} and {name} set {setting.key} to different values: unset one of them"
 
 
 def _meaning(setting: Setting, text: str, base: Path) -> object:
@@ -162,9 +161,10 @@ def _meaning(setting: Setting, text: str, base: Path) -> object:
 
 def _wrong_keys(file: SettingsFile) -> Iterator[str]:
     """Yield what is wrong with the file whatever its values; it is a file to commit, so a password is refused."""
-    yield from file.unknown({setting.key for setting in SETTINGS if setting.key}, SECTIONS.keys())
-    for setting in SETTINGS:
-        if not setting.key or file.value(*setting.key.split(".")) is None:
+    in_file = [setting for setting in SETTINGS if setting.is_in_file]
+    yield from file.unknown({setting.key for setting in in_file}, SECTIONS.keys())
+    for setting in in_file:
+        if file.value(*setting.key.split(".")) is None:
             continue
         text = file.text(setting.key)
         if not text:
@@ -175,15 +175,6 @@ def _wrong_keys(file: SettingsFile) -> Iterator[str]:
 
 def _wrong_together(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each group of settings that are right one by one and wrong together."""
-    # Lease times that could let two workers believe they own one workflow.
-    for less, more in pairwise(("lease_renew_seconds", "lease_stop_seconds", "lease_ttl_seconds")):
-        low, high = getattr(settings, less), getattr(settings, more)
-        if low >= high:
-            yield (
-                f"{less} is {low:g} ({settings.origin(less)}) and must be less than {more}, "
-                f"which is {high:g} ({settings.origin(more)})"
-            )
-
     # Ports that do not exist, or that would be in two ranges.
     count, backend, frontend = settings.ports_count, settings.ports_backend_start, settings.ports_frontend_start
     if max(backend, frontend) + count - 1 > 65535:

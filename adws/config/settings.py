@@ -35,26 +35,26 @@ class Setting:
         kind: kinds.Kind,
         description: str,
         *,
-        key: str | None = None,
+        key: str = "",
         aliases: tuple[str, ...] = (),
         values: str = "",
         is_secret: bool = False,
+        is_in_file: bool = True,
     ) -> None:
         self.default = default  #: as a user would write it; "" means not set, and then the value is None
         self.parse = kind.parse
         self.help = description
-        self.key = key or ""  #: dotted key in adw.toml; "": cannot be set there
+        self.key = key  #: section.key, as users write it; the variable is ADW_SECTION_KEY
         self.aliases = aliases  #: other variables that users of such tools know
         self.values = values or kind.values  #: what may be given, for the reference page
         self.secret = is_secret
-        self._is_key_derived = key is None
+        self.is_in_file = is_in_file  #: whether adw.toml may set it; a secret is given by its variable only
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Take the names from those of the field: a_b_c is the variable ADW_A_B_C, and b_c in the table [a]."""
+        """Derive the key from the name of the field unless it was given, and the variable from the key."""
         self.name = name  #: attribute of Settings
-        self.env = f"ADW_{name.upper()}"
-        if self._is_key_derived:
-            self.key = name.replace("_", ".", 1)
+        self.key = self.key or name.replace("_", ".", 1)
+        self.env = f"ADW_{self.key.replace('.', '_').upper()}"
 
 
 #: Declares a field, whose type is that of the value.
@@ -68,7 +68,7 @@ def optional(kind: kinds.Kind, description: str, **options: Any) -> Any:
 
 def secret(kind: kinds.Kind, description: str, *, aliases: tuple[str, ...] = ()) -> Any:
     """Declare a secret, which is given by an environment variable only: `adw.toml` is a file to commit."""
-    return optional(kind, description, key="", aliases=aliases, is_secret=True)
+    return optional(kind, description, aliases=aliases, is_secret=True, is_in_file=False)
 
 
 class Settings:
@@ -81,7 +81,7 @@ class Settings:
 
     # --- places and the database ---------------------------------------------------------------------------------
 
-    home: Path = optional(kinds.path, "Directory of adw.toml, state and trees.", key="")
+    home: Path = optional(kinds.path, "Directory of adw.toml, state and trees.", key="home", is_in_file=False)
     state_dir: Path = setting("state", kinds.path, "Where documents and database are.")
     trees_dir: Path = setting("trees", kinds.path, "Where git worktrees are made.")
     store: str = setting(
@@ -106,19 +106,11 @@ class Settings:
 
     # --- leases, documents, logs ---------------------------------------------------------------------------------
 
-    lease_ttl_seconds: float = setting("30", kinds.seconds, "A worker that is silent for this long loses its workflow.")
-    lease_renew_seconds: float = setting("10", kinds.seconds, "How often a worker says that it lives.")
-    lease_stop_seconds: float = setting(
-        "20", kinds.seconds, "A worker stops itself when it could not say so for this long."
-    )
-    projector_interval_seconds: float = setting(
-        "1",
+    lease_ttl_seconds: float = setting(
+        "30",
         kinds.seconds,
-        "How often an update of the database copy of the documents waits for the disk; the others do not.",
-        key="state.projector_interval_seconds",
-    )
-    max_document_bytes: int = setting(
-        "16 MiB", kinds.size, "Largest workflow document that is written or read.", key="state.max_document_bytes"
+        "A worker that is silent for this long loses its workflow. It renews its lease every third of this time, and "
+        "stops itself after two thirds without success.",
     )
     log_level: str = setting(
         "INFO", kinds.choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Least severe message that is logged."
@@ -128,8 +120,6 @@ class Settings:
         kinds.choice("auto", "json", "text"),
         "Form of log lines on stderr: auto is text on a terminal, JSON elsewhere.",
     )
-    log_max_bytes: int = setting("10 MiB", kinds.size, "A log file that reaches this size is rotated.")
-    log_backups: int = setting("3", kinds.whole(0), "Rotated log files that are kept.")
 
     # --- limits of a workflow ------------------------------------------------------------------------------------
 
@@ -155,19 +145,18 @@ class Settings:
         kinds.name,
         "Workflow that is run when none is named.",
         key="workflow.default",
-        aliases=("DEFAULT_WORKFLOW",),
     )
     max_total_attempts: int = setting(
         "40",
         kinds.whole(1),
         "Attempts of a whole workflow, over all phases; then it has failed.",
-        key="workflow.max_total_attempts",
+        key="limits.max_total_attempts",
     )
     max_minutes: float = setting(
         "720",
         kinds.seconds,
         "Minutes of work of a whole workflow, waiting left out; then it has failed.",
-        key="workflow.max_minutes",
+        key="limits.max_minutes",
         values="minutes",
     )
     max_outage_hours: int = setting(
@@ -175,7 +164,7 @@ class Settings:
         kinds.whole(1, 744),
         "How long a phase waits for a network, a forge or a provider that fails, without using attempts; then the "
         "workflow has failed.",
-        key="workflow.max_outage_hours",
+        key="limits.max_outage_hours",
     )
 
     # --- workers and recovery ------------------------------------------------------------------------------------
@@ -185,12 +174,6 @@ class Settings:
         kinds.seconds,
         "How long a process has to end by itself after it was asked to, before it is killed.",
         key="worker.grace_seconds",
-    )
-    max_output_bytes: int = setting(
-        "64 MiB",
-        kinds.size,
-        "Output of one attempt that is kept; what comes after is left out.",
-        key="worker.max_output_bytes",
     )
     cleanup_command: str | None = optional(
         kinds.shell,
@@ -212,7 +195,7 @@ class Settings:
         kinds.seconds,
         "Seconds without a change after which mode stale takes back what nothing proves anything about: an owner that "
         "cannot be read, a claim without an owner, a stop that nobody can confirm.",
-        aliases=("ADW_RECOVERY_THRESHOLD", "RUN_RECOVERY_THRESHOLD"),
+        aliases=("RUN_RECOVERY_THRESHOLD",),
     )
     recovery_running: str = setting(
         "resume",
@@ -264,13 +247,11 @@ class Settings:
 
     # --- agents --------------------------------------------------------------------------------------------------
 
-    claude_path: str = setting(
-        "claude", kinds.program, "The Claude Code program.", key="agent.claude_path", aliases=("CLAUDE_CODE_PATH",)
+    agent_programs: Mapping[str, str] | None = optional(
+        kinds.pairs(AGENTS, kinds.program),
+        "Programs of agents that are not found under their own name in PATH.",
+        values="claude=/opt/claude, ...",
     )
-    codex_path: str = setting("codex", kinds.program, "The Codex program.", key="agent.codex_path")
-    gemini_path: str = setting("gemini", kinds.program, "The Gemini CLI program.", key="agent.gemini_path")
-    opencode_path: str = setting("opencode", kinds.program, "The OpenCode program.", key="agent.opencode_path")
-    aider_path: str = setting("aider", kinds.program, "The aider program.", key="agent.aider_path")
     agent_name: str = setting("claude", kinds.choice(*AGENTS), "The agent that works on phases that name none.")
     agent_permissions: str = setting(
         "edit",
@@ -304,27 +285,24 @@ class Settings:
         "How agents are paid: by use (api), by the month (subscription: no budget counts), or as each says itself.",
     )
 
-    # --- the doctor ----------------------------------------------------------------------------------------------
+    # --- the advisor ---------------------------------------------------------------------------------------------
 
-    doctor_enabled: bool = setting(
-        "true",
-        kinds.switch,
-        "Whether a doctor looks at failed attempts: by rules, unless a function or an agent is set.",
+    advisor_use: str = setting(
+        "rules",
+        kinds.advisor(*AGENTS),
+        "What decides about failed attempts: built-in rules, an agent, or a Python function; off: nothing does.",
     )
-    doctor_call: str | None = optional(kinds.call, "Python function that decides about failed attempts.")
-    doctor_agent: str | None = optional(kinds.choice(*AGENTS), "Agent that decides about failed attempts.")
-    doctor_model: str | None = optional(
+    advisor_model: str | None = optional(
         kinds.model, "Model of the agent that decides about failed attempts; without it, the agent's own choice."
     )
-    doctor_models: tuple[str, ...] | None = optional(
-        kinds.models, "Further models that the doctor may try a phase with, besides those of the phase itself."
+
+    advisor_models: tuple[str, ...] | None = optional(
+        kinds.models, "Further models that the rules may try a phase with, besides those of the phase itself."
     )
 
     # --- git and worktrees ---------------------------------------------------------------------------------------
 
-    git_remote: str = setting(
-        "origin", kinds.remote, "Git remote that branches are pushed to.", aliases=("ADW_GIT_REMOTE_NAME",)
-    )
+    git_remote: str = setting("origin", kinds.remote, "Git remote that branches are pushed to.")
     git_remote_url: str | None = optional(
         kinds.remote_url,
         "Address of that remote; without it, the one that adw recorded when it first used it, or with adw init.",
@@ -410,16 +388,13 @@ class Settings:
     breakers_reset_timeout_seconds: float = setting(
         "60", kinds.seconds_between(1, 86400), "How long nobody asks it, unless it said itself until when."
     )
-    breakers_half_open_max_attempts: int = setting(
-        "1", kinds.whole(1, 10), "How many may try it at a time after that, before all may again."
-    )
 
     # --- the web server ------------------------------------------------------------------------------------------
 
     web_host: str = setting(
         "127.0.0.1",
         kinds.listen_host,
-        "Address that adw serve listens at. Anything but loopback needs web_token and webhook_secret.",
+        "Address that adw serve listens at. Anything but loopback needs ADW_WEB_TOKEN and ADW_WEBHOOK_SECRET.",
     )
     web_port: int = setting("8001", kinds.whole(0, 65535), "Port that adw serve listens at; 0 takes any that is free.")
     web_token: tuple[str, ...] | None = secret(
@@ -429,22 +404,13 @@ class Settings:
     )
     web_metrics_token: tuple[str, ...] | None = secret(
         kinds.tokens,
-        "Token that opens /metrics and nothing else, for Prometheus; web_token opens it too. Two or more, separated "
-        "by commas, are all accepted.",
-    )
-    web_metrics_open: bool = setting(
-        "false",
-        kinds.switch,
-        "Whether /metrics is shown without a token to clients on this machine. Behind a proxy on this machine "
-        "everybody comes from there: leave it off then.",
+        "Token that opens /metrics and nothing else, for Prometheus; ADW_WEB_TOKEN opens it too. Two or more, "
+        "separated by commas, are all accepted.",
     )
     web_public_url: str | None = optional(
         kinds.origin,
         "Where people reach the dashboard, when that is not the address it listens at: a name, or a proxy that speaks "
         "https. Requests for pages under other names are refused; with https cookies are sent over nothing else.",
-    )
-    web_session_seconds: float = setting(
-        "43200", kinds.seconds_between(60, 2678400), "How long a login to the dashboard lasts."
     )
     web_read_only: bool = setting(
         "false",
@@ -455,16 +421,6 @@ class Settings:
     web_workers: int = setting(
         "2", kinds.whole(0, 64), "Workers that adw serve runs beside itself, each with one workflow at a time."
     )
-    web_header_seconds: float = setting(
-        "10", kinds.seconds, "How long a client may take to send the head of a request."
-    )
-    web_body_seconds: float = setting(
-        "10", kinds.seconds, "How long a client may take to send the body of a request, however steadily it comes."
-    )
-    web_max_body_bytes: int = setting("1 MiB", kinds.size, "Largest body of a request to the API.")
-    web_max_connections: int = setting(
-        "500", kinds.whole(1), "Connections at a time; those beyond are answered with 503."
-    )
     web_shutdown_seconds: float = setting(
         "30",
         kinds.seconds,
@@ -473,9 +429,6 @@ class Settings:
 
     # --- webhooks ------------------------------------------------------------------------------------------------
 
-    webhook_max_body_bytes: int = setting(
-        "25 MiB", kinds.size, "Largest webhook delivery; GitHub sends none above 25 MB."
-    )
     webhook_sender_limit: int = setting(
         "100",
         kinds.whole(0),
@@ -520,11 +473,10 @@ class Settings:
         "What is listened to: a label, a comment, a new issue that names a workflow, an issue that is assigned, an "
         "issue or a pull request that is closed.",
     )
-    webhook_followups: bool = setting(
-        "false", kinds.switch, "Go on with a pull request when a reviewer wants changes or its checks are red."
-    )
     webhook_max_followups: int = setting(
-        "3", kinds.whole(0), "How often a workflow goes on because of a review or red checks."
+        "0",
+        kinds.whole(0),
+        "How often a workflow continues because a reviewer requests changes or its checks fail; 0: never.",
     )
 
     # --- the schedule --------------------------------------------------------------------------------------------
@@ -585,10 +537,6 @@ class Settings:
     notify_events: tuple[str, ...] = setting(
         ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "What people are told about."
     )
-    notify_timeout_seconds: float = setting(
-        "10", kinds.seconds_between(0.1, 300), "How long one notification may take; then it has failed."
-    )
-    notify_attempts: int = setting("5", kinds.whole(1, 20), "How often a notification is tried by each channel.")
 
     # --- retention: 0 is for ever --------------------------------------------------------------------------------
 
@@ -604,7 +552,6 @@ class Settings:
         "14",
         kinds.days(3),
         "Days that deliveries are kept: as long, one that comes again starts nothing; 0: for ever.",
-        aliases=("ADW_WEBHOOK_KEEP_DAYS",),
     )
     retention_workflows_days: int = setting(
         "0",
@@ -626,25 +573,14 @@ class Settings:
     runs_no_match_seconds: float = setting(
         "300", kinds.seconds, "A run that is due and demands what no worker has offered for this long fails."
     )
-    runners_forget_seconds: float = setting(
-        "600", kinds.seconds, "A worker that is silent for this long is not listed any more."
-    )
 
     # --- calls of steps ------------------------------------------------------------------------------------------
 
     steps_max_result_bytes: int = setting(
-        "8MiB", kinds.size, "Most bytes of what one call of a step gives back; a call that gives back more has failed."
+        "8MiB", kinds.size, "Largest result of one call of a step; a call that returns more has failed."
     )
     steps_http_allow: tuple[str, ...] | None = optional(
         kinds.hosts, "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host."
-    )
-    steps_lane_seconds: float = setting(
-        "5", kinds.seconds, "After so much work on the calls of one step a worker lets others that wait come first."
-    )
-    steps_batch: int = setting(
-        "64",
-        kinds.whole(1),
-        "Most short calls of a loop that a worker takes at a time; calls that take longer are taken one by one.",
     )
 
     # --- where they come from ------------------------------------------------------------------------------------
@@ -681,6 +617,8 @@ class Settings:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ", ".join(value) or "none"
+        if isinstance(value, dict):
+            return ", ".join(f"{name}={text}" for name, text in value.items())
 
         return value if isinstance(value, int | float) else str(value)
 
@@ -697,6 +635,16 @@ class Settings:
         path = self.database_url.removeprefix("sqlite:///")
 
         return Path(path) if path != self.database_url else None
+
+    @property
+    def lease_renew_seconds(self) -> float:
+        """How often a worker renews its lease."""
+        return self.lease_ttl_seconds / 3
+
+    @property
+    def lease_stop_seconds(self) -> float:
+        """After this long without a renewal a worker stops itself: well before anybody else may take the workflow."""
+        return self.lease_ttl_seconds * 2 / 3
 
     @property
     def is_shared(self) -> bool:
@@ -749,6 +697,12 @@ class Settings:
         return (*(token for token in tokens if token), *kinds.passwords(self.database_url))
 
 
+#: The settings that most homes have to do with: those that `adw config` shows unless it is given --all.
+COMMON = (
+    "home", "state_dir", "store", "database_url", "repository", "github_token", "webhook_secret", "forge",
+    "default_workflow", "agent_name", "agent_model", "agent_permissions", "ship_merge", "ship_draft", "quota_max_cost",
+    "quota_max_cost_per_day", "quota_max_runs", "web_host", "web_port", "web_token",
+)  # fmt: skip
 SETTINGS: tuple[Setting, ...] = tuple(one for one in vars(Settings).values() if isinstance(one, Setting))
 BY_NAME: Mapping[str, Setting] = {one.name: one for one in SETTINGS}
 
@@ -769,7 +723,7 @@ GIVEN_VARIABLES = (
     "ADW_RESULT_FILE",
 )
 #: Variables of ADW set-ups that have no meaning here yet: they stop nothing, and `adw config` shows them as ignored.
-IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG")
+IGNORED_VARIABLES = ("ADW_AUTO_MERGE", "ADW_CLEANUP_WORKTREES", "ADW_DEBUG", "CLAUDE_CODE_PATH")
 
 #: What can be limited, as `queue.model.SCOPES`, and its word for all: few starts of adw need that module.
 SCOPES = ("repository", "workflow", "provider")

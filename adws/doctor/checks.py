@@ -862,7 +862,9 @@ class Checkup:
         runners = {phase.runner for spec in (known.get(settings.default_workflow), *own) for phase in spec.phases}
         usual = {settings.agent_name} if "agent" in runners else set[str]()
 
-        return frozenset((runners & set(agents_base.names())) | usual | {settings.doctor_agent or ""}) - {""}
+        return frozenset(
+            (runners & set(agents_base.names())) | usual | ({settings.advisor_use} & set(agents_base.names()))
+        )
 
     # --- the outside -------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ dir = "forge"
 # A program that speaks like Claude Code and does what a script says. Take this table out to work with a real agent.
 [agent]
 name = "claude"
-claude_path = {agent}
+programs = {agent}
 
 # The gate of build is its test. What the agent builds at first does not pass: it is retried after a wait. The test is
 # red before anything is built, because it asks for what the issue asks for: so it is not run on the base.

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 import adws
 from adws.adw_modules.external_tasks import task_of_token
-from adws.adw_triggers.http import Problem, head_of
+from adws.adw_triggers.http import BODY_SECONDS, Problem, head_of
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookReceiver
 from adws.app import key_of
 from adws.web import api_steps, api_views, api_workflows, middleware
@@ -36,7 +36,7 @@ from adws.web.dashboard import (
 from adws.web.dashboard.auth import PageAuth, wants_page
 from adws.web.dashboard.frame import ErrorPages
 from adws.web.dashboard.live import Live
-from adws.web.dashboard.sessions import Logins, TokenLimit, is_from_here
+from adws.web.dashboard.sessions import SESSION_SECONDS, Logins, TokenLimit
 from adws.web.dependencies import ServerState
 from adws.web.middleware import CLOSED, METRICS, RequestLimits, RequestMiddleware
 
@@ -56,7 +56,7 @@ def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
             home_key=partial(key_of, settings, clock=clock),
             tokens=settings.web_token or (),
             clock=clock,
-            session_seconds=settings.web_session_seconds,
+            session_seconds=SESSION_SECONDS,
         ),
         addresses=dashboard_sessions.addresses_of(host, settings.web_public_url or ""),
         errors=ErrorPages(pages, redact=home.redactor.redact_text),
@@ -108,9 +108,7 @@ def create_app(
     rules = RequestLimits(
         tokens=settings.web_token or (),
         metrics_tokens=settings.web_metrics_token or (),
-        may_read_metrics=is_from_here if settings.web_metrics_open else lambda _client, _host: False,
-        max_body_bytes=settings.web_max_body_bytes,
-        body_seconds=settings.web_body_seconds,
+        body_seconds=BODY_SECONDS,
         task_of=partial(_task_of, home),
     )
     webhook = WebhookReceiver(home)

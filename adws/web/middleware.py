@@ -107,6 +107,8 @@ OPEN = frozenset({"/health", METRICS})
 FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
 #: Where the routes find the task whose token was shown.
 TASK_IN_SCOPE = "adw.task"
+#: Largest body of a request to the API.
+MAX_BODY_BYTES = 2**20
 #: Requests of the largest size that may be in memory at a time.
 _LARGEST_AT_A_TIME = 32
 
@@ -117,8 +119,7 @@ class RequestLimits:
 
     tokens: tuple[str, ...] = ()
     metrics_tokens: tuple[str, ...] = ()  #: open METRICS and nothing else
-    may_read_metrics: Callable[[str, str], bool] = lambda _client, _host: False  #: METRICS without a token
-    max_body_bytes: int = 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
     body_seconds: float = 10.0
     task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
 
@@ -219,8 +220,6 @@ class RequestMiddleware:
         rules, tokens, path = self._rules, self._rules.tokens, scope["path"]
         address, _port = scope.get("client") or ("nowhere", 0)
         if path == METRICS:
-            if rules.may_read_metrics(address, head.get("host", "")):
-                return None
             tokens = (*tokens, *rules.metrics_tokens)
         elif not path.startswith(CLOSED):
             return None

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 #: Seconds that a connection is kept open between two requests.
 _KEEP_ALIVE_SECONDS = 15
+#: How long a client may take to send the head of a request.
+HEADER_SECONDS = 10.0
+#: Connections at a time; those beyond are answered with 503.
+MAX_CONNECTIONS = 500
 #: Connections that wait until they are accepted.
 _BACKLOG = 2048
 #: Bytes that the head of a request may have.
@@ -54,12 +58,12 @@ class WebConfig(uvicorn.Config):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=settings.web_max_connections,
+            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=math.ceil(settings.web_shutdown_seconds),
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
-        self.header_seconds = settings.web_header_seconds
+        self.header_seconds = HEADER_SECONDS
 
 
 class GuardedProtocol(H11Protocol):

@@ -84,9 +84,9 @@ def open_home(place: Path) -> app_module.Home:
     (place / "adw.toml").write_text(DEFINITIONS)
     env = {
         "ADW_HOME": str(place),
-        "ADW_STORE": "database",
-        "ADW_FORGE": "none",
-        "ADW_REPOSITORY": "acme/shop",
+        "ADW_STATE_STORE": "database",
+        "ADW_FORGE_KIND": "none",
+        "ADW_GITHUB_REPOSITORY": "acme/shop",
         "ADW_WEB_TOKEN": TOKEN,
         "ADW_WORKTREE_ENABLED": "false",
     }

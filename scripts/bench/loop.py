@@ -63,7 +63,7 @@ class Ours:
         home.mkdir()
         (home / "bench_noop.py").write_text(NOOP)
         (home / "adw.toml").write_text("".join(WORKFLOW.format(count=count, workers=WORKERS) for count in counts))
-        env = {"ADW_HOME": str(home), "ADW_FORGE": "none", **({"ADW_DATABASE_URL": url} if url else {})}
+        env = {"ADW_HOME": str(home), "ADW_FORGE_KIND": "none", **({"ADW_DATABASE_URL": url} if url else {})}
         self._app = app_module.open_home(config_load.load(env=env, cwd=home))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("ADW_", "PYTHON"))}
         # Compiled code is used as in any installation, also in a checkout that may not be written: compiling takes more

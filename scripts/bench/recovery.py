@@ -114,7 +114,12 @@ def _populate(home: Path, store: str, count: int) -> None:
 
 
 def _open(home: Path, store: str) -> app_module.Home:
-    env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_LEASE_TTL_SECONDS": LONG_LEASE, "ADW_FORGE": "none"}
+    env = {
+        "ADW_HOME": str(home),
+        "ADW_STATE_STORE": store,
+        "ADW_LEASE_TTL_SECONDS": LONG_LEASE,
+        "ADW_FORGE_KIND": "none",
+    }
 
     return app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
 

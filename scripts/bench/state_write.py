@@ -125,7 +125,7 @@ def measure(rounds: int, actions: dict[str, Callable[[], None]], prepare: Callab
 def open_store(home: Path, store: str) -> app_module.Home:
     """Open a home of its own for one store."""
     home.mkdir()
-    return app_module.open_home(config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home))
+    return app_module.open_home(config_load.load(env={"ADW_HOME": str(home), "ADW_STATE_STORE": store}, cwd=home))
 
 
 def bench_steps(rounds: int, root: Path) -> bool:

@@ -211,7 +211,7 @@ def main() -> int:
         home.mkdir()
         env = {
             "ADW_HOME": str(home),
-            "ADW_REPOSITORY": "acme/shop",
+            "ADW_GITHUB_REPOSITORY": "acme/shop",
             "ADW_WEBHOOK_SECRET": SECRET,
             "ADW_WEBHOOK_SENDER_LIMIT": "1000000",  # it is counted all the same
         }

@@ -66,14 +66,16 @@ def settings_page() -> str:
 {NOTE}
 
 Every setting can be given as an environment variable, most also in `adw.toml` in the home. The command line wins over
-the environment, that over `adw.toml`, that over the default. `adw config` prints the value in force and where it comes
-from. An empty variable counts as not set.
+the environment, that over `adw.toml`, that over the default. `adw config` prints the
+common settings and the changed ones, with the value in force and where it comes from; `adw config --all` prints every
+one. The variable of `section.key` is `ADW_SECTION_KEY`. An empty variable counts as not set.
 
 The home is `adw --home PATH`, else `ADW_HOME`, else the main checkout of the git repository you are in (also from
 inside one of its worktrees), else the current directory. Relative paths start at the home.
 
 Unknown variables that start with `ADW_`, unknown keys and bad values are errors that name the variable or the file and
-line; all of them are told at once. Setting a variable and one of its other names to different values is an error too.
+line; all of them are reported at once. Setting a variable and one of its other names to different values is an error
+too.
 
 These variables are no settings, and no errors either:
 
@@ -112,7 +114,7 @@ def example_file() -> str:
     tables: dict[str, list[str]] = {}
     for setting in SETTINGS:
         table, _, key = setting.key.rpartition(".")
-        if not table:
+        if not setting.is_in_file:
             continue
         default = setting.default.replace("{state_dir}", "state")
         tables.setdefault(table, []).append(
@@ -128,7 +130,7 @@ def _setting_row(setting: Setting) -> tuple[str, ...]:
 
     return (
         f"`{setting.env}`",
-        f"`{setting.key}`" if setting.key else "-",
+        f"`{setting.key}`" if setting.is_in_file else "-",
         f"`{default}`" if default else "not set",
         setting.values,
         setting.help + also,

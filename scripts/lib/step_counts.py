@@ -69,7 +69,7 @@ class NineSteps:
         home.mkdir()
         # The copy of a file in the database is committed and synced once in a while: by the clock, which would change
         # the counts.
-        env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_PROJECTOR_INTERVAL_SECONDS": "60"}
+        env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store, "ADW_PROJECTOR_INTERVAL_SECONDS": "60"}
         self.app = app_module.open_home(config_load.load(env=env, cwd=home))
         phases = tuple(
             PhaseSpec(name=f"step{number}", state=state, runner="python", call="step_counts:nothing")

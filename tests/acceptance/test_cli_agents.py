@@ -30,9 +30,8 @@ max_attempts = 1
 @pytest.fixture
 def claude(tmp_path, monkeypatch):
     agent = FakeAgent(tmp_path / "agents")
-    monkeypatch.setenv("ADW_CLAUDE_PATH", str(agent.program))
-    for name in ("CODEX", "GEMINI", "OPENCODE", "AIDER"):
-        monkeypatch.setenv(f"ADW_{name}_PATH", "no-such-agent")
+    others = "".join(f", {name}=no-such-agent" for name in ("codex", "gemini", "opencode", "aider"))
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", f"claude={agent.program}{others}")
     return agent
 
 
@@ -74,7 +73,7 @@ def test_with_an_agent_every_built_in_workflow_is_ready(adw, claude):
     shown = adw("workflows", "plan_build").stdout
 
     assert "No runner yet: plan, build; there is no command" in shown
-    assert "agent.claude_path. A command in adw.toml under [phases.NAME] does, too." in shown
+    assert "agent.programs. A command in adw.toml under [phases.NAME] does, too." in shown
 
 
 @pytest.mark.parametrize(

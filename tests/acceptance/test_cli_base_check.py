@@ -37,7 +37,7 @@ gates = [{ command = ["./linter"] }, { shell = "test -e app.py" }]
 def agent(tmp_path, monkeypatch) -> FakeAgent:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
     agent = FakeAgent(tmp_path / "agent")
-    monkeypatch.setenv("ADW_CLAUDE_PATH", str(agent.program))
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", f"claude={agent.program}")
     return agent
 
 

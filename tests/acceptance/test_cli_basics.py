@@ -28,7 +28,7 @@ HEAVY = ("sqlalchemy", "alembic", "filelock", "rich", "psutil", "pythonjsonlogge
 
 def make_workflow(home, adw_id=ADW_ID, store="files", **fields):
     """Make a workflow in *home* the way adw does."""
-    with open_home(config_load.load(env={"ADW_STORE": store}, cwd=home)) as app:
+    with open_home(config_load.load(env={"ADW_STATE_STORE": store}, cwd=home)) as app:
         now = timestamps.to_text(app.clock.now())
         draft = document.WorkflowDocument(**{"issue_number": 7} | fields, adw_id=adw_id, created_at=now, updated_at=now)
         with app.ownership.create(draft, events=[Event(event_type="workflow_created")]):
@@ -51,7 +51,7 @@ def one_line(text):
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_a_workflow_is_shown_listed_and_told(adw, home, store):
     make_workflow(home, store=store, issue={"title": "Add a cart"}, workflow={"name": "sdlc"})
-    env = {"ADW_STORE": store}
+    env = {"ADW_STATE_STORE": store}
 
     status, listed, events = (adw(*args, env=env) for args in (("status", ADW_ID), ("list",), ("events", ADW_ID)))
 
@@ -127,7 +127,7 @@ def test_looking_into_a_fresh_home_leaves_nothing_behind(adw, home):
     )
     for args in (look.split() for look in looks):
         adw(*args)
-        adw(*args, env={"ADW_STORE": "database"})
+        adw(*args, env={"ADW_STATE_STORE": "database"})
 
     assert adw("list").stdout == "no workflows\n"
     assert files_in(home) == []
@@ -208,7 +208,7 @@ def test_a_lost_database_is_one_sentence_and_never_an_empty_answer(adw, home, st
     before = files_in(home)
 
     for args in (("list",), ("events", ADW_ID), ("locks",), ("locks", "release", "7")):
-        done = adw(*args, env={"ADW_STORE": store})
+        done = adw(*args, env={"ADW_STATE_STORE": store})
         assert (done.rc, done.stdout) == (1, "")
         assert words in one_line(done.stderr)
         assert ("adw db rebuild" if store == "files" else "adw restore") in done.stderr
@@ -221,7 +221,7 @@ def test_a_document_that_was_lost_with_its_database_is_not_said_to_be_unknown(ad
     lose(home / "state" / "adw.db")
 
     for args in (("status", ADW_ID), ("state", "show", ADW_ID)):
-        done = adw(*args, env={"ADW_STORE": "database"})
+        done = adw(*args, env={"ADW_STATE_STORE": "database"})
         assert (done.rc, done.stdout) == (1, "")
         assert words in one_line(done.stderr)
 
@@ -297,7 +297,7 @@ def test_an_unknown_id_is_said_in_one_line(adw, home, command, is_empty, store):
     if not is_empty:
         make_workflow(home, store=store)
 
-    done = adw(command, "ffffffff", env={"ADW_STORE": store})
+    done = adw(command, "ffffffff", env={"ADW_STATE_STORE": store})
 
     assert done.rc == 1
     assert "ffffffff" in one_line(done.stderr)
@@ -377,7 +377,7 @@ def test_what_is_not_set_is_null_for_programs(adw):
     settings = adw("config", "--json").json()
     shown = {line.split()[0]: line for line in adw("config").stdout.splitlines()}
 
-    for name in ("repository", "github_token", "webhook_secret"):
+    for name in ("github.repository", "github.token", "webhook.secret"):
         assert settings[name] == {"value": None, "origin": "default"}
         assert "not set" in shown[name]
 
@@ -500,7 +500,7 @@ def test_an_interrupt_ends_with_130_and_no_traceback(home):
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "ADW_CLAUDE_PATH": "x" * size},
+        env={**os.environ, "ADW_AGENT_PROGRAMS": "claude=" + "x" * size},
         # A shell may have started the tests with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads before exec
     )

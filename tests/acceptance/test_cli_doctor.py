@@ -85,9 +85,8 @@ def github(server, home, monkeypatch):
 @pytest.fixture
 def claude(tmp_path, monkeypatch) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agents")
-    monkeypatch.setenv("ADW_CLAUDE_PATH", str(agent.program))
-    for name in ("CODEX", "GEMINI", "OPENCODE", "AIDER"):
-        monkeypatch.setenv(f"ADW_{name}_PATH", "no-such-agent")
+    others = "".join(f", {name}=no-such-agent" for name in ("codex", "gemini", "opencode", "aider"))
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", f"claude={agent.program}{others}")
     return agent
 
 

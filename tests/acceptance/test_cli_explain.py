@@ -181,7 +181,7 @@ def test_a_run_that_a_quota_refused_is_explained_with_the_quota(adw):
 
 
 def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home, tmp_path, monkeypatch):
-    monkeypatch.setenv("ADW_CLAUDE_PATH", str(FakeAgent(tmp_path / "agent").program))
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", f"claude={FakeAgent(tmp_path / 'agent').program}")
     with (home / "adw.toml").open("a") as file:
         file.write(ASKING)
     with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as app:

@@ -30,8 +30,7 @@ def path(tmp_path, monkeypatch) -> str:
     words = [sys.executable, "-I", "-S", str(agent.__file__), str(tmp_path), "0"]
     (folder / "claude").write_text(texts.AGENT_STARTER.format(arguments=shlex.join(words)))
     (folder / "claude").chmod(0o755)
-    for name in names()[1:]:
-        monkeypatch.setenv(f"ADW_{name.upper()}_PATH", "no-such-agent")
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", ", ".join(f"{name}=no-such-agent" for name in names()[1:]))
     value = f"{folder}{os.pathsep}{os.environ['PATH']}"
     monkeypatch.setenv("PATH", value)
     return value
@@ -186,15 +185,14 @@ def test_what_has_to_be_done_next_is_told(adw, home, tmp_path, monkeypatch):
     """
     Without an agent, a token or a command that tests, each is named.
     """
-    for name in names():
-        monkeypatch.setenv(f"ADW_{name.upper()}_PATH", "no-such-agent")
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", ", ".join(f"{name}=no-such-agent" for name in names()))
     git(home, "remote", "add", "origin", "https://github.com/acme/shop")
 
     told = adw("init", "--yes", "--json").json()
 
     assert told["found"]["test"] is None
     assert told["next"] == [
-        "install claude, or say where it is with agent.claude_path in adw.toml",
+        "install claude, or say where it is with agent.programs in adw.toml",
         "export ADW_GITHUB_TOKEN=...    # with gh: export ADW_GITHUB_TOKEN=$(gh auth token)",
         "git add adw.toml prompts .gitignore    # then commit them",
         "adw doctor",

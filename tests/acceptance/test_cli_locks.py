@@ -133,7 +133,7 @@ def test_a_lock_that_nobody_works_under_is_released_with_an_event(adw, make):
 def test_a_lock_is_found_by_every_name_of_its_repository(adw, make, args, setting, released):
     make()
 
-    done = adw("locks", "release", "42", *args, "--json", env={"ADW_REPOSITORY": setting})
+    done = adw("locks", "release", "42", *args, "--json", env={"ADW_GITHUB_REPOSITORY": setting})
 
     assert done.rc == 0, done.stderr
     assert done.json()["adw_id"] == released

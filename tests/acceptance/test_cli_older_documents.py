@@ -297,19 +297,19 @@ def test_a_command_that_finds_only_a_file_that_is_not_imported_names_the_command
     adw_id, file = put(home, "v1_tac7_core", under=under)
 
     for command in ("status", "resume", "retry", "rollback", "abandon", "events", "executions", "logs"):
-        done = adw(command, adw_id, env={"ADW_STORE": store})
+        done = adw(command, adw_id, env={"ADW_STATE_STORE": store})
 
         told = f"{file}, of version 1.0, is not imported: adw state migrate does that"
         assert (done.rc, done.stderr) == (1, f"adw: no workflow state at {adw_id}; {told}\n"), command
-    assert adw("state", "migrate", env={"ADW_STORE": store}).rc == 0
-    assert adw("status", adw_id, env={"ADW_STORE": store}).rc == 0
+    assert adw("state", "migrate", env={"ADW_STATE_STORE": store}).rc == 0
+    assert adw("status", adw_id, env={"ADW_STATE_STORE": store}).rc == 0
 
 
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_an_empty_list_names_the_command_that_brings_old_documents_in(adw, home, store):
     _, file = put(home, "v1_tac7_core")
 
-    done = adw("list", env={"ADW_STORE": store})
+    done = adw("list", env={"ADW_STATE_STORE": store})
 
     assert (done.rc, done.stdout) == (0, "no workflows\n")
     assert f"1 document is not listed, such as {file}: adw state migrate" in done.stderr

@@ -28,8 +28,8 @@ def adw(lab: WorkLab, *args: str) -> subprocess.CompletedProcess[str]:
     env = {
         **os.environ,
         "ADW_HOME": str(lab.home),
-        "ADW_FORGE": "local",
-        "ADW_GRACE_SECONDS": "0.2",
+        "ADW_FORGE_KIND": "local",
+        "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_WORKTREE_RELEASE": "no",
     }
     return warm.run([warm.ADW, *args], cwd=lab.home, env=env, capture_output=True, text=True, check=False, timeout=120)
@@ -176,7 +176,12 @@ def test_a_commit_that_a_person_made_stays_on_the_branch_after_a_restart(lab):
 @pytest.mark.strace
 def test_a_phase_whose_files_cannot_be_synced_is_not_recorded_as_complete(lab):
     adw_id = lab.start(PLAN)
-    env = {**os.environ, "ADW_HOME": str(lab.home), "ADW_FORGE": "local", "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {
+        **os.environ,
+        "ADW_HOME": str(lab.home),
+        "ADW_FORGE_KIND": "local",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     # The first two come after the worktree was made and filled.
     fault = "inject=syncfs:error=EIO:when=3"
     command = ["strace", "-f", "-o", "/dev/null", "-e", "trace=syncfs", "-e", fault]

@@ -81,7 +81,7 @@ def place(tmp_path, home):
         env = {
             "ADW_GITHUB_API_URL": server.url,
             "ADW_GITHUB_TOKEN": "tok_bot",
-            "ADW_CLAUDE_PATH": str(agent.program),
+            "ADW_AGENT_PROGRAMS": f"claude={agent.program}",
         }
         yield Place(home=home, forge=forge, agent=agent, remote=remote, env=env, open_blocks=blocks)
 
@@ -134,7 +134,7 @@ SPOILED: dict[str, tuple[Callable[[Place], object], tuple[str, ...]]] = {
     ),
     "no agent": (
         lambda place: place.agent.program.unlink(),
-        ("have no runner", "say where it is with agent.claude_path"),
+        ("have no runner", "say where it is with agent.programs"),
     ),
     "an agent that is not logged in": (
         lambda place: (place.agent.place / "logged-out").touch(),
@@ -150,7 +150,7 @@ SPOILED: dict[str, tuple[Callable[[Place], object], tuple[str, ...]]] = {
         ("nobody said what the goal is: issue 1 has no text", "give --title and --body"),
     ),
     "no forge and no text": (
-        lambda place: place.env.update(ADW_FORGE="none"),
+        lambda place: place.env.update(ADW_FORGE_KIND="none"),
         ("nobody said what the goal is: there is no forge to read issue 1 from", "give --title and --body"),
     ),
     "a disk that is full": (

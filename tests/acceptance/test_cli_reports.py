@@ -48,7 +48,7 @@ max_attempts = 1
 @pytest.fixture(params=["files", "database", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def env(request, home, monkeypatch):
     """Where documents and sums are."""
-    result = {"ADW_STORE": "files" if request.param == "files" else "database"}
+    result = {"ADW_STATE_STORE": "files" if request.param == "files" else "database"}
     if request.param == "postgresql":
         result["ADW_DATABASE_URL"] = request.getfixturevalue("pg_url")
     else:

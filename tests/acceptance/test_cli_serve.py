@@ -24,7 +24,7 @@ PATIENCE = cli_lab.PATIENCE
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ADW_WEB_TOKEN", TOKEN)
     monkeypatch.setenv("ADW_WEBHOOK_SECRET", SECRET)
-    monkeypatch.setenv("ADW_FORGE", "none")
+    monkeypatch.setenv("ADW_FORGE_KIND", "none")
     return cli_lab.make_home(tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_told_to_end_it_suspends_what_is_under_way_and_leaves_nothing_running(ho
 
 
 def test_a_second_signal_ends_it_at_once(home, monkeypatch):
-    monkeypatch.setenv("ADW_GRACE_SECONDS", "600")
+    monkeypatch.setenv("ADW_WORKER_GRACE_SECONDS", "600")
     monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "600")
     with serving(home, "--workers", "1") as (beside, client):
         started(client, "stubborn")
@@ -228,7 +228,7 @@ def test_a_second_signal_ends_it_at_once(home, monkeypatch):
 
 
 def test_workers_that_do_not_end_in_time_are_killed(home, monkeypatch):
-    monkeypatch.setenv("ADW_GRACE_SECONDS", "600")
+    monkeypatch.setenv("ADW_WORKER_GRACE_SECONDS", "600")
     monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "0.5")
     with serving(home, "--workers", "1") as (beside, client):
         started(client, "stubborn")

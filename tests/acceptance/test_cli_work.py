@@ -127,7 +127,7 @@ def test_an_issue_that_has_a_workflow_is_refused_without_a_word_of_a_new_one(adw
     ids=["not-a-number", "zero", "misspelt", "no-runner", "priority", "repository"],
 )
 def test_wrong_use_of_run_is_one_sentence_and_leaves_nothing(adw, home, monkeypatch, args, words):
-    monkeypatch.setenv("ADW_CLAUDE_PATH", "no-such-agent")
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", "claude=no-such-agent")
 
     done = adw("run", *args)
 

@@ -283,7 +283,7 @@ def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypa
     """
     Also where closing the attempt used up the last one, and where the worker gives the run back in that very moment.
     """
-    monkeypatch.setenv("ADW_STORE", store)
+    monkeypatch.setenv("ADW_STATE_STORE", store)
     shell = "echo up > up; cat go"
     (home / "adw.toml").write_text(
         "[worktree]\nenabled = false\n[workflows.long]\n"

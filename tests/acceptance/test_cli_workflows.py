@@ -29,7 +29,7 @@ required = false
 
 @pytest.fixture
 def defined(home, monkeypatch):
-    monkeypatch.setenv("ADW_CLAUDE_PATH", "no-such-agent")
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", "claude=no-such-agent")
     (home / "adw.toml").write_text(DEFINITIONS)
     return home
 

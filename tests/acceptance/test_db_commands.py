@@ -59,7 +59,7 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
 
 
 def create_workflow(home, store: str, adw_id: str = FIRST, **fields) -> None:
-    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
+    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STATE_STORE": store}, cwd=home)
     with app_module.open_home(settings) as app, app.ownership.create(make_document(adw_id, **fields)) as owned:
         owned.save(owned.document)
 
@@ -67,7 +67,7 @@ def create_workflow(home, store: str, adw_id: str = FIRST, **fields) -> None:
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_a_workflow_as_it_is_created_has_no_problem(adw, home, store):
     create_workflow(home, store)
-    env = {"ADW_STORE": store}
+    env = {"ADW_STATE_STORE": store}
 
     done = adw("db", "check", env=env)
 
@@ -101,7 +101,7 @@ def test_a_lost_database_that_had_the_documents_is_a_problem(adw, home):
     create_workflow(home, "database")
     lose_database(home)
 
-    done = adw("db", "check", env={"ADW_STORE": "database"})
+    done = adw("db", "check", env={"ADW_STATE_STORE": "database"})
 
     assert done.rc == 1
     assert "adw restore" in done.stdout
@@ -119,7 +119,7 @@ def test_no_empty_database_takes_the_place_of_one_that_had_the_documents(adw, ho
     with pytest.raises(DatabaseUnavailable, match=r"adw restore, or delete .*adw\.db\.has-documents to start afresh"):
         create_workflow(home, store, SECOND)
     for args in (("list",), ("locks",), ("db", "upgrade")):
-        done = adw(*args, env={"ADW_STORE": store})
+        done = adw(*args, env={"ADW_STATE_STORE": store})
         assert done.rc == 1, args
         assert "adw restore" in done.stderr, args
 
@@ -141,7 +141,7 @@ def test_what_is_left_of_a_home_can_be_backed_up_and_no_database_is_made_for_tha
 
 def test_a_lost_database_that_had_the_documents_comes_back_with_a_backup(adw, home, tmp_path):
     create_workflow(home, "database")
-    env = {"ADW_STORE": "database"}
+    env = {"ADW_STATE_STORE": "database"}
     assert adw("backup", str(tmp_path / "b.tar.gz"), env=env).rc == 0
     lose_database(home)
 
@@ -280,13 +280,13 @@ def test_a_damaged_database_is_said_to_be_damaged(adw, home):
 def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
     create_workflow(home, store)
     url = empty_pg_url.replace("postgres:@", "postgres:hush@")
-    old = {"ADW_STORE": store}
+    old = {"ADW_STATE_STORE": store}
 
     planned = adw("db", "move-to", url, "--dry-run", env=old)
     assert (planned.rc, "1 workflow_states" in planned.stdout) == (0, True), planned.stderr
     moved = adw("db", "move-to", url, env=old)
     assert moved.rc == 0, moved.stderr
-    assert "ADW_STORE=database" in moved.stdout
+    assert "ADW_STATE_STORE=database" in moved.stdout
     assert "ADW_DATABASE_URL=postgresql://postgres:***@" in moved.stdout
     again = adw("db", "move-to", url, "--json", env=old)
     assert (again.json()["was_done"], again.json()["tables"]["workflow_states"]) == (True, 1)
@@ -299,7 +299,7 @@ def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
         assert (refused.rc, refused.stderr.count("\n")) == (1, 1)
         assert "has moved to postgresql://postgres:***@" in refused.stderr
     assert "all of it has moved to" in adw("db", "check", env=old).stdout
-    new = {"ADW_DATABASE_URL": url, "ADW_STORE": "database"}
+    new = {"ADW_DATABASE_URL": url, "ADW_STATE_STORE": "database"}
     assert FIRST in adw("list", env=new).stdout
     assert adw("db", "check", env=new).stdout == "no problems found\n"
 

@@ -51,7 +51,7 @@ def document_in(home: Path) -> dict:
 def said(tmp_path_factory):
     """The sample that the demo leaves, and what it prints, for somebody whose settings would lead elsewhere."""
     place = tmp_path_factory.mktemp("demo")
-    done = demo(place, ADW_FORGE="none", ADW_GITHUB_TOKEN="not-to-be-used", ADW_HOME="/dev/null")
+    done = demo(place, ADW_FORGE_KIND="none", ADW_GITHUB_TOKEN="not-to-be-used", ADW_HOME="/dev/null")
     assert done.returncode == 0, done.stdout + done.stderr
     (home,) = place.glob("adw-demo-*")
     return home, done
@@ -127,7 +127,7 @@ def test_what_the_demo_says_to_type_next_works(said):
     commands = re.findall(r"^  (.*/adw --home \S+ .+)$", done.stdout, flags=re.MULTILINE)
     words = [shlex.split(command)[3] for command in commands]
     assert words == ["status", "logs", "explain", "verify", "serve", "rollback"]
-    assert "  unset ADW_FORGE  " in done.stdout, "what would lead these commands elsewhere is told"
+    assert "  unset ADW_FORGE_KIND  " in done.stdout, "what would lead these commands elsewhere is told"
     assert f"rm -rf {home}" in done.stdout
 
     for command in [one for one in commands if " serve" not in one]:

@@ -41,8 +41,8 @@ def api() -> Iterator[str]:
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agents")
     agent.plays({"answer": ANSWER})
-    monkeypatch.setenv("ADW_CLAUDE_PATH", str(agent.program))
-    monkeypatch.setenv("ADW_FORGE", "none")
+    monkeypatch.setenv("ADW_AGENT_PROGRAMS", f"claude={agent.program}")
+    monkeypatch.setenv("ADW_FORGE_KIND", "none")
     return agent
 
 

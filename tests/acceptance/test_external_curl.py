@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not in
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ADW_WEB_TOKEN", TOKEN)
-    monkeypatch.setenv("ADW_FORGE", "none")
+    monkeypatch.setenv("ADW_FORGE_KIND", "none")
     made = cli_lab.make_home(tmp_path)
     (made / "adw.toml").write_text(WORKFLOWS)
     return made

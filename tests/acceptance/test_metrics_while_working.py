@@ -21,7 +21,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ADW_WEB_TOKEN", TOKEN)
     monkeypatch.setenv("ADW_WEB_METRICS_TOKEN", METRICS_TOKEN)
     monkeypatch.setenv("ADW_WEBHOOK_SECRET", SECRET)
-    monkeypatch.setenv("ADW_FORGE", "none")
+    monkeypatch.setenv("ADW_FORGE_KIND", "none")
     return cli_lab.make_home(tmp_path)
 
 

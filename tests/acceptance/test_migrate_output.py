@@ -24,7 +24,7 @@ def refusals_in(rows) -> list[object]:
 def test_a_dry_run_refuses_what_the_run_refuses(adw, home, store):
     put(home)
     put(home, adw_id="b1b2c3d4")
-    env = {"ADW_STORE": store}
+    env = {"ADW_STATE_STORE": store}
 
     dry = adw("state", "migrate", "--dry-run", "--json", env=env)
     assert not (home / "state").exists(), "looking makes nothing"

@@ -29,7 +29,7 @@ exit {code}
 def test_a_secret_that_a_command_prints_is_in_no_file_row_or_line(adw, home, store, code):
     templates.prepare_home(home)
     (home / "adw.toml").write_text(LEAKY.format(code=code))
-    env = {"ADW_STORE": store}
+    env = {"ADW_STATE_STORE": store}
 
     done = adw("run", "7", "--workflow", "leaky", env={**env, "NPM_TOKEN": SECRET})
 

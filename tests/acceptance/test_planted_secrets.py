@@ -55,11 +55,11 @@ def plant_and_search(tmp_path, monkeypatch, store, plants):
         issue, second = put_issue(planted), put_issue(planted)
         for name, value in {
             **plants.env,
-            "ADW_STORE": store,
+            "ADW_STATE_STORE": store,
             "ADW_WEB_TOKEN": TOKEN,
             "ADW_WEBHOOK_SECRET": SECRET,
-            "ADW_REPOSITORY": REPOSITORY,
-            "ADW_CLAUDE_PATH": str(planted.agent.program),
+            "ADW_GITHUB_REPOSITORY": REPOSITORY,
+            "ADW_AGENT_PROGRAMS": f"claude={planted.agent.program}",
         }.items():
             monkeypatch.setenv(name, value)
         with serving(planted.home, "--workers", "1") as (server, client):

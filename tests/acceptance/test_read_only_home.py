@@ -39,7 +39,7 @@ def run(home):
         return subprocess.run(
             [str(command), *args],
             cwd=home,
-            env={**os.environ, "ADW_HOME": str(home), "ADW_STORE": store},
+            env={**os.environ, "ADW_HOME": str(home), "ADW_STATE_STORE": store},
             capture_output=True,
             text=True,
             check=False,
@@ -57,7 +57,7 @@ def close_to_writers(state: Path, *, is_closed: bool = True) -> None:
 
 @pytest.mark.parametrize(("store", "is_at_work"), sampling.each_value_once(["files", "database"], [False, True]))
 def test_the_views_show_a_home_that_may_only_be_read(home, run, store, is_at_work):
-    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STORE": store}, cwd=home)
+    settings = config_load.load(env={"ADW_HOME": str(home), "ADW_STATE_STORE": store}, cwd=home)
     with open_home(settings) as app, app.ownership.create(make_document()):
         pass
     (home / "state" / "adw.db.has-documents").unlink(missing_ok=True)  # as an older adw left it

@@ -66,7 +66,7 @@ def facts_in_the_middle(home: Path, way: str) -> dict[str, object]:
     """Return the facts about a command that waits in the middle of its output."""
     reader, writer = os.pipe()
     size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-    env = {**os.environ, "ADW_CLAUDE_PATH": "x" * size}
+    env = {**os.environ, "ADW_AGENT_PROGRAMS": "claude=" + "x" * size}
     command = [warm.ADW, "--home", str(home), "config"]
     process = warm.Popen(command, stdout=writer, cwd=home, env=env, preexec_fn=warm.default_interrupts)
     os.close(writer)
@@ -257,7 +257,7 @@ def typed(home: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_command_of_a_shell_has_its_streams_its_variables_and_its_exit_code(home, way):
-    done = typed(home, "echo $(adw --version); ADW_STORE=nowhere adw list; echo $?; adw status ffffffff | cat")
+    done = typed(home, "echo $(adw --version); ADW_STATE_STORE=nowhere adw list; echo $?; adw status ffffffff | cat")
 
     version, code = done.stdout.splitlines()
     assert version.startswith("adw ")

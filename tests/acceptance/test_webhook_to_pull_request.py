@@ -82,7 +82,7 @@ class ServedHome:
             "ADW_GITHUB_TOKEN": self.emulator.token,
             "ADW_WEBHOOK_SECRET": SECRET,
             "ADW_WEB_TOKEN": WEB_TOKEN,
-            "ADW_WEBHOOK_FOLLOWUPS": "true",
+            "ADW_WEBHOOK_MAX_FOLLOWUPS": "3",
         }
         return {**os.environ, **ours}
 

@@ -71,7 +71,7 @@ class RealWorld:
 
     def worker(self) -> subprocess.Popen:
         """Start a worker of its own, for those who want to kill something."""
-        env = {**os.environ, **self.lab.env, "ADW_HOME": str(self.lab.home), "ADW_FORGE": "local"}
+        env = {**os.environ, **self.lab.env, "ADW_HOME": str(self.lab.home), "ADW_FORGE_KIND": "local"}
         return subprocess.Popen([sys.executable, "-c", WORKER], cwd=self.lab.home, env=env)
 
     def agent_pid(self) -> int:
@@ -91,9 +91,9 @@ def world(request, tmp_path, monkeypatch):
             monkeypatch.setenv(key, value)
         (tmp_path / "person" / ".gitconfig").write_text("[user]\n\tname = adw tests\n\temail = tests@adw.invalid\n")
         settings = {
-            f"ADW_{name.upper()}_PATH": str(real_agents.program(name)),
+            "ADW_AGENT_PROGRAMS": f"{name}={real_agents.program(name)}",
             "ADW_AGENT_NAME": name,
-            "ADW_DOCTOR_ENABLED": "false",
+            "ADW_ADVISOR_USE": "off",
         }
         yield RealWorld(name=name, model=model, lab=make_work_lab(tmp_path, **settings))
 

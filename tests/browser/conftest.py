@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package", autouse=True)
 def _settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("ADW_WEB_TOKEN", TOKEN), ("ADW_WEBHOOK_SECRET", SECRET), ("ADW_FORGE", "none")):
+        for name, value in (("ADW_WEB_TOKEN", TOKEN), ("ADW_WEBHOOK_SECRET", SECRET), ("ADW_FORGE_KIND", "none")):
             patch.setenv(name, value)
         yield
 

@@ -70,7 +70,12 @@ class Advisor:
 
 def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False) -> app_module.Home:
     """Open *home* with our agent and our doctor; *is_killed* kills the process when a decision is stored."""
-    env = {"ADW_HOME": str(home), "ADW_STORE": store, "ADW_GRACE_SECONDS": "0.2", "ADW_CLAUDE_PATH": sys.executable}
+    env = {
+        "ADW_HOME": str(home),
+        "ADW_STATE_STORE": store,
+        "ADW_WORKER_GRACE_SECONDS": "0.2",
+        "ADW_AGENT_PROGRAMS": f"claude={sys.executable}",
+    }
     env["ADW_RECOVERY_MAX_LOSSES"] = "1000"  # killed workers do not make a run poison
     app = app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
 

@@ -71,7 +71,7 @@ def open_home(home: Path, store: str) -> app_module.Home:
 @functools.cache  # a third of the time of a writer that is killed after its first step, and no part of what is broken
 def settings_of(home: Path, store: str) -> Settings:
     """Return the settings of *home*, read before the first fork."""
-    env = {"ADW_HOME": str(home), "ADW_STORE": store}
+    env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store}
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
 
@@ -508,7 +508,7 @@ def take_over(home: Path, store: str) -> tuple[int, int] | None:
 
     None: the stopped owner is inside a database transaction, so that nobody can write before it goes on.
     """
-    env = {"ADW_HOME": str(home), "ADW_STORE": store}
+    env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store}
     with app_module.open_home(config_load.load(env=env, cwd=home), wrap_clock=LateClock) as app:
         app.__dict__["database"] = open_database(
             app.settings.database_url, clock=app.clock, boot_id=app.processes.boot_id, patience_seconds=0.2

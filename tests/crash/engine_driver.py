@@ -61,8 +61,8 @@ def environment(home: Path, store: str) -> dict[str, str]:
     """Return the settings of a home whose workers are killed again and again: that does not make a run poison."""
     return {
         "ADW_HOME": str(home),
-        "ADW_STORE": store,
-        "ADW_GRACE_SECONDS": "0.2",
+        "ADW_STATE_STORE": store,
+        "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_LOG_LEVEL": "INFO",
         "ADW_RECOVERY_MAX_LOSSES": "1000",
     }

@@ -116,14 +116,12 @@ def make_home(path: Path, *, url: str = "") -> StormHome:
     """Return an empty home whose workers notice soon what others left; with *url* all of it is in that database."""
     (path / "adw.toml").write_text("[worktree]\nenabled = false\n")
     env = {
-        "ADW_RECOVER_SECONDS": "1",
+        "ADW_WORKER_RECOVER_SECONDS": "1",
         "ADW_RECOVERY_MAX_LOSSES": "1000",  # a storm is no reason to think that a run is poison
-        "ADW_GRACE_SECONDS": "0.5",
+        "ADW_WORKER_GRACE_SECONDS": "0.5",
         "ADW_LEASE_TTL_SECONDS": "6",
-        "ADW_LEASE_STOP_SECONDS": "4",
-        "ADW_LEASE_RENEW_SECONDS": "1",
     }
-    shared = {"ADW_DATABASE_URL": url, "ADW_STORE": "database"} if url else {}
+    shared = {"ADW_DATABASE_URL": url, "ADW_STATE_STORE": "database"} if url else {}
 
     return StormHome(path=path, env=env | shared)
 

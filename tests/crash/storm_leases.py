@@ -68,10 +68,8 @@ def settings_of(home: Path, store: str) -> Settings:
     """Return the settings of *home*, with leases that end soon."""
     env = {
         "ADW_HOME": str(home),
-        "ADW_STORE": store,
+        "ADW_STATE_STORE": store,
         "ADW_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
-        "ADW_LEASE_STOP_SECONDS": str(LEASE_SECONDS * 0.7),
-        "ADW_LEASE_RENEW_SECONDS": str(LEASE_SECONDS * 0.3),
     }
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]

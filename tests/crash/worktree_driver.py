@@ -123,9 +123,9 @@ class Lab:
     def open(self) -> app_module.Home:
         env = {
             "ADW_HOME": str(self.home),
-            "ADW_STORE": self.store,
-            "ADW_FORGE": "none",
-            "ADW_GRACE_SECONDS": "0.2",
+            "ADW_STATE_STORE": self.store,
+            "ADW_FORGE_KIND": "none",
+            "ADW_WORKER_GRACE_SECONDS": "0.2",
             "ADW_QUOTA_MAX_WORKTREES": "1000",
             "ADW_QUOTA_MIN_FREE_DISK": "1",
             "ADW_QUOTA_MIN_FREE_MEMORY": "1",

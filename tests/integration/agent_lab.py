@@ -79,7 +79,11 @@ class AgentWorld:
             "MY_SETTING": "mine",
             "OTHER": "not asked for",
         }
-        told = {"ADW_HOME": str(self.home), "ADW_AGENT_NAME": kind, f"ADW_{kind.upper()}_PATH": str(self.agent.program)}
+        told = {
+            "ADW_HOME": str(self.home),
+            "ADW_AGENT_NAME": kind,
+            "ADW_AGENT_PROGRAMS": f"{kind}={self.agent.program}",
+        }
         settings = config_load.load(env=told, cwd=self.home)
         self.app = Home(settings, clock=self.clock, role="cli", env=self.env)
         self.app.processes, self.app.redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])

@@ -24,7 +24,7 @@ kind = "local"
 min_free_disk = "1 MiB"
 min_free_memory = "1 MiB"
 [webhook]
-followups = true
+max_followups = 3
 [[workflows.short.phases]]
 name = "plan"
 shell = "echo steps > plan.md"

@@ -54,8 +54,8 @@ class RecoveryLab:
         env = {
             "ADW_HOME": str(self.home),
             "ADW_DATABASE_URL": self.url,
-            "ADW_STORE": self.store,
-            "ADW_FORGE": "none",
+            "ADW_STATE_STORE": self.store,
+            "ADW_FORGE_KIND": "none",
             "ADW_WORKTREE_ENABLED": "false",
             **self.env,
         }

@@ -102,6 +102,6 @@ def test_one_that_is_not_there_is_told_with_what_to_do(tmp_path):
 
     words = asker.missing(CLAUDE)
 
-    assert words == "there is no program 'claude' in PATH: install it, or say where it is with agent.claude_path"
+    assert words == "there is no program 'claude' in PATH: install it, or say where it is with agent.programs"
     assert asker.look(CLAUDE, ENV).problem == words
     assert asker.program(CLAUDE) == "claude"

@@ -48,7 +48,7 @@ def agent(tmp_path):
 @pytest.fixture
 def lab(tmp_path, agent, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
-    return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false")
+    return make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}", ADW_ADVISOR_USE="off")
 
 
 def build_record(lab, adw_id):
@@ -293,7 +293,13 @@ def kill_the_worker_while_the_agent_works(lab, agent) -> int:
     """Kill -9 a worker when the agent says that it hangs; return the pid of the agent."""
     os.mkfifo(agent.place / "up")
     fd = os.open(agent.place / "up", os.O_RDWR | os.O_NONBLOCK)
-    env = {**os.environ, **lab.env, "ADW_HOME": str(lab.home), "ADW_FORGE": "local", "ADW_GRACE_SECONDS": "0.2"}
+    env = {
+        **os.environ,
+        **lab.env,
+        "ADW_HOME": str(lab.home),
+        "ADW_FORGE_KIND": "local",
+        "ADW_WORKER_GRACE_SECONDS": "0.2",
+    }
     with subprocess.Popen([sys.executable, "-c", WORKER], cwd=lab.home, env=env) as worker:
         assert select.select([fd], [], [], PATIENCE)[0], "the agent has not begun"
         wait_until(lambda: has_heard(lab))

@@ -19,7 +19,7 @@ def agent(tmp_path):
 
 
 def make_lab(tmp_path, agent, **env):
-    return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false", **env)
+    return make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}", ADW_ADVISOR_USE="off", **env)
 
 
 def test_the_model_set_of_a_workflow_reaches_the_agent_and_stands_on_the_attempt(tmp_path, agent):

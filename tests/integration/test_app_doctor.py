@@ -24,7 +24,7 @@ def work(tmp_path, monkeypatch):
 
     def run(module: str, source: str):
         (tmp_path / f"{module}.py").write_text(source)
-        env = {"ADW_HOME": str(tmp_path), "ADW_DOCTOR_CALL": f"{module}:decide"}
+        env = {"ADW_HOME": str(tmp_path), "ADW_ADVISOR_USE": f"{module}:decide"}
         with app_module.open_home(config_load.load(env=env, cwd=tmp_path), role="worker") as app:
             adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=SPEC)).adw_id
             app.worker(WorkerOptions(once=True)).run()

@@ -9,7 +9,7 @@ from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.forge.github import GitHubForge
 from adws.config import load as config_load
 
-GITHUB = {"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_TOKEN": "ghx_123"}
+GITHUB = {"ADW_GITHUB_REPOSITORY": "acme/widget", "ADW_GITHUB_TOKEN": "ghx_123"}
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def open_home(home):
     ("env", "kind"),
     [
         ({}, "none"),
-        ({"ADW_REPOSITORY": "acme/widget"}, "github"),
+        ({"ADW_GITHUB_REPOSITORY": "acme/widget"}, "github"),
         ({"ADW_GITHUB_TOKEN": "x"}, "none"),
         (GITHUB, "github"),
-        ({"ADW_REPOSITORY": "acme/widget", "ADW_GITHUB_APP_ID": "7"}, "github"),
-        ({**GITHUB, "ADW_FORGE": "local"}, "local"),
-        ({**GITHUB, "ADW_FORGE": "none"}, "none"),
+        ({"ADW_GITHUB_REPOSITORY": "acme/widget", "ADW_GITHUB_APP_ID": "7"}, "github"),
+        ({**GITHUB, "ADW_FORGE_KIND": "local"}, "local"),
+        ({**GITHUB, "ADW_FORGE_KIND": "none"}, "none"),
     ],
 )
 def test_the_kind_is_what_is_configured(home, env, kind):
@@ -61,7 +61,7 @@ def test_an_app_brings_its_key_from_a_file(open_home, tmp_path):
     key = tmp_path / "key.pem"
     key.write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
 
-    app = open_home(ADW_REPOSITORY="acme/widget", ADW_GITHUB_APP_ID="7", ADW_GITHUB_APP_KEY_FILE=str(key))
+    app = open_home(ADW_GITHUB_REPOSITORY="acme/widget", ADW_GITHUB_APP_ID="7", ADW_GITHUB_APP_KEY_FILE=str(key))
 
     assert isinstance(app.forge, GitHubForge)
 
@@ -70,16 +70,16 @@ def test_an_app_brings_its_key_from_a_file(open_home, tmp_path):
     ("env", "said"),
     [
         ({}, "no forge is configured"),
-        ({"ADW_FORGE": "github", "ADW_GITHUB_TOKEN": "x"}, r"needs github\.repository"),
-        ({"ADW_FORGE": "github", "ADW_REPOSITORY": "a/b"}, "there is no token for a/b"),
-        ({"ADW_REPOSITORY": "a/b"}, "there is no token for a/b"),
+        ({"ADW_FORGE_KIND": "github", "ADW_GITHUB_TOKEN": "x"}, r"needs github\.repository"),
+        ({"ADW_FORGE_KIND": "github", "ADW_GITHUB_REPOSITORY": "a/b"}, "there is no token for a/b"),
+        ({"ADW_GITHUB_REPOSITORY": "a/b"}, "there is no token for a/b"),
         ({**GITHUB, "ADW_GITHUB_APP_ID": "7"}, "both set"),
-        ({"ADW_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7"}, r"needs github\.app_key_file"),
+        ({"ADW_GITHUB_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7"}, r"needs github\.app_key_file"),
         (
-            {"ADW_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7", "ADW_GITHUB_APP_KEY_FILE": "no.pem"},
+            {"ADW_GITHUB_REPOSITORY": "a/b", "ADW_GITHUB_APP_ID": "7", "ADW_GITHUB_APP_KEY_FILE": "no.pem"},
             "cannot read the key",
         ),
-        ({**GITHUB, "ADW_LEASE_TTL_SECONDS": "22"}, "4 seconds or more"),
+        ({**GITHUB, "ADW_LEASE_TTL_SECONDS": "9"}, "GitHub needs 12 seconds or more"),
     ],
 )
 def test_what_is_missing_is_told_in_a_sentence(open_home, env, said):

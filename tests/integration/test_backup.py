@@ -50,7 +50,7 @@ class Place:
     def __init__(self, path: Path, kind: str, database_url: str | None = None) -> None:
         self.path = path
         self.kind = kind
-        self.env = {"ADW_HOME": str(path), "ADW_STORE": kind}
+        self.env = {"ADW_HOME": str(path), "ADW_STATE_STORE": kind}
         if database_url is not None:
             self.env["ADW_DATABASE_URL"] = database_url
         path.mkdir()

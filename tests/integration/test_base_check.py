@@ -24,7 +24,7 @@ def agent(tmp_path):
 @pytest.fixture
 def lab(tmp_path, agent, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
-    lab = make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program))
+    lab = make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}")
     commit(lab, "one = BAD\n")
 
     return lab

@@ -39,7 +39,7 @@ def make(tmp_path, agent, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
 
     def lab(**env):
-        return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false", **env)
+        return make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}", ADW_ADVISOR_USE="off", **env)
 
     return lab
 

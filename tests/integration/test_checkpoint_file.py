@@ -17,7 +17,6 @@ from adws.adw_modules.engine.runner_command import CommandRunner
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.phase import Order, PhaseContext, Suspended
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.process.run import MAX_OUTPUT_BYTES
 from adws.adw_modules.process.tree import GRACE_SECONDS
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
@@ -93,7 +92,7 @@ class World:
                 processes=SystemProcesses(clock=SystemClock()),
                 redactor=Redactor([SECRET]),
                 env={"PATH": os.environ["PATH"]},
-                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS, max_output_bytes=MAX_OUTPUT_BYTES),
+                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS),
                 checkpoint_manager=self.manager,
             )
         )

@@ -19,7 +19,6 @@ from adws.adw_modules.engine.runner_command import CommandRunner
 from adws.adw_modules.errors import RunFailed
 from adws.adw_modules.phase import Order, PhaseContext, RunReport, Suspended
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.process.run import MAX_OUTPUT_BYTES
 from adws.adw_modules.process.tree import GRACE_SECONDS
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
@@ -67,9 +66,7 @@ class World:
                 processes=SystemProcesses(clock=SystemClock()),
                 redactor=Redactor([SECRET]),
                 env=ENV,
-                settings=SimpleNamespace(
-                    grace_seconds=GRACE_SECONDS, max_output_bytes=MAX_OUTPUT_BYTES, cleanup_command=""
-                ),
+                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS, cleanup_command=""),
                 checkpoint_manager=None,
             )
         )

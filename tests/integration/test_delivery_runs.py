@@ -68,7 +68,7 @@ def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_goes_on_with_it
 @pytest.mark.postgres
 @pytest.mark.parametrize("documents", ["files", "database"])
 def test_over_postgresql_a_label_a_command_and_a_review_are_carried_out(tmp_path, pg_url, documents):
-    home = DeliveryHome(tmp_path, ADW_DATABASE_URL=pg_url, ADW_STORE=documents)
+    home = DeliveryHome(tmp_path, ADW_DATABASE_URL=pg_url, ADW_STATE_STORE=documents)
     with home.lab.open() as app:
         guids = [home.deliver(app, home.request()) for _ in range(4)]
 

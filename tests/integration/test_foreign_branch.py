@@ -24,7 +24,7 @@ def agent(tmp_path):
 
 @pytest.fixture
 def lab(tmp_path, agent):
-    lab = make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_DOCTOR_ENABLED="false")
+    lab = make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}", ADW_ADVISOR_USE="off")
     git(lab.home, "stash", "-q")
     (lab.home / "CLAUDE.md").write_text("Work well.\n")
     git(lab.home, "add", "CLAUDE.md")

@@ -39,7 +39,7 @@ def agent(tmp_path):
 @pytest.fixture
 def lab(tmp_path, agent, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-key")
-    return make_work_lab(tmp_path, ADW_CLAUDE_PATH=str(agent.program), ADW_GATES_BASE="ignore")
+    return make_work_lab(tmp_path, ADW_AGENT_PROGRAMS=f"claude={agent.program}", ADW_GATES_BASE="ignore")
 
 
 def gated(phase: PhaseSpec, *lines: str) -> PhaseSpec:

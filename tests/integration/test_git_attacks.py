@@ -48,8 +48,8 @@ class World:
         monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:https:ssh")
         self.lab = make_work_lab(
             place,
-            ADW_CLAUDE_PATH=str(self.agent.program),
-            ADW_DOCTOR_ENABLED="false",
+            ADW_AGENT_PROGRAMS=f"claude={self.agent.program}",
+            ADW_ADVISOR_USE="off",
             ADW_GITHUB_TOKEN=TOKEN,
         )
         self.attack_script = place / "attack.sh"

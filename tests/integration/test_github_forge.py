@@ -146,7 +146,7 @@ def test_one_request_ends_before_the_lease_does():
     Waiting for the distance between writes, signing in, connecting and the answer: all of it fits.
     """
     assert 1.0 + 3 * timeout_for(ttl_seconds=30.0, stop_seconds=20.0) <= 30.0 - 20.0
-    with pytest.raises(ConfigError, match="4 seconds or more between them"):
+    with pytest.raises(ConfigError, match="GitHub needs 12 seconds or more"):
         timeout_for(ttl_seconds=10.0, stop_seconds=7.0)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.engine import runner_agent
 from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.process_lab import is_alive
 from tests.integration.work_lab import CLEAN, QUICK, SHIP, git, make_work_lab, step
@@ -61,8 +62,8 @@ class Hijacked:
         monkeypatch.setenv("HOME", str(self.person))
         monkeypatch.setenv("GITHUB_TOKEN", SECRETS["token"])
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-not-a-real-key-0123456789abcdef")
-        settings = {"ADW_CLAUDE_PATH": str(self.program), "ADW_MAX_OUTPUT_BYTES": str(MAX_OUTPUT)}
-        self.lab = make_work_lab(place, ADW_DOCTOR_ENABLED="false", **settings)
+        monkeypatch.setattr(runner_agent, "MAX_OUTPUT_BYTES", MAX_OUTPUT)
+        self.lab = make_work_lab(place, ADW_ADVISOR_USE="off", ADW_AGENT_PROGRAMS=f"claude={self.program}")
         (self.lab.home / ".env").write_text(f"API_TOKEN={SECRETS['dotenv']}\n")
         self.adw_id = ""
 

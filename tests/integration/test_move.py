@@ -48,9 +48,9 @@ class Home:
         templates.prepare_home(self.path)
 
     def open(self, url: str = "", **env: str):
-        settings = {"ADW_HOME": str(self.path), "ADW_STORE": self.store, **env}
+        settings = {"ADW_HOME": str(self.path), "ADW_STATE_STORE": self.store, **env}
         if url:
-            settings |= {"ADW_DATABASE_URL": url, "ADW_STORE": "database"}
+            settings |= {"ADW_DATABASE_URL": url, "ADW_STATE_STORE": "database"}
         return app_module.open_home(config_load.load(env=settings, cwd=self.path), role="worker")
 
     def start(self, *phases: PhaseSpec, issue: int | None = None) -> str:

@@ -13,6 +13,7 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import ForgeUnavailable, NotifyFailed
 from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.redaction.redactor import Redactor
+from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.notify import CommandChannel, CommentChannel, HttpChannel, key_of
 from adws.adw_modules.schedule.store import NotificationRow
 from adws.testing import MemoryForge
@@ -43,12 +44,13 @@ def row(**changes) -> NotificationRow:
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(tmp_path, monkeypatch):
     clock = SystemClock()
 
     def make(*argv: str, seconds: float = 20.0) -> CommandChannel:
+        monkeypatch.setattr(notify, "TIMEOUT_SECONDS", seconds)
         home = SimpleNamespace(
-            settings=SimpleNamespace(home=tmp_path, notify_timeout_seconds=seconds),
+            settings=SimpleNamespace(home=tmp_path),
             env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "GITHUB_TOKEN": SECRET},
             clock=clock,
             processes=SystemProcesses(clock=clock),

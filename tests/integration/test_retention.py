@@ -64,7 +64,7 @@ class Home:
         given = {
             "ADW_HOME": str(self.path),
             "ADW_DATABASE_URL": self.url,
-            "ADW_STORE": self.store,
+            "ADW_STATE_STORE": self.store,
             **dict.fromkeys(ALL, "0"),
             **env,
         }

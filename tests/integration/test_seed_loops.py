@@ -144,7 +144,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("ADW_DATABASE_URL", pg_url)
         monkeypatch.setenv("MAIN_DB_URL", pg_url)
     monkeypatch.setenv("JOB_TOKEN", "Bearer of-the-job")
-    monkeypatch.setenv("ADW_FORGE", "none")
+    monkeypatch.setenv("ADW_FORGE_KIND", "none")
 
     return Lab(home, pg_url)
 

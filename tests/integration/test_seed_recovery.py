@@ -174,7 +174,7 @@ def test_the_threshold_is_read_and_an_unknown_mode_is_refused(tmp_path):
     env = {"ADW_HOME": str(tmp_path), "RUN_RECOVERY_THRESHOLD": "17", "RUN_RECOVERY_MODE": "all"}
     settings = config_load.load(env=env, cwd=tmp_path)
     assert (settings.recovery_threshold_seconds, settings.recovery_mode) == (17.0, "all")
-    short = config_load.load(env={"ADW_HOME": str(tmp_path), "ADW_RECOVERY_THRESHOLD": "18"}, cwd=tmp_path)
+    short = config_load.load(env={"ADW_HOME": str(tmp_path), "ADW_RECOVERY_THRESHOLD_SECONDS": "18"}, cwd=tmp_path)
     assert short.recovery_threshold_seconds == 18.0
 
     for name in ("ADW_RECOVERY_MODE", "RUN_RECOVERY_MODE"):

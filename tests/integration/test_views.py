@@ -101,7 +101,7 @@ def open_home(tmp_path, database_url):
     """`open_home(earlier=True)` opens a home with its documents in the database; earlier: three hours ago."""
     home = tmp_path / "home"
     home.mkdir()
-    env = {"ADW_HOME": str(home), "ADW_DATABASE_URL": database_url, "ADW_STORE": "database"}
+    env = {"ADW_HOME": str(home), "ADW_DATABASE_URL": database_url, "ADW_STATE_STORE": "database"}
     opened = []
 
     def open_it(*, earlier: bool = False, **more: str):
@@ -221,7 +221,7 @@ def test_phases_have_the_states_and_the_counts_of_their_documents(open_home):
 
 
 def test_a_phase_that_an_open_breaker_holds_before_its_first_attempt_is_queued(open_home):
-    app = open_home(ADW_FORGE="github", ADW_REPOSITORY="acme/web", GITHUB_TOKEN="ghp_" + "a" * 36)
+    app = open_home(ADW_FORGE_KIND="github", ADW_GITHUB_REPOSITORY="acme/web", GITHUB_TOKEN="ghp_" + "a" * 36)
     app.breakers.get("github").open_until(app.clock.now() + timedelta(hours=1), "network: no route")
     ship = PhaseSpec(name="ship", state="shipping", runner="ship", retry=NEVER)
     adw_id = carry_out(app, step("plan", "true", "planning"), ship)

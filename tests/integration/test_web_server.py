@@ -13,11 +13,12 @@ import httpx
 import pytest
 
 from adws.adw_modules.errors import UsageError
+from adws.adw_triggers import trigger_webhook
+from adws.web import app as web_app
 from adws.web import server
 from tests.integration.web_lab import TOKEN, WebLab, labelled
 
 PATIENCE = 30.0
-QUICK = {"ADW_WEB_HEADER_SECONDS": "0.3", "ADW_WEB_BODY_SECONDS": "0.3"}
 
 
 @contextmanager
@@ -38,8 +39,10 @@ def served(lab: WebLab):
 
 
 @pytest.fixture
-def lab(tmp_path):
-    with WebLab(tmp_path / "home", dict(QUICK)) as made:
+def lab(tmp_path, monkeypatch):
+    for module, name in ((server, "HEADER_SECONDS"), (trigger_webhook, "BODY_SECONDS"), (web_app, "BODY_SECONDS")):
+        monkeypatch.setattr(module, name, 0.3)
+    with WebLab(tmp_path / "home") as made:
         yield made
 
 
@@ -143,7 +146,7 @@ def test_a_chunked_body_of_30_mb_is_cut_off_while_it_comes(tmp_path):
     megabyte = b"%x\r\n%s\r\n" % (2**20, b"x" * 2**20)
     request = b"POST /webhooks/github HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     sent = 0
-    with WebLab(tmp_path / "home", {"ADW_WEBHOOK_MAX_BODY_BYTES": "4 MiB"}) as lab, served(lab) as address:
+    with WebLab(tmp_path / "home") as lab, served(lab) as address:
         with socket.create_connection(address, timeout=PATIENCE) as client:
             client.sendall(request)
             try:
@@ -169,8 +172,9 @@ def test_a_whole_delivery_over_a_real_connection_is_stored(lab):
     assert lab.get("/api/v1/deliveries")["deliveries"][0]["run_id"] == answer.json()["run_id"]
 
 
-def test_more_connections_than_allowed_are_told_so(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEB_MAX_CONNECTIONS": "3"}) as lab, served(lab) as address:
+def test_more_connections_than_allowed_are_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+    with WebLab(tmp_path / "home") as lab, served(lab) as address:
         idle = [socket.create_connection(address, timeout=PATIENCE) for _ in range(3)]
         try:
             assert answer_to(address, head("/health", 0, "Connection: close", method="GET")).startswith(b"HTTP/1.1 503")

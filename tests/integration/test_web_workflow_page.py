@@ -397,7 +397,7 @@ def test_a_secret_in_the_output_is_on_no_page(lab, browser):
 
 @pytest.mark.postgres
 def test_the_page_is_the_same_on_postgresql(make, pg_url):
-    lab = make(ADW_DATABASE_URL=pg_url, ADW_STORE="database")
+    lab = make(ADW_DATABASE_URL=pg_url, ADW_STATE_STORE="database")
     browser = Browser(lab).log_in()
     looping, gated = lab.start(1, "looping"), lab.start(2, "gated")
     lab.work()

@@ -250,8 +250,8 @@ def test_a_database_that_hangs_does_not_keep_the_sender_waiting(lab, monkeypatch
 def test_fifty_deliveries_about_one_issue_at_once_are_one_workflow(tmp_path):
     """The label, comments, repeats: whatever asks, one workflow has the issue."""
     env = {
-        "ADW_FORGE": "local",
-        "ADW_REPOSITORY": "",
+        "ADW_FORGE_KIND": "local",
+        "ADW_GITHUB_REPOSITORY": "",
         "ADW_WEBHOOK_REPOSITORIES": "acme/shop",
         "ADW_WEBHOOK_ISSUE_LIMIT": "0",
     }

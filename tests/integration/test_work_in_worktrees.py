@@ -233,7 +233,7 @@ def test_merging_goes_through_the_forge_and_never_through_the_main_checkout(tmp_
 
 def test_without_worktrees_work_is_done_in_place(tmp_path):
     lab = make_work_lab(tmp_path, ADW_WORKTREE_ENABLED="false")
-    lab.env["ADW_FORGE"] = "none"
+    lab.env["ADW_FORGE_KIND"] = "none"
     with lab.open() as app:
         spec = WorkflowSpec(name="tried", phases=(PLAN, replace(SHIP, needs=("plan",), on_rework="")))
         adw_id = app.workflow_creator.start(NewWorkflow(issue_number=5, spec=spec)).adw_id
@@ -284,7 +284,7 @@ def test_a_home_inside_the_repository_works_in_that_directory_of_the_worktree(la
     git(lab.home, "add", "service/keep.txt")
     git(lab.home, "commit", "-q", "-m", "A service", "--", "service/keep.txt")
     git(lab.home, "push", "-q", "origin", "main")
-    small = replace(lab, home=inner, env={**lab.env, "ADW_FORGE": "none"})
+    small = replace(lab, home=inner, env={**lab.env, "ADW_FORGE_KIND": "none"})
     with small.open() as app:
         spec = WorkflowSpec(name="tried", phases=(PLAN,))
         adw_id = app.workflow_creator.start(NewWorkflow(issue_number=5, spec=spec)).adw_id

@@ -40,7 +40,7 @@ class Host:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_GRACE_SECONDS": "0.2", **self.env}
+        return {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_WORKER_GRACE_SECONDS": "0.2", **self.env}
 
     def open(self, **env: str) -> app_module.Home:
         """Open the home as a worker does."""
@@ -155,12 +155,10 @@ def make_two_hosts(place: Path, url: str, **env: str) -> TwoHosts:
     place = place.resolve()
     shared = {
         "ADW_DATABASE_URL": url,
-        "ADW_FORGE": "local",
-        "ADW_LOCAL_FORGE_DIR": str(place / "forge"),
+        "ADW_FORGE_KIND": "local",
+        "ADW_FORGE_DIR": str(place / "forge"),
         "ADW_FORGE_KEY": "k" * 32,
         "ADW_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
-        "ADW_LEASE_RENEW_SECONDS": "0.5",
-        "ADW_LEASE_STOP_SECONDS": "2",
         **env,
     }
     homes = [place / name for name in ("alpha", "beta")]

@@ -61,8 +61,8 @@ class WebLab:
     def open(self, role: str = "web") -> app_module.Home:
         env = {
             "ADW_HOME": str(self.home),
-            "ADW_FORGE": "none",
-            "ADW_REPOSITORY": REPOSITORY,
+            "ADW_FORGE_KIND": "none",
+            "ADW_GITHUB_REPOSITORY": REPOSITORY,
             "ADW_WEB_TOKEN": TOKEN,
             "ADW_WEBHOOK_SECRET": SECRET,
             "ADW_WORKTREE_ENABLED": "false",

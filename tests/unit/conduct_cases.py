@@ -42,7 +42,7 @@ NEVER = 3600.0
 SPEC = spec_of("plan", "build")
 #: The settings of a home with documents in files, and of one with documents in the database. Nothing is opened there.
 IN_FILES, IN_DATABASE = (
-    config_load.load(env={"ADW_HOME": str(Path(__file__).parent), "ADW_STORE": store}, cwd=Path("/"))
+    config_load.load(env={"ADW_HOME": str(Path(__file__).parent), "ADW_STATE_STORE": store}, cwd=Path("/"))
     for store in ("files", "database")
 )
 

@@ -41,7 +41,7 @@ class DeliveryLab:
         self.deliveries = self.home.parts.deliveries
         self.workflow_creator = launcher_of(self.home)
         self.settings = settings_with(
-            **{"webhook_followups": "true", "forge": "github", "worktree_enabled": "false", **options}
+            **{"webhook_max_followups": "3", "forge": "github", "worktree_enabled": "false", **options}
         )
         self._count = 0
 

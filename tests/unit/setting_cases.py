@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from adws.config import load as config_load
-from adws.config.settings import Settings
+from adws.config.settings import BY_NAME, Settings
 
 
 def settings_with(home: Path = Path("/nowhere"), **changes: str) -> Settings:
     """Return the usual settings with *changes*: the name of each and its text, as a variable has it."""
-    return config_load.load(env={f"ADW_{name.upper()}": text for name, text in changes.items()}, cwd=home)
+    return config_load.load(env={BY_NAME[name].env: text for name, text in changes.items()}, cwd=home)

@@ -75,7 +75,7 @@ class AgentPreflight:
 
     def program(self, profile: AgentProfile) -> str:
         """Return the program of an agent, as the settings name it."""
-        return str(getattr(self._home.settings, f"{profile.name}_path") or profile.program)
+        return (self._home.settings.agent_programs or {}).get(profile.name, profile.program)
 
     def missing(self, profile: AgentProfile) -> str:
         """Return why the agent cannot be started, "" when its program is there."""
@@ -103,7 +103,7 @@ class AgentPreflight:
             env = {"PATH": self._home.env.get("PATH", "")}
             path = find_program(CommandLine(argv=(program,), cwd=Path("/"), env=env))
         except RunFailed as exc:
-            setting = f"say where it is with agent.{profile.name}_path"
+            setting = "say where it is with agent.programs"
             if "/" in program:
                 return "", f"{exc}; {setting}"
             return "", f"there is no program {program!r} in PATH: install it, or {setting}"

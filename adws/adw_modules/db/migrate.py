@@ -404,5 +404,5 @@ def moved(name: str, target: str) -> DatabaseMoved:
     """Return the error that says where the database *name* went."""
     return DatabaseMoved(
         f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and state.store "
-        "(ADW_STORE) to database"
+        "(ADW_STATE_STORE) to database"
     )

@@ -522,8 +522,8 @@ class DeliveryHandler:
 
     def _why_no_rework(self, command: Command, document: WorkflowDocument) -> str:
         settings, number = self._home.settings, command.number
-        if not settings.webhook_followups:
-            return "reviews and checks are not followed up here: the setting webhook.followups is off"
+        if not settings.webhook_max_followups:
+            return "reviews and checks are not followed up here: the setting webhook.max_followups is 0"
         spent = commands.why_no_follow_up(document, most=settings.webhook_max_followups)
         if spent:
             return spent

@@ -327,7 +327,7 @@ class AgentAdvisor:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self.name = home.settings.doctor_agent or ""
+        self.name = home.settings.advisor_use
 
     def ask(self, case: Case) -> Advice:
         """Run the agent once on the case: its own files, its own conversation, nothing to change."""
@@ -344,7 +344,7 @@ class AgentAdvisor:
             options={"permissions": "read", "session": "fresh", "evidence": "result"},
         )
         # The record of the failed attempt is left alone, but for the process.
-        own = replace(context, model=home.settings.doctor_model or "", record_agent=lambda _facts: None, effects=None)
+        own = replace(context, model=home.settings.advisor_model or "", record_agent=lambda _facts: None, effects=None)
         report = home.agent_runners[self.name].run(phase, own)
         if not isinstance(report, RunReport):
             return no_answer(self.name, f"it was stopped: {report.reason}")
@@ -362,7 +362,7 @@ def load_function(call: str, *, search: Sequence[Path]) -> Callable[[JsonObject]
     sys.path.extend(path for path in map(str, search) if path not in sys.path)
     function = getattr(importlib.import_module(module_name), name, None)
     if not callable(function):
-        raise ConfigError(f"doctor.call is {call}, but {module_name} has no function {name}")
+        raise ConfigError(f"advisor.use is {call}, but {module_name} has no function {name}")
 
     return function  # type: ignore[no-any-return]  # its answer is looked at when it has given one
 

@@ -53,7 +53,7 @@ from adws.adw_modules.phase import (
     Suspended,
 )
 from adws.adw_modules.process.output import CappedFile
-from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
+from adws.adw_modules.process.run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec
 
@@ -469,7 +469,7 @@ class AgentRunner:
             billing=self._home.settings.agent_billing,
         )
         job.context.record_agent(self._facts(job, task, prompt_file))
-        transcript = CappedFile(job.files.path("transcript.log"), max_bytes=self._home.settings.max_output_bytes)
+        transcript = CappedFile(job.files.path("transcript.log"), max_bytes=MAX_OUTPUT_BYTES)
         with contextlib.closing(transcript):
             listener = OutputListener(job, watch, transcript, session_id=task.session_id)
             end = self._run_process(job, task, listener, watch)
@@ -515,7 +515,7 @@ class AgentRunner:
                 timeouts=job.phase.timeouts,
                 stdout_path=job.files.stdout,
                 stderr_path=job.files.stderr,
-                max_output_bytes=home.settings.max_output_bytes,
+                max_output_bytes=MAX_OUTPUT_BYTES,
                 grace_seconds=home.settings.grace_seconds,
                 stdin_path=task.prompt_file if able.reads_stdin else None,
             ),
@@ -662,7 +662,7 @@ class AgentRunner:
         try:
             profile = agents_base.profile(str(facts.get("name") or ""))
             files = AttemptFiles(self._home.folder_of(document.adw_id), phase.name, attempt.number)
-            said = files.read("stdout.log", max_bytes=self._home.settings.max_output_bytes * 2)
+            said = files.read("stdout.log", max_bytes=MAX_OUTPUT_BYTES * 2)
         except (UsageError, ValueError, StateError, OSError, durable_file.TooLarge):
             return None
         if not said:

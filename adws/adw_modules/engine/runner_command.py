@@ -258,7 +258,6 @@ class CommandRunner:
                 **environment(home.env, phase.env, context),
                 **task_variables(context, files, redactor=home.redactor),
             },
-            max_output_bytes=home.settings.max_output_bytes,
             grace_seconds=home.settings.grace_seconds,
         )
 

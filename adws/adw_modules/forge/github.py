@@ -87,8 +87,7 @@ def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
     room = ttl_seconds - stop_seconds - SECONDS_BETWEEN_WRITES
     if room < 3.0:
         raise ConfigError(
-            f"lease.ttl_seconds is {ttl_seconds:g} and lease.stop_seconds is {stop_seconds:g}: "
-            "for GitHub there must be 4 seconds or more between them"
+            f"lease.ttl_seconds is {ttl_seconds:g}: GitHub needs 12 seconds or more, so that a request ends in a lease"
         )
 
     return room / 3.0

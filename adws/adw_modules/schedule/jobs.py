@@ -663,7 +663,7 @@ class PollJobs:
         """Have GitHub bring deliveries again that it could not bring."""
         del tick
         if not self._home.settings.webhook_secret:
-            return JobEnd(outcome="no webhook is set up (webhook_secret), so nothing is asked for again")
+            return JobEnd(outcome="no webhook is set up (ADW_WEBHOOK_SECRET is not set), so nothing is asked for again")
         forge: object = self._forge()
         if forge is None:
             return JobEnd(outcome=_NO_FORGE)

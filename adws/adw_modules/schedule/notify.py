@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 #: The operation in the marker of a comment that is a notice.
 NOTICE = "notice"
+#: How long one notification may take; then it has failed.
+TIMEOUT_SECONDS = 10.0
+#: How often each channel tries to send a notification.
+MAX_ATTEMPTS = 5
 
 
 class Channel(Protocol):
@@ -54,7 +58,7 @@ class CommandChannel:
 
     def send(self, row: NotificationRow) -> None:
         """Run the command; raise NotifyFailed unless it ends with 0 in time."""
-        home, seconds = self.home, self.home.settings.notify_timeout_seconds
+        home, seconds = self.home, TIMEOUT_SECONDS
         message = message_of(row, home.redactor.redact_text)
         shown = {f"ADW_NOTIFY_{name.upper()}": str(value) for name, value in message.items()}
         command = CommandLine(
@@ -89,7 +93,7 @@ class HttpChannel:
 
     url: str = field(repr=False)
     redactor: Redactor
-    timeout_seconds: float
+    timeout_seconds: float = TIMEOUT_SECONDS
 
     def send(self, row: NotificationRow) -> None:
         """Post it; raise NotifyFailed unless the answer is 2xx and comes in time."""
@@ -335,7 +339,7 @@ class Notifier:
     def send(self) -> Sent:
         """Send what is due, and return the result; errors of a channel stay here."""
         counts = {"sent": 0, "pending": 0, "given_up": 0}
-        ttl_seconds = self._home.settings.notify_timeout_seconds + CLAIM_RESERVE_SECONDS
+        ttl_seconds = TIMEOUT_SECONDS + CLAIM_RESERVE_SECONDS
         for _ in range(MOST_AT_ONCE):
             row = self._home.notifications.take(ttl_seconds=ttl_seconds)
             if row is None:
@@ -346,7 +350,7 @@ class Notifier:
 
     def _send(self, row: NotificationRow) -> str:
         home, error = self._home, ""
-        channel, max_attempts = home.channels.get(row.channel), home.settings.notify_attempts
+        channel, max_attempts = home.channels.get(row.channel), MAX_ATTEMPTS
         if row.attempts > max_attempts:
             error = row.error or "whoever sent it died each time"
         elif channel is None:

@@ -43,6 +43,10 @@ logger = logging.getLogger("adw.lanes")
 SHORT_SECONDS, LONG_SECONDS = 0.05, 0.25
 #: Seconds that a lane waits after its time is up, so that waiting lanes come first: it keeps its old place.
 YIELD_SECONDS = 0.05
+#: After so much work on the calls of one step a worker lets other runs that wait come first.
+TURN_SECONDS = 5.0
+#: Most short calls of a loop that a worker takes at a time; calls that take longer are taken one by one.
+MOST_CALLS = 64
 #: Characters of a message in a report.
 MAX_MESSAGE = 500
 
@@ -138,11 +142,11 @@ class Lane:
 
         now = clock.monotonic()
         if assignments and now - began < SHORT_SECONDS:
-            self._most = min(self._most * 2, home.settings.steps_batch)
+            self._most = min(self._most * 2, MOST_CALLS)
         elif now - began > LONG_SECONDS:
             self._most = max(1, self._most // 2)
         is_stopped, is_turn_over = lease.current() is not None, False
-        if not is_stopped and now - self._turn_began >= home.settings.steps_lane_seconds:
+        if not is_stopped and now - self._turn_began >= TURN_SECONDS:
             self._turn_began = now  # a new turn when no other run waits
             is_turn_over = home.runs.seconds_to_next() == 0.0
 

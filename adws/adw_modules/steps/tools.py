@@ -666,7 +666,6 @@ class AgentTool:
             cwd=Path(task.cwd),
             env={**env, **profile.settings, **GIT_VARIABLES},
             timeouts=Timeouts(wall=timeout_seconds, idle=None),
-            max_output_bytes=settings.max_output_bytes,
             grace_seconds=settings.grace_seconds,
             stdin_path=task.prompt_file if profile.capabilities.reads_stdin else None,
         )

@@ -89,6 +89,8 @@ logger = logging.getLogger("adw.worker")
 
 #: Seconds between two tries while the database does not answer.
 TROUBLE_SECONDS = 1.0
+#: A worker that is silent for this long is not listed any more.
+FORGET_WORKER_SECONDS = 600.0
 #: Seconds between two polls for a delivery that was put off, while every place for workflows is taken.
 DELIVERY_SECONDS = 5.0
 #: Seconds between two claims while something is due that is not for us: another's demands, a limit that is reached.
@@ -233,7 +235,7 @@ class Worker:
             self._has_compared = True
             self._unmatched.give_up()
             # Workers that left count for as long as a run may wait for them.
-            home.workers.forget(silent_seconds=max(settings.runners_forget_seconds, settings.runs_no_match_seconds))
+            home.workers.forget(silent_seconds=max(FORGET_WORKER_SECONDS, settings.runs_no_match_seconds))
             listener.sweep()
         except DatabaseError as exc:
             self._note_trouble(exc)

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from adws.web.dashboard import actions, frame
 from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.auth import LOGIN, PageAuth
-from adws.web.dashboard.sessions import TokenLimit
+from adws.web.dashboard.sessions import SESSION_SECONDS, TokenLimit
 
 logger = logging.getLogger("adw.web")
 
@@ -77,7 +77,7 @@ def _let_in(request: Request, cookie: str, after: str, *, how: str) -> Response:
     said = {"action": "logged_in", "by": name, "how": how, "from": actions.source(request)}
     logger.info("Somebody logged in", extra=said)
     answer = RedirectResponse(dashboard_sessions.own_path(after), status_code=303)
-    seconds = request.app.state.home.settings.web_session_seconds
+    seconds = SESSION_SECONDS
     answer.headers.append("Set-Cookie", door.cookie_line(door.cookie, cookie, seconds=seconds))
 
     return answer

@@ -245,11 +245,6 @@ def name_in(host: str) -> str:
     return name.rstrip(".") if not colon or _is_port(f":{port}") else ""
 
 
-def is_from_here(client: str, host: str) -> bool:
-    """Say whether a request of the address *client* comes from this machine and is meant for it by its header Host."""
-    return is_address(client) and ipaddress.ip_address(client).is_loopback and name_in(host) in LOOPBACK_NAMES
-
-
 def is_address(name: str) -> bool:
     """Say whether *name* is an IP address."""
     try:
@@ -355,6 +350,10 @@ def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
 
 #: Used links and ended sessions that are remembered; both are forgotten when they are over anyway.
 _MOST_REMEMBERED = 10_000
+
+
+#: How long a login to the dashboard lasts.
+SESSION_SECONDS = 12 * 3600.0
 
 
 class Logins:

@@ -18,7 +18,7 @@ from adws.adw_triggers.delivery import judge, read
 from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules, rules_of
 from adws.adw_triggers.http import Problem
 from adws.config import load as config_load
-from adws.config.settings import Settings
+from adws.config.settings import BY_NAME, Settings
 from tests.delivery_cases import (
     HEAD,
     RULES,
@@ -601,7 +601,7 @@ def test_samples_of_what_the_official_package_does_not_have(name, event, kind):
 
 
 def load(tmp_path: Path, **env: str) -> Settings:
-    named = {f"ADW_{name.upper()}": value for name, value in env.items()}
+    named = {BY_NAME[name].env: value for name, value in env.items()}
     return config_load.load(env={"ADW_HOME": str(tmp_path), **named}, cwd=tmp_path)
 
 
@@ -622,8 +622,7 @@ def test_the_settings_make_the_rules(tmp_path):
         webhook_login="adw-bot",
         webhook_bots="a[bot], b[bot]",
         webhook_events="comment, label",
-        webhook_followups="yes",
-        webhook_max_body_bytes="1 KiB",
+        webhook_max_followups="3",
     )
 
     assert rules_of(settings, workflows=["own"]) == DeliveryRules(
@@ -634,7 +633,6 @@ def test_the_settings_make_the_rules(tmp_path):
         bots=("a[bot]", "b[bot]"),
         events=frozenset({"comment", "label"}) | FOLLOW_UPS,
         workflows=("own",),
-        max_body_bytes=1024,
     )
     assert {"one", "two"} <= set(settings.secrets())
 

@@ -884,14 +884,14 @@ def test_a_follow_up_of_a_follow_up_is_counted_and_bounded(lab):
 
 
 def test_follow_ups_have_to_be_switched_on(make_lab):
-    lab = make_lab(webhook_followups="false")
+    lab = make_lab(webhook_max_followups="0")
     lab.stand("COMPLETED")
     number = lab.put_up()
 
     row = lab.carry_out(review(lab, number))
 
     assert row.status == "refused"
-    assert "webhook.followups is off" in row.outcome
+    assert "webhook.max_followups is 0" in row.outcome
     assert lab.workflows() == [ADW_ID]
 
 

@@ -84,7 +84,7 @@ def test_every_command_setting_and_event_is_documented():
     for path, _command, _ctx in make_docs.commands():
         assert f"### {path}\n" in commands
     for setting in config_settings.SETTINGS:
-        for name in filter(None, (setting.env, setting.key, *setting.aliases)):
+        for name in (setting.env, *([setting.key] if setting.is_in_file else []), *setting.aliases):
             assert f"`{name}`" in settings
     for name in (*EVENT_TYPES, *FIELD_NAMES):
         assert f"| `{name}` |" in events
@@ -95,7 +95,7 @@ def test_the_page_of_settings_names_every_key_every_table_and_what_is_not_read()
     example = make_docs.example_file()
 
     for setting in config_settings.SETTINGS:
-        if setting.key:
+        if setting.is_in_file:
             assert f"{setting.key.rpartition('.')[2]} = " in example
     assert '# repository = "owner/name or its URL"' in example
     for name in config_settings.SECTIONS:
@@ -141,7 +141,7 @@ def test_the_example_file_is_valid_and_changes_nothing(tmp_path):
 
     for setting in config_settings.SETTINGS:
         assert getattr(settings, setting.name) == getattr(plain, setting.name)
-        if setting.key and setting.default:
+        if setting.is_in_file and setting.default:
             assert "adw.toml:" in settings.origin(setting.name)
 
 

@@ -30,7 +30,6 @@ def test_the_settings_that_are_named_are_there_with_the_values_it_says():
 
     assert named <= settings.keys()
     assert f"`runs.no_match_seconds` ({settings['runs.no_match_seconds']})" in PAGE
-    assert f"`runners.forget_seconds` ({settings['runners.forget_seconds']})" in PAGE
 
 
 def test_the_example_of_limits_is_read(tmp_path):

@@ -140,10 +140,10 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
         ),
         (
             checks.agents,
-            (replace(AGENT, path="", problem="there is no command 'x': it is not a file; set agent.claude_path"),),
+            (replace(AGENT, path="", problem="there is no command 'x': it is not a file; set agent.programs"),),
             PROBLEM,
             "claude: there is no command 'x': it is not a file",
-            "set agent.claude_path",
+            "set agent.programs",
         ),
         (
             checks.agents,

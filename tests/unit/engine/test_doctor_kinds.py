@@ -54,7 +54,7 @@ def case_of(folder: Path = Path("nowhere"), message: str = "3 tests fail") -> Ca
 
 def by_agent(runner: ScriptedRunner, model: str = "") -> AgentAdvisor:
     home = SimpleNamespace(
-        settings=SimpleNamespace(doctor_agent="claude", doctor_model=model),
+        settings=SimpleNamespace(advisor_use="claude", advisor_model=model),
         clock=SimpleNamespace(token=lambda: "MARK"),
         redactor=SimpleNamespace(redact_text=lambda text: text.replace("hunter2", "***")),
         agent_runners={"claude": runner},
@@ -158,17 +158,15 @@ def chosen(tmp_path, **given):
 
 def test_the_settings_say_which_doctor_there_is(tmp_path):
     assert isinstance(chosen(tmp_path), RulesAdvisor)
-    assert chosen(tmp_path, ADW_DOCTOR_ENABLED="no") is None
-    assert chosen(tmp_path, ADW_DOCTOR_CALL="pkg.mod:fn").name == "pkg.mod:fn"
-    assert chosen(tmp_path, ADW_DOCTOR_AGENT="codex").name == "codex"
-    with pytest.raises(ConfigError, match=r"doctor\.call and doctor\.agent are both set"):
-        chosen(tmp_path, ADW_DOCTOR_CALL="pkg.mod:fn", ADW_DOCTOR_AGENT="codex")
+    assert chosen(tmp_path, ADW_ADVISOR_USE="off") is None
+    assert chosen(tmp_path, ADW_ADVISOR_USE="pkg.mod:fn").name == "pkg.mod:fn"
+    assert chosen(tmp_path, ADW_ADVISOR_USE="codex").name == "codex"
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("DOCTOR_CALL", "pkg.mod"), ("DOCTOR_CALL", "pkg..mod:fn"), ("DOCTOR_AGENT", "siri"), ("DOCTOR_MODELS", "a,-b")],
+    [("ADVISOR_USE", "pkg.mod:"), ("ADVISOR_USE", "pkg..mod:fn"), ("ADVISOR_USE", "siri"), ("ADVISOR_MODELS", "a,-b")],
 )
 def test_a_doctor_that_makes_no_sense_is_refused(tmp_path, name, text):
-    with pytest.raises(ConfigError, match=name.lower()):
+    with pytest.raises(ConfigError, match=name.lower().replace("_", ".")):
         config_load.load(env={"ADW_HOME": str(tmp_path), f"ADW_{name}": text}, cwd=tmp_path)

@@ -137,22 +137,22 @@ def test_after_a_few_tries_a_notice_is_given_up_with_its_reason(lab):
     lab.post.errors = [NotifyFailed("no answer")] * 99
     lab.happen("failed")
     for _ in range(10):
-        lab.go(lab.notifier(notify_attempts="3"))
+        lab.go(lab.notifier())
         lab.clock.advance(3600.0)
 
     (row,) = lab.book.page()
-    assert (row.status, row.attempts, row.error) == ("given_up", 3, "no answer")
-    assert len(lab.post.errors) == 96
+    assert (row.status, row.attempts, row.error) == ("given_up", 5, "no answer")
+    assert len(lab.post.errors) == 94
 
 
 def test_a_notice_that_kills_whoever_sends_it_is_given_up_too(lab):
     lab.happen("failed")
     lab.notifier().gather()
-    for _ in range(3):
+    for _ in range(5):
         lab.book.take(ttl_seconds=10.0)  # and never a word again
         lab.clock.advance(11.0)
 
-    sent = lab.notifier(notify_attempts="3").send()
+    sent = lab.notifier().send()
 
     assert (sent.given_up, lab.post.titles) == (1, [])
     assert "died" in lab.book.page()[0].error

@@ -90,7 +90,7 @@ class Steps:
             checkpoint_manager=checkpoints,
             redactor=Redactor(),
             run_factory=RunFactory(),
-            settings=SimpleNamespace(database_url="sqlite://", steps_lane_seconds=5.0, steps_batch=64),
+            settings=SimpleNamespace(database_url="sqlite://"),
             load=lambda adw_id: self.world.parts.store.load(adw_id).document,
             workspace=SimpleNamespace(workplace_of=lambda _document: Path()),
             folder_of=Path,

@@ -35,7 +35,7 @@ def test_homes_know_nothing_of_each_other():
 
 
 def test_settings_are_given_by_name_and_the_environment_does_not_count(monkeypatch, tmp_path):
-    monkeypatch.setenv("ADW_MAX_ATTEMPTS", "9")
+    monkeypatch.setenv("ADW_LIMITS_MAX_ATTEMPTS", "9")
     (tmp_path / "adw.toml").write_text('[github]\nrepository = "acme/widget"\n')
     with testing.home(tmp_path, max_retries=7, worktree_enabled=False, worker_tags=("big", "gpu")) as home:
         settings = home.settings
