@@ -32,9 +32,7 @@ def program(tmp_path):
 
 
 def preflight(programs=None, **changes):
-    settings = SimpleNamespace(claude_path=None, codex_path=None, gemini_path=None, opencode_path=None, aider_path=None)
-    for name, path in (programs or {}).items():
-        setattr(settings, f"{name}_path", path)
+    settings = SimpleNamespace(agent_programs=programs)
     home = {
         "settings": settings,
         "clock": FakeClock(),
