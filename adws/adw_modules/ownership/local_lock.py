@@ -100,9 +100,18 @@ def _locked(path: str) -> int | None:
 
 
 def _make_folder(path: str) -> None:
-    """Make the directory of a workflow, durably: its document will be in it. Raise UnsafePath for a link."""
+    """
+    Make the directory of a workflow; raise UnsafePath for a link.
+
+    Not synced: a store that keeps a document in it syncs the directory and its name together with the document.
+    """
     try:
-        durable_file.make_directory(path)
+        try:
+            os.mkdir(path, durable_file.NEW_DIRECTORY_MODE)  # noqa: PTH102 - as above
+        except FileNotFoundError:
+            durable_file.make_directory(path)
+        except FileExistsError:
+            pass
         is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError as exc:
         raise LockUnavailable(path, exc) from exc

@@ -658,6 +658,9 @@ class FileStateStore:
                 else:
                     temp.publish_new(StateConflict(adw_id, expected, expected + 1))
                 signature = temp.settle(text)
+                if repair is not None and repair.aside is None:
+                    # The file was lost, perhaps with its directory, which the holder of the lock in it made again.
+                    durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
             # A writer of the same fence is about to make the next revision.
             raise StateConflict(adw_id, expected, expected + 1) from None
