@@ -40,7 +40,7 @@ _ARGUMENTS = re.compile(
     r"(?:#?(?P<number>(?![0-9]{8}(?![0-9]))[1-9][0-9]{0,17})(?!\S)\s*)?(?:(?P<adw_id>[0-9a-f]{8})[.,;:!?]*(?!\S))?\s*"
 )
 _AGAIN = re.compile(r"(?<!\S)--again(?!\S)", re.IGNORECASE)
-_OWN_MARKS = ("[adw-agents]", "[adw-bot]", "<!-- adw:")
+_OWN_MARKS = ("[adw]", "[adw-agents]", "[adw-bot]", "<!-- adw:")
 _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 
 

@@ -334,6 +334,11 @@ person = matching(
     "a name and an address, such as Ada Example <ada@example.com>",
     "NAME <ADDRESS>",
 )
+commit_message = matching(
+    r"(?=.*<(?:summary|issue|id)>)(?:[^<>\n]|<(?:type|summary|issue|phase|id)>){1,200}",
+    "one line with <summary>, <issue> or <id>, and besides <type> and <phase>",
+    "line of text",
+)
 #: A remote or a model that a program would read as an option is refused.
 remote = matching(r"(?!.*\.\.)[A-Za-z0-9_][\w./-]*", "the name of a git remote, such as origin", "name")
 model = matching(r"[A-Za-z0-9][\w./:@\[\]-]*", "the name of a model, such as sonnet or openai/gpt-5", "name of a model")

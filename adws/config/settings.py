@@ -310,6 +310,11 @@ class Settings:
     git_author: str | None = optional(
         kinds.person, "Who commits what phases did; without it, whoever git's own configuration names."
     )
+    git_commit_message: str = setting(
+        "<type>: <summary> (#<issue>)",
+        kinds.commit_message,
+        "First line of the commits that adw makes. <type>, <summary>, <issue>, <phase> and <id> are filled in.",
+    )
     git_env: tuple[str, ...] | None = optional(
         kinds.variables,
         "Names of further environment variables that adw's git gets, for credential helpers and filters.",

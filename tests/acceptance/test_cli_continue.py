@@ -144,11 +144,7 @@ def test_plan_build_test_review_document_and_ship_are_separate_commands_with_one
     ]
     [pull] = lab.pulls()
     assert (pull["number"], pull["head"]) == (made["pr_number"], branch)
-    assert lab.lab.subjects(branch, lab.remote) == [
-        "documenter: feature: Add a fine thing",
-        "sdlc_implementor: feature: Add a fine thing",
-        "sdlc_planner: feature: Add a fine thing",
-    ]
+    assert lab.lab.phases(branch, lab.remote) == ["document", "build", "plan"]
     assert lab.locks() == []
     assert lab.adw("verify").stdout == "all 11 invariants hold\n"
 

@@ -296,13 +296,13 @@ class ForgeContract:
         for in_doubt in (False, True):  # as two processes, the second after a crash of the first
             effects = ForgeEffects(world.forge, clock=FakeClock(), key=b"k" * 32)
             pulls.add(effects.pull_request("1a2b3c4d", new, in_doubt=in_doubt).number)
-            comments.add(effects.sticky_comment("1a2b3c4d", number, f"[ADW-AGENTS] {in_doubt}").comment_id)
+            comments.add(effects.sticky_comment("1a2b3c4d", number, f"[adw] {in_doubt}").comment_id)
 
         assert {one.number for one in world.forge.pull_requests_of("feature-1")} == pulls
         assert {one.comment_id for one in world.forge.comments(number)} == comments
         assert (len(pulls), len(comments)) == (1, 1)
         assert world.forge.pull_request(pulls.pop()).title == f"feature: #{number} - Add a door"
-        assert world.forge.comments(number)[0].body.startswith("[ADW-AGENTS] True\n<!-- adw:v1 ")
+        assert world.forge.comments(number)[0].body.startswith("[adw] True\n<!-- adw:v1 ")
 
     def test_a_workflow_is_given_the_issue_as_it_is(self, world):
         number = world.create_issue("Add a door", "It has none.", ("adw",))

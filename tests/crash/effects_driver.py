@@ -122,7 +122,7 @@ def check(lab: WorkLab, adw_id: str) -> list[str]:
         return [f"it is {document.current_state}: {document.pause_reason or reasons}"]
     there = git(lab.remote, "for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
     facts = {
-        "subjects": [subject.split(":")[0] for subject in lab.subjects(branch, lab.remote)],
+        "phases": lab.phases(branch, lab.remote),
         "heads": git(lab.remote, "rev-parse", branch) == git(lab.home, "rev-parse", branch),
         "branches here": sorted(lab.branches()),
         "branches there": sorted(there),
@@ -135,7 +135,7 @@ def check(lab: WorkLab, adw_id: str) -> list[str]:
         "open": sorted(one.key for one in document.resources if one.outcome == "intended"),
     }
     wanted = {
-        "subjects": ["sdlc_implementor", "sdlc_planner"],
+        "phases": ["build", "plan"],
         "heads": True,
         "branches here": sorted(["main", branch]),
         "branches there": sorted(["main", branch]),

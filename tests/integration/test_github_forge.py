@@ -205,7 +205,7 @@ def test_closing_says_why_once_and_may_be_repeated(ambient_forge):
     close_pull_request(pr_number=pull.number, comment="Rolled back")
 
     assert closed.state == "closed"
-    assert [one.body for one in ambient_forge.comments(pull.number)] == ["[ADW-AGENTS] Rolled back"]
+    assert [one.body for one in ambient_forge.comments(pull.number)] == ["[adw] Rolled back"]
 
 
 def test_a_merged_pull_request_is_left_alone(ambient_forge):

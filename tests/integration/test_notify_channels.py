@@ -178,7 +178,7 @@ def test_a_comment_is_posted_once_however_often_it_is_sent():
 
     bodies = [one.body for one in forge.comments(issue)]
     assert len(bodies) == 2
-    assert bodies[0].startswith("[ADW-AGENTS] workflow 1a2b3c4d failed: [redacted]")
+    assert bodies[0].startswith("[adw] workflow 1a2b3c4d failed: [redacted]")
 
 
 def test_a_marker_that_somebody_else_copied_does_not_keep_us_silent():

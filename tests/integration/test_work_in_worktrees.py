@@ -33,10 +33,7 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
     document = lab.document(adw_id)
     branch = f"feature-issue-1-adw-{adw_id}-add-fine-thing"
     assert (document.current_state, document.branch_name, document.worktree_path) == ("completed", branch, None)
-    assert lab.subjects(branch, lab.remote) == [
-        "sdlc_implementor: feature: Add a fine thing",
-        "sdlc_planner: feature: Add a fine thing",
-    ]
+    assert lab.subjects(branch, lab.remote) == ["feat: Add a fine thing (#1)"] * 2
     assert git(lab.remote, "log", "-1", "--format=%an <%ae>", branch) == "Robot <robot@example.com>"
     with lab.open() as app:
         [pull] = app.forge.pull_requests_of(branch)
@@ -111,7 +108,7 @@ def test_a_worktree_that_a_cut_damaged_before_it_was_recorded_as_made_is_made_ag
     lab.work()
 
     assert lab.document(adw_id).current_state == "completed"
-    assert lab.subjects(lab.document(adw_id).branch_name)[0].startswith("sdlc_planner: ")
+    assert lab.subjects(lab.document(adw_id).branch_name)[0].startswith("feat: ")
 
 
 def test_a_workflow_that_goes_on_needs_no_remote(lab):

@@ -89,6 +89,11 @@ class WorkLab:
     def subjects(self, ref: str, cwd: Path | None = None) -> list[str]:
         return git(cwd or self.home, "log", "--format=%s", f"main..{ref}").splitlines()
 
+    def phases(self, ref: str, cwd: Path | None = None) -> list[str]:
+        """Return the phases whose work was committed, the newest first."""
+        form = "--format=%(trailers:key=ADW-Phase,valueonly,separator=)"
+        return git(cwd or self.home, "log", form, f"main..{ref}").splitlines()
+
     def worktrees(self) -> list[str]:
         return [line for line in git(self.home, "worktree", "list", "--porcelain").splitlines() if line[:4] == "work"]
 

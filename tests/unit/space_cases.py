@@ -222,6 +222,7 @@ class SpaceWorld(World):
                     home=Path("/repo"),
                     trees_dir=Path("/repo/trees"),
                     git_remote="origin",
+                    git_commit_message="<type>: <summary> (#<issue>)",
                     is_shared=False,
                 ),
                 "folder_of": lambda adw_id: self._state / adw_id,

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MAX_BODY = 60_000
 #: Longest title that is sent: forges refuse 256.
 MAX_TITLE = 250
-#: How every comment begins: set-ups that listen to comments do not answer one that has it.
-BOT_MARK = "[ADW-AGENTS]"
+#: How every comment begins: adw does not answer one that has it.
+BOT_MARK = "[adw]"
 #: What a marker stands for.
 PULL_REQUEST, STICKY = "pull_request", "sticky"
 
@@ -156,7 +156,7 @@ def cut(text: str, limit: int = MAX_BODY) -> str:
 
 def bot_comment(text: str, *, adw_id: str = "") -> str:
     """Return *text* as a comment of ours: recognisable, and no trigger for programs that listen to comments."""
-    who = f"{adw_id}_ops: " if adw_id else ""
+    who = f"{break_triggers(adw_id)}: " if adw_id else ""
     said = text if text.startswith(BOT_MARK) else f"{BOT_MARK} {who}{text}"
 
     return cut(break_triggers(said))

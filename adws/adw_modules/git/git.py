@@ -591,17 +591,10 @@ LABELS: Mapping[str, str] = MappingProxyType(
 )
 #: Characters of a title that go into the first line of a commit.
 MAX_SUBJECT = 50
-#: Which agent does a phase, as commits name it.
-AGENTS: Mapping[str, str] = MappingProxyType(
-    {
-        "plan": "sdlc_planner",
-        "build": "sdlc_implementor",
-        "test": "test_runner",
-        "review": "reviewer",
-        "document": "documenter",
-        "ship": "shipper",
-    }
-)
+#: Types of commits, as Conventional Commits spell them.
+TYPES: Mapping[str, str] = MappingProxyType({"feature": "feat", "bug": "fix", "patch": "fix"})
+#: First line of a commit that adw makes, unless the setting git.commit_message says another.
+COMMIT_MESSAGE = "<type>: <summary> (#<issue>)"
 
 
 def issue_class(document: WorkflowDocument) -> str:
@@ -616,12 +609,22 @@ def issue_class(document: WorkflowDocument) -> str:
     return DEFAULT_CLASS
 
 
-def commit_message(document: WorkflowDocument, phase: str) -> str:
-    """Return the message of the commit after *phase*: `<agent or phase>: <class>: <title>`, and whose work it is."""
+def commit_message(document: WorkflowDocument, phase: str, template: str = COMMIT_MESSAGE) -> str:
+    """Return the message of the commit after *phase*: *template* filled in, and trailers by which adw finds it."""
     title = " ".join((document.issue.title if document.issue else "").split()).rstrip(".")
     short = title if len(title) <= MAX_SUBJECT else title[:MAX_SUBJECT].rsplit(" ", 1)[0]
-    subject = f"{AGENTS.get(phase, phase)}: {issue_class(document)}: {short or f'work of {document.adw_id}'}"
-    issue = [] if document.issue_number is None else [f"ADW-Issue: #{document.issue_number}"]
+    kind, number = issue_class(document), document.issue_number
+    if number is None:  # with the brackets around it
+        template = re.sub(r"\s*\(#?<issue>\)|\s*#?<issue>", "", template)
+    values = {
+        "type": TYPES.get(kind, kind),
+        "summary": short or f"work of {document.adw_id}",
+        "issue": str(number),
+        "phase": phase,
+        "id": document.adw_id,
+    }
+    subject = re.sub(r"<(\w+)>", lambda match: values.get(match[1], match[0]), template)
+    issue = [] if number is None else [f"ADW-Issue: #{number}"]
 
     return "\n".join([subject, "", *issue, f"ADW-ID: {document.adw_id}", f"ADW-Phase: {phase}", ""])
 

@@ -544,7 +544,7 @@ class Workspace:
         change_audit.refuse_disallowed(workplace, path, head, phase, context)
         commit, now = None, head
         if phase.commits_work:
-            commit = workplace.commit_all(path, git_module.commit_message(document, phase.name))
+            commit = workplace.commit_all(path, self._commit_message(document, phase.name))
             now = git.commit_of(f"refs/heads/{document.branch_name}") or head
         # Before it is recorded: what the document has is on the remote, or said to be here only.
         self._publish(session, path, now, context)
@@ -567,6 +567,9 @@ class Workspace:
         self._watch.forget(document.adw_id)
 
         return report
+
+    def _commit_message(self, document: WorkflowDocument, phase: str) -> str:
+        return git_module.commit_message(document, phase, self._home.settings.git_commit_message)
 
     def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
         branch = effects.branch_of_work(session.document)
@@ -687,7 +690,7 @@ class Workspace:
             return
         path, head = Path(document.worktree_path or ""), self._head(session)
         self._agent_config.put_back(document, phase)
-        commit = self._workplace.commit_all(path, git_module.commit_message(document, phase.name))
+        commit = self._workplace.commit_all(path, self._commit_message(document, phase.name))
         now = self._git.commit_of(f"refs/heads/{document.branch_name}") or head
         if commit is not None:
             context.say(f"changes that were in the worktree before {phase.name} are committed: {now[:12]}")

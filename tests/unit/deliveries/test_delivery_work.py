@@ -223,7 +223,7 @@ def test_each_command_in_each_state_has_its_answer(lab, kind, standing):
     assert lab.home.state() == (DONE[kind].get(standing) or before)
     said = only_comment(lab)
     assert ADW_ID in said
-    assert said.startswith("[ADW-AGENTS] ")
+    assert said.startswith("[adw] ")
     assert comment_commands.is_ours(said)
 
 
@@ -332,7 +332,7 @@ def test_a_refusal_is_said_once_politely_and_without_what_starts_a_workflow(lab)
     said = only_comment(lab)
     assert lab.forge.calls == ["create_comment"]
     assert [lab.row(guid).status for guid in guids] == ["refused"] * 3
-    assert said.startswith("[ADW-AGENTS] Sorry, nothing was done: that needs the permission write")
+    assert said.startswith("[adw] Sorry, nothing was done: that needs the permission write")
     assert "@" not in said
     assert comment_commands.read_comment(said) is None
 

@@ -15,7 +15,7 @@ from adws.testing import FakeClock, MemoryForge
 
 KEY = b"k" * 32
 NEW = NewPullRequest(title="feature: #1 - Door", body="Head\nBody", head="feature-1", base="main")
-TEXT = "[ADW-AGENTS] 1a2b3c4d_ops: building\n\nmore"
+TEXT = "[adw] 1a2b3c4d: building\n\nmore"
 
 
 @pytest.fixture
@@ -122,10 +122,10 @@ def test_any_refusal_but_a_duplicate_is_told_as_it_is(forge):
 def test_the_sticky_comment_is_posted_once_and_edited_in_place(forge, effects):
     made = effects.sticky_comment("1a2b3c4d", 1, TEXT)
     effects.sticky_comment("1a2b3c4d", 1, TEXT)
-    known = effects.sticky_comment("1a2b3c4d", 1, "[ADW-AGENTS] done", comment_id=made.comment_id)
+    known = effects.sticky_comment("1a2b3c4d", 1, "[adw] done", comment_id=made.comment_id)
 
     assert known.comment_id == made.comment_id
-    assert bodies(forge) == [f"[ADW-AGENTS] done\n{marker(STICKY)}\n"]
+    assert bodies(forge) == [f"[adw] done\n{marker(STICKY)}\n"]
     assert forge.calls == ["create_comment", "edit_comment"]
 
 

@@ -143,7 +143,7 @@ def test_a_body_is_scrubbed_before_it_is_cut():
 def test_a_comment_says_that_it_is_ours_and_fires_nothing():
     said = forge_text.bot_comment("run adw_plan_iso", adw_id="1a2b3c4d")
 
-    assert said.startswith(f"{BOT_MARK} 1a2b3c4d_ops: run ")
+    assert said.startswith(f"{BOT_MARK} 1a2b3c4d: run ")
     assert "adw_" not in said
     assert forge_text.bot_comment("hello") == f"{BOT_MARK} hello"
     assert forge_text.bot_comment(f"{BOT_MARK} hello") == f"{BOT_MARK} hello"
@@ -226,7 +226,7 @@ def sticky(now=START + timedelta(seconds=90), *, state="", detail=None, **change
 
 def test_the_sticky_comment_says_how_it_stands_and_what_to_type():
     assert sticky(pr_number=12) == (
-        "[ADW-AGENTS] 1a2b3c4d_ops: building\n"
+        "[adw] 1a2b3c4d: building\n"
         "\n"
         "Workflow `1a2b3c4d` (sdlc) is **building**.\n"
         "\n"

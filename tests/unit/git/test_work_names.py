@@ -35,20 +35,28 @@ def test_a_workflow_without_an_issue_has_a_class_and_a_message():
 
     assert git.issue_class(result) == "feature"
     assert git.commit_message(result, "plan").splitlines() == [
-        f"sdlc_planner: feature: work of {ADW_ID}",
+        f"feat: work of {ADW_ID}",
         "",
         f"ADW-ID: {ADW_ID}",
         "ADW-Phase: plan",
     ]
 
 
-def test_a_commit_says_who_what_kind_and_what_in_a_short_first_line():
+@pytest.mark.parametrize(
+    ("template", "first"),
+    [
+        (git.COMMIT_MESSAGE, "fix: Make the very long title of this issue fit into (#42)"),
+        ("[<phase>] <summary>", "[polish] Make the very long title of this issue fit into"),
+        ("#<issue> <id> <other>", f"#42 {ADW_ID} <other>"),
+    ],
+)
+def test_a_commit_has_a_first_line_by_the_template_and_trailers(template, first):
     title = "Make the very long title of this issue fit into the first line of a commit."
     result = document(issue=FrozenIssue(title=title, labels=["bug"]))
 
-    first, _, *trailers = git.commit_message(result, "polish").splitlines()
+    subject, _, *trailers = git.commit_message(result, "polish", template).splitlines()
 
-    assert first == "polish: bug: Make the very long title of this issue fit into"
+    assert subject == first
     assert "ADW-Issue: #42" in trailers
 
 

@@ -153,7 +153,7 @@ def test_the_comments_tell_what_happened_and_cannot_start_anything(world):
     assert "**Undone:**" in summary
     assert "was rolled back" in closing
     for body in (sticky, summary, closing):
-        assert body.startswith("[ADW-AGENTS]")
+        assert body.startswith("[adw]")
         assert "<!-- adw:v1 " in body
         assert "adw_plan_iso" not in body
         assert "@team" not in body

@@ -181,7 +181,7 @@ def test_what_a_phase_changed_is_committed():
     world.attempt()
 
     head = world.git.heads[BRANCH]
-    assert world.git.messages[head].splitlines()[0] == "sdlc_planner: feature: Add a fine thing"
+    assert world.git.messages[head].splitlines()[0] == "feat: Add a fine thing (#42)"
     assert world.effect(f"branch:{BRANCH}").undo["sha"] == head
     [event] = world.events("work_committed")
     assert event.data == {"head": head, "commit": head}
