@@ -78,7 +78,6 @@ SLOW_FILES = frozenset(
         "test_web_workflow_page.py",
         "test_work_in_worktrees.py",
         "test_worker_processes.py",
-        "test_worktree_measuring.py",
         "test_worktrees.py",
     }
 )

@@ -43,27 +43,6 @@ def preflight(programs=None, **changes):
     return AgentPreflight(SimpleNamespace(**{**home, **changes}))
 
 
-def test_an_agent_that_is_there_and_logged_in_has_no_problem(program, tmp_path):
-    path = program('test "$1" = auth || echo; test "$1" = auth || echo "2.1.325 (Claude Code)"')
-    asker = preflight(programs={"claude": str(path)})
-
-    state = asker.look(CLAUDE, ENV)
-
-    assert (state.path, state.version, state.is_logged_in) == (str(path), "2.1.325 (Claude Code)", True)
-    assert (state.problem, asker.missing(CLAUDE)) == ("", "")
-    assert asker.look(CLAUDE, ENV) is state
-    assert (tmp_path / "asked").read_text() == "--version\nauth status\n", "asked once"
-
-
-def test_one_that_is_not_logged_in_is_told(program):
-    path = program('test "$1" != auth')
-
-    state = preflight(programs={"claude": str(path)}).look(CLAUDE, ENV)
-
-    assert state.is_logged_in is False
-    assert state.problem == f"claude is not logged in: start {path} once, and log in"
-
-
 def test_one_that_cannot_be_asked_for_its_log_in_is_not_asked(program):
     path = program("echo 1")
 

@@ -11,7 +11,6 @@ from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import RunFailed, UnsafePath
 from adws.adw_modules.phase import Order, RunReport, Suspended
 from adws.adw_modules.redaction.patterns import MASK
-from adws.adw_modules.workflow.model import Timeouts
 from tests.integration.agent_lab import SECRET, AgentWorld, phase
 
 SESSION = "74a13641-132c-4dbe-bfdb-4df3ef8951db"
@@ -67,18 +66,6 @@ def test_an_agent_has_its_own_credentials_and_none_of_ours(world):
     assert env["ADW_RESULT_FILE"] == str(world.file("agent") / "result.json"), "a place of the agent alone"
 
 
-def test_a_proxy_with_a_password_is_given_only_when_it_is_named(world):
-    world.env |= {"HTTPS_PROXY": "http://user:pass@proxy:3128", "HTTP_PROXY": "http://proxy:3128"}
-
-    world.run()
-    world.run(env=("HTTPS_PROXY",))
-
-    first, second = (call["env"] for call in world.agent.calls)
-    assert first["HTTP_PROXY"] == "http://proxy:3128"
-    assert "HTTPS_PROXY" not in first
-    assert second["HTTPS_PROXY"] == "http://user:pass@proxy:3128"
-
-
 def test_what_agents_print_is_kept_without_secrets_and_shown_in_words(world):
     report = world.run({"say": f"the key is {SECRET}", "stderr": f"careful {SECRET}"})
 
@@ -122,18 +109,6 @@ def test_a_success_without_a_change_is_none(world):
     assert class_of(report) == "no_effect"
     assert "it said: It is done already." in str(report.error)
     assert report.cost_usd == 0.25
-
-
-def test_without_a_repository_a_change_cannot_be_asked_for(world):
-    world.changed = False
-    context = world.context
-
-    report = world.runner.run(
-        phase(), type(context)(**{n: getattr(context, n) for n in context.__slots__} | {"base": ""})
-    )
-
-    assert report.ok
-    assert "there is no repository: what the agent changed cannot be seen" in world.said
 
 
 def test_work_is_compared_with_what_the_first_attempt_of_the_round_stood_on(world):
@@ -225,16 +200,6 @@ def test_a_folder_that_is_a_link_is_not_written_to(world, tmp_path):
 
 
 # --- clocks, orders, what is left behind -----------------------------------------------------------------------
-
-
-def test_an_agent_that_hangs_after_its_result_has_worked(world):
-    world.orders.on_look = lambda: world.clock.advance(50.0)
-    limits = Timeouts(wall=None, idle=None, after_result=1000.0)
-
-    report = world.run({"hang": "after", "leaves": ["child", "daemon"]}, timeouts=limits)
-
-    assert (report.ok, report.cost_usd) == (True, 0.25)
-    assert world.agent.left == []
 
 
 def test_what_an_agent_leaves_running_is_ended_and_told(world):
@@ -421,15 +386,3 @@ def test_the_plan_is_written_down_for_later_phases(world):
     assert report.ok
     assert f"`{plan}`" in world.agent.calls[0]["prompt"]
     assert fields == {"plan_file": plan}
-
-
-def test_the_model_and_the_limits_of_the_phase_are_arguments(world):
-    context = world.context
-    values = {name: getattr(context, name) for name in context.__slots__} | {"model": "opus"}
-    options = {"max_turns": 12, "permissions": "all", "arguments": ["--effort=low"]}
-
-    world.runner.run(phase(options=options), type(context)(**values))
-
-    [call] = world.agent.calls
-    assert {"--model=opus", "--max-turns=12", "--dangerously-skip-permissions", "--effort=low"} <= set(call["argv"])
-    assert (world.known["model"], world.known["permissions"]) == ("opus", "all")

@@ -245,25 +245,6 @@ def test_an_agent_that_hangs_is_ended_by_the_right_clock(lab, agent, hang, timeo
 # --- between phases --------------------------------------------------------------------------------------------
 
 
-def test_a_review_sends_the_work_back_with_what_it_found(lab, agent):
-    review = PhaseSpec(
-        name="review", state="reviewing", runner="claude", prompt="review", retry=QUICK, on_rework="build"
-    )
-    finding = {"success": False, "rework": True, "summary": "too slow", "findings": [{"problem": "quadratic"}]}
-    agent.plays(PLANNED, BUILT, {"result_file": finding}, BUILT, {"result_file": {"success": True}})
-    adw_id = lab.start(PLAN, BUILD, review)
-
-    lab.work()
-
-    assert lab.document(adw_id).current_state == "completed"
-    plan, build, _, again, _ = agent.calls
-    assert "quadratic" in again["prompt"]
-    assert "quadratic" not in build["prompt"]
-    assert not [item for item in again["argv"] if item.startswith("--resume")], "a new round is a new conversation"
-    assert all("Title: Add a fine thing" in call["prompt"] for call in agent.calls)
-    assert plan["cwd"] == build["cwd"] != str(lab.home)
-
-
 # --- kill -9 ---------------------------------------------------------------------------------------------------
 
 WORKER = """

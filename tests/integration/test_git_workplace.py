@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.errors import GitError
 from adws.adw_modules.git import locks
 from tests.integration.git_lab import Lab, commit_on_remote, git, make_lab
 
@@ -160,45 +158,7 @@ def test_a_conflict_is_named_and_nothing_is_changed(lab, tree):
     assert lab.workplace.status(tree) == ()
 
 
-def test_a_rebase_that_was_killed_is_undone_first(lab, tree):
-    (tree / "app.py").write_text("print('mine')\n")
-    lab.workplace.commit_all(tree, "mine")
-    commit_on_remote(lab, "app.py", "print('theirs')\n")
-    onto = lab.repository.fetch("main")
-    subprocess.run(["git", "rebase", "-q", onto], cwd=tree, capture_output=True, check=False)  # stops at the conflict
-
-    assert lab.workplace.branch(tree) == ""
-
-    assert lab.workplace.rebase(tree, f"{onto}~") == (), "the base it has: there is no conflict"
-    assert lab.workplace.branch(tree) == "feature-issue-1-adw-1a2b3c4d-work"
-
-
 # --- locks of a git that is gone -------------------------------------------------------------------------------
-
-
-def test_the_lock_of_a_dead_git_is_no_obstacle(lab, tree):
-    (tree / "a.txt").write_text("a")
-    (lab.workplace.git_dir(tree) / "index.lock").write_text("")
-
-    assert lab.workplace.commit_all(tree, "work") is not None
-
-
-def test_the_lock_of_a_live_process_stays(lab, tree):
-    """
-    Whoever has the file open may be about to use it.
-    """
-    lock = lab.workplace.git_dir(tree) / "index.lock"
-    code = f"import sys; f = open({str(lock)!r}, 'x'); print('open', flush=True); sys.stdin.readline()"
-    holder = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
-    try:
-        assert holder.stdout.readline() == "open\n"
-        (tree / "a.txt").write_text("a")
-        with pytest.raises(GitError, match=r"git add failed: .*index\.lock"):
-            lab.workplace.commit_all(tree, "work")
-        assert lock.exists()
-    finally:
-        holder.communicate("\n")
-    assert lab.workplace.commit_all(tree, "work") is not None
 
 
 def test_the_lock_stays_while_a_git_works_in_the_worktree(lab, tree, tmp_path):

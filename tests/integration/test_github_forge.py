@@ -150,32 +150,8 @@ def test_one_request_ends_before_the_lease_does():
         timeout_for(ttl_seconds=10.0, stop_seconds=7.0)
 
 
-def test_a_problem_of_graphql_is_a_refusal(open_forge, server, place):
-    place.push("feature-1")
-    pull = place.create_pull_request(NewPullRequest(title="T", body="B", head="feature-1", base="main"))
-    server.extra["POST", "/graphql"] = lambda _: (200, {"errors": [{"message": "not allowed"}]})
-
-    with pytest.raises(ForgeRefused, match="not allowed"):
-        open_forge(token="tok_bot").edit_pull_request(pull.number, is_draft=False)
-
-
 def test_access_shows_no_secret():
     assert "s3cret" not in repr(GitHubAccess(token="s3cret", private_key="s3cret"))
-
-
-@pytest.mark.parametrize(
-    ("api_url", "remote"),
-    [
-        ("https://api.github.com", "https://github.com/acme/x.github.io.git"),
-        ("https://ghe.example.com/api/v3", "https://ghe.example.com/acme/x.github.io.git"),
-        ("http://localhost:4801", "http://localhost:4801/acme/x.github.io.git"),
-    ],
-)
-def test_git_pushes_to_the_site_of_the_api(api_url, remote):
-    access = GitHubAccess(token="t", api_url=api_url)
-    forge = GitHubForge("acme/x.github.io", access, clock=FakeClock(), scrub=str)
-
-    assert forge.remote_url() == remote
 
 
 # --- plain calls

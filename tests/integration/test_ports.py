@@ -108,19 +108,6 @@ def test_a_stranger_is_passed_over_wherever_it_listens_and_is_alive_at_the_end(h
         stranger.communicate("\n")
 
 
-def test_a_process_that_starts_does_not_inherit_the_sockets(hold):
-    ports = hold()
-    pair = ports.take(FIRST)
-    code = "import sys; print('up', flush=True); sys.stdin.readline()"
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, close_fds=False)
-    try:
-        child.stdout.readline()  # a moment before the program begins it still has what it is about to close
-        ports.free(FIRST)
-        assert is_free(pair.backend)
-    finally:
-        child.communicate(b"\n")
-
-
 # --- several processes -----------------------------------------------------------------------------------------
 
 
@@ -210,16 +197,3 @@ def test_half_a_pair_that_is_left_is_no_obstacle(hold):
 
     assert new.take(FIRST) in span
     assert len(new.all()) == 2
-
-
-def test_ports_that_a_new_owner_took_over_are_not_left_behind(hold):
-    span = free_range(3)
-    old, new = hold("old", span), hold("new", span)
-    pair = old.take(FIRST)
-    old.close()
-
-    assert new.take(FIRST) == pair
-    new.close()  # so that only the name in the row protects it
-    dead = {make_owner("old")}
-
-    assert new.free_left_behind(lambda owner: Verdict.DEAD if owner in dead else Verdict.ALIVE) == ()

@@ -11,7 +11,7 @@ import pytest
 from adws.adw_modules import document
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
-from adws.adw_modules.errors import QuotaExceeded, UsageError
+from adws.adw_modules.errors import QuotaExceeded
 from adws.adw_modules.resources.quotas import GB, Limits, Quotas
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
@@ -126,21 +126,6 @@ def test_worktrees_that_are_there_count_and_other_directories_do_not(make, trees
     assert "adw gc, or raise quota.max_worktrees" in str(refused)
 
 
-def test_a_worktree_that_is_too_large_is_named_and_takes_no_place_from_anybody(make, trees):
-    put_tree(trees, FIRST, size=3 * 2**20)
-    put_tree(trees, SECOND)
-    quotas = make(max_worktree_size=2 * 2**20)
-
-    quotas.admit(SECOND)
-    quotas.check_start("sdlc")
-
-    assert quotas.too_large(quotas.sizes()) == {
-        FIRST: f"the worktree {trees / FIRST} has 3 MB of 2 MB: remove what was built in it, or raise "
-        f"quota.max_worktree_size, then: adw resume {FIRST}"
-    }
-    assert status(quotas, "worktree_size").is_exceeded is True
-
-
 def test_every_limit_is_reached_when_as_much_as_it_says_is_used(make, database, trees):
     """
     `adw quota`, new work and a start that is only asked about go by the same rule, at the limit and just before it.
@@ -223,25 +208,6 @@ def test_a_day_counts_what_was_spent_since_midnight_and_what_is_to_come(make, da
     assert status(quotas, "cost_per_day").used == pytest.approx(2.0 + 11.0)
 
 
-def test_gauges_show_the_limits_that_all_share_with_what_others_found_out(make, database, trees):
-    """
-    What takes long to find out comes from whoever knows it already: no document and no worktree is read.
-    """
-    put_tree(trees, FIRST, 100_000)
-    put_document(database, FIRST, spent=[("2026-01-31T08:00:00.000000Z", 1.5)])
-    quotas = make()
-    quotas.admit(FIRST, estimated_cost=4.0)
-
-    unmeasured = {one.name: one for one in quotas.gauges(spent_today=3.0, sizes=None)}
-    measured = {one.name: one for one in quotas.gauges(spent_today=3.0, sizes={FIRST: 6 * GB})}
-
-    assert list(measured) == ["disk", "memory", "worktrees", "worktree_size", "cost_per_day", "runs"]
-    assert (measured["cost_per_day"].used, measured["runs"].used, measured["worktrees"].used) == (5.5, 1, 1)
-    assert (measured["worktree_size"].used, measured["worktree_size"].is_exceeded) == (6.0, True)
-    assert (unmeasured["worktree_size"].is_known, unmeasured["worktree_size"].is_exceeded) == (False, False)
-    assert quotas.sizes()[FIRST] >= 100_000
-
-
 # --- left behind -----------------------------------------------------------------------------------------------
 
 
@@ -267,25 +233,6 @@ def test_a_place_is_kept_while_somebody_works_or_is_about_to(make, database, clo
     clock.advance(3601.0)
     assert quotas.free_left_behind() == 1, "the third never came to be"
     assert refusal(make(max_runs=2).admit, "00000009").name == "runs"
-
-
-def test_a_home_without_a_database_has_limits_and_no_places(clock, trees):
-    quotas = Quotas(None, clock=clock, trees=trees, host="one", meters=FixedMeters())
-
-    assert [one.name for one in quotas.status()] == [
-        "disk",
-        "memory",
-        "worktrees",
-        "worktree_size",
-        "cost",
-        "cost_per_day",
-        "runs",
-    ]
-    assert quotas.estimate("sdlc") is None
-    quotas.release(FIRST)
-    assert quotas.free_left_behind() == 0
-    with pytest.raises(UsageError, match="has no database yet"):
-        quotas.admit(FIRST)
 
 
 def test_what_was_spent_counts_even_without_an_estimate(make, database):

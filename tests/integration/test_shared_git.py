@@ -65,13 +65,6 @@ def test_links_files_and_refs_are_seen(lab, shared, tmp_path):
     }
 
 
-def test_what_cannot_be_read_is_a_change_and_no_crash(lab, shared):
-    before = shared.marks()
-    (lab.main / ".git" / "config.worktree").mkdir()
-
-    assert changes(shared, before) == {"config config.worktree: (other lines)"}
-
-
 # --- what is not run -------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
-from adws.adw_modules.errors import GitUnreachable, LeaseLost
+from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
@@ -68,49 +68,6 @@ def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
     assert ".env" not in git(tree, "ls-files").split()
 
 
-def test_a_worktree_that_was_deleted_by_hand_is_made_again_from_its_branch(lab):
-    adw_id = lab.start(PLAN, step("build", "test -e go && cat plan.md > built.md", "building", max_attempts=1))
-    lab.work()
-    document = lab.document(adw_id)
-    assert document.current_state == "failed"
-    tree = Path(document.worktree_path)
-    shutil.rmtree(tree)
-    fixed = step("build", "cat plan.md > built.md", "building")
-
-    with lab.open() as app:
-        with app.ownership.own(adw_id) as owned:
-            frozen = owned.document.workflow.phases
-            frozen[1] = {**frozen[1], "shell": fixed.shell}
-            owned.save(owned.document.model_copy(), events=())
-        app.control.resume(adw_id, by="ada", grant=1)
-    lab.work()
-
-    assert lab.document(adw_id).current_state == "completed"
-    assert (tree / "built.md").read_text() == "steps\n"
-
-
-def test_a_worktree_that_a_cut_damaged_before_it_was_recorded_as_made_is_made_again(lab):
-    adw_id = lab.start(PLAN)
-    with lab.open() as app:
-        add = app.git.add_worktree
-
-        def then_the_power_is_cut(path, **keywords):
-            add(path, **keywords)
-            admin = lab.home / ".git" / "worktrees" / path.name
-            for file in (path / ".git", admin / "gitdir", admin / "commondir", admin / "locked"):
-                file.write_bytes(b"")
-            raise GitUnreachable("nobody knows whether it was made")
-
-        app.git.add_worktree = then_the_power_is_cut
-        app.worker(WorkerOptions(once=True, max_runs=1)).run()
-    assert effects.effect(lab.document(adw_id), effects.WORKTREE).outcome == "intended"
-
-    lab.work()
-
-    assert lab.document(adw_id).current_state == "completed"
-    assert lab.subjects(lab.document(adw_id).branch_name)[0].startswith("feat: ")
-
-
 def test_a_workflow_that_goes_on_needs_no_remote(lab):
     """
     The network is gone when the second phase is tried again, and the worktree with it.
@@ -132,31 +89,6 @@ def test_a_workflow_that_goes_on_needs_no_remote(lab):
     document = lab.document(adw_id)
     assert document.current_state == "completed"
     assert (Path(document.worktree_path) / "built.md").read_text() == "steps\n"
-
-
-def test_a_new_workflow_waits_for_the_remote_and_starts_from_what_is_there_then(lab):
-    """
-    Nothing here names the default branch: what the main checkout happens to be on is not taken for it.
-    """
-    adw_id = lab.start(PLAN)
-    git(lab.home, "checkout", "-q", "--detach")
-    git(lab.home, "remote", "set-url", "origin", "file:///nowhere")
-
-    with lab.open() as app:
-        app.worker(WorkerOptions(max_runs=1)).run()
-
-    document = lab.document(adw_id)
-    [attempt] = document.phases[0].attempts
-    assert (document.current_state, document.phases[0].status) == ("planning", "retry_wait")
-    assert attempt.error["metadata"]["class"] == "network"
-    assert "cannot be reached" in attempt.error["message"]
-    assert not [item for item in document.resources if item.kind in {"worktree", "branch"}]
-    git(lab.home, "remote", "set-url", "origin", str(lab.remote))
-    move_base(lab, "print('newer')\n")
-
-    lab.work()
-
-    assert (Path(lab.document(adw_id).worktree_path) / "app.py").read_text() == "print('newer')\n"
 
 
 def move_base(lab, content: str) -> None:

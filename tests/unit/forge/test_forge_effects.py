@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adws.adw_modules.errors import Fenced, ForgeRefused, NotOurs
+from adws.adw_modules.errors import Fenced, NotOurs
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import ForgeEffects, frozen_issue
 from adws.adw_modules.forge.model import NewPullRequest
@@ -106,16 +106,6 @@ def test_what_is_not_ours_is_never_adopted_nor_changed(forge, effects, login, bo
     assert forge.pull_request(theirs.number) == theirs
 
 
-def test_any_refusal_but_a_duplicate_is_told_as_it_is(forge):
-    class Forbidding(MemoryForge):
-        def create_pull_request(self, new):
-            raise ForgeRefused(403, f"no {new.head}")
-
-    with pytest.raises(ForgeRefused) as caught:
-        ForgeEffects(Forbidding(), clock=FakeClock(), key=KEY).pull_request("1a2b3c4d", NEW)
-    assert caught.value.status == 403
-
-
 # --- the sticky comment
 
 
@@ -127,16 +117,6 @@ def test_the_sticky_comment_is_posted_once_and_edited_in_place(forge, effects):
     assert known.comment_id == made.comment_id
     assert bodies(forge) == [f"[adw] done\n{marker(STICKY)}\n"]
     assert forge.calls == ["create_comment", "edit_comment"]
-
-
-def test_one_that_a_person_deleted_is_posted_again(forge, effects):
-    made = effects.sticky_comment("1a2b3c4d", 1, TEXT)
-    forge.delete_comment(made.comment_id)
-
-    again = effects.sticky_comment("1a2b3c4d", 1, TEXT, comment_id=made.comment_id)
-
-    assert again.comment_id > made.comment_id
-    assert len(bodies(forge)) == 1
 
 
 def test_of_two_posted_at_once_the_first_stays_with_the_last_text(forge):

@@ -115,18 +115,6 @@ def test_a_worktree_that_is_something_else_now_is_left_alone(change, words):
     assert [call.phase for call in world.runner.calls] == ["plan"]
 
 
-def test_a_lost_commit_fails_the_attempt():
-    world = world_of("plan", "build")
-    world.runner.add("plan", editing(world.git, plan="steps"))
-    world.attempt()
-    world.git.commits.pop(world.git.heads[BRANCH])
-    world.git.heads[BRANCH] = "c0"
-
-    world.attempt()
-
-    assert "is gone: bring it back" in world.record("build").last_failure_reason
-
-
 # --- after a crash ---------------------------------------------------------------------------------------------
 
 
@@ -158,17 +146,6 @@ def test_a_crash_while_the_worktree_is_made_neither_loses_nor_doubles_it(is_afte
     assert len(world.git.trees) == 1
     assert world.effect("worktree").outcome == ("adopted" if is_after else "made")
     assert world.effect(f"branch:{BRANCH}").undo["start"] == "c0"  # as it was meant, not as the base is now
-
-
-def test_a_half_made_worktree_is_made_again():
-    world = world_of("plan")
-    crash_in(world, "add_worktree", is_after=True)
-    world.git.files[TREE].clear()  # the checkout was cut off
-
-    world.attempt()
-
-    assert world.git.files[TREE] == {"app.py": "one"}
-    assert world.effect("worktree").outcome == "made"
 
 
 # --- after a phase ---------------------------------------------------------------------------------------------
@@ -301,18 +278,6 @@ def test_ports_are_held_and_handed_over_while_a_phase_runs():
     assert world.ports.is_held(ADW_ID)
     assert world.effect(f"port:{backend}").undo == {"port": backend, "purpose": "backend"}
     assert world.effect("ports") is None
-
-
-def test_without_a_free_port_the_attempt_fails_and_nothing_is_open():
-    world = world_of("plan")
-    first = world.port_range.backend_start
-    world.occupy(*range(first, first + world.port_range.count))
-
-    world.attempt()
-
-    assert "no pair of ports is free" in world.record("plan").last_failure_reason
-    assert world.effect("ports").outcome == "failed"
-    assert effects.open_effects(world.document) == ()
 
 
 def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
