@@ -195,7 +195,7 @@ def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home,
     closed = explained(adw, adw_id)
 
     assert f"Workflow {adw_id} waits with build until 20" in held
-    assert ": anthropic is held off after it failed (overloaded: 529)" in held
+    assert ": anthropic is not called after it failed (overloaded: 529)" in held
     assert " Its breaker lets a trial through at 20" in held
     assert commands[0] == "adw breakers reset anthropic"
     assert closed.startswith(f"Workflow {adw_id} waited with build for anthropic, whose breaker is closed again. ")

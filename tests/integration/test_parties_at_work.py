@@ -1,4 +1,4 @@
-"""Breakers around real work: a phase waits for a party that is held off, and its end is told to the breaker."""
+"""Breakers around real work: a phase waits for a service whose breaker is open, and its end is told to the breaker."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import AttemptRecord, Draft, PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import Draft, PhaseRecord, WorkflowDocument
     from adws.adw_modules.engine.transitions import Chosen
     from adws.adw_modules.error_handler import ErrorFacts
     from adws.adw_modules.workflow.model import WorkflowSpec
@@ -161,7 +161,9 @@ def prescribe(
 
     # Attempts that were stopped do not count.
     before = [made for made in record.attempts[:-1] if made.round == record.round and made.status == "failed"]
-    if not before or fingerprint_of(before[-1]) != fingerprint(facts.klass, facts.message):
+    error = (before[-1].error or {}) if before else {}
+    known = fingerprint(str(error.get("klass") or ""), str(error.get("message") or ""))
+    if not before or known != fingerprint(facts.klass, facts.message):
         return Advice(decision=RETRY, reason="it is worth another try")
     said = f"it failed twice in the same way ({facts.klass}): {first_line(facts.message)}"
     if facts.klass == "gate" and may_replan:
@@ -185,13 +187,6 @@ def way_back(document: WorkflowDocument, spec: WorkflowSpec, index: int) -> int 
     )
 
     return f"{spent} has no attempt left to be done again" if spent else plan
-
-
-def fingerprint_of(attempt: AttemptRecord) -> str:
-    """Return what the failure of an attempt is recognised by."""
-    error = attempt.error or {}
-
-    return fingerprint(str(error.get("klass") or ""), str(error.get("message") or ""))
 
 
 def fingerprint(klass: str, message: str) -> str:

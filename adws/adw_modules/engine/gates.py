@@ -8,7 +8,6 @@ a machine can check holds.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -174,38 +173,28 @@ def _check_artifact(pattern: str, cwd: Path) -> GateVerdict:
     pure = PurePosixPath(pattern)
     if not pattern.strip() or "\0" in pattern or pure.is_absolute() or ".." in pure.parts:
         return _failed(f"the artifact {pattern!r} is no path below the working directory")
+    reason = "is not there"
     try:
-        result = list(_reasons_against(pattern, cwd))
+        root = cwd.resolve(strict=True)
+        for path in root.glob(pattern):
+            try:
+                real = path.resolve(strict=True)
+                info = real.stat()
+            except (OSError, RuntimeError):  # the latter for links in a circle
+                reason = "cannot be read, or is a symbolic link to nothing"
+                continue
+            if not real.is_relative_to(root):
+                reason = "is a symbolic link that leaves the working directory"
+            elif not stat.S_ISREG(info.st_mode):
+                reason = "is not a regular file"
+            elif not info.st_size:
+                reason = "is empty"
+            else:
+                return PASSED
     except (OSError, ValueError, RuntimeError) as exc:
-        return _failed(f"whether there is an artifact {pattern} cannot be told: {exc}")
-    if "" in result:
-        return PASSED
+        return _failed(f"the artifact {pattern} cannot be looked up: {exc}")
 
-    return _failed(f"the artifact {pattern} {result[0] if result else 'is not there'}")
-
-
-def _reasons_against(pattern: str, cwd: Path) -> Iterator[str]:
-    """Yield for each match why it does not count; "" for the first that does, and then nothing more."""
-    root = cwd.resolve(strict=True)
-    for path in root.glob(pattern):
-        why = _why_no_artifact(path, root)
-        yield why
-        if not why:
-            return
-
-
-def _why_no_artifact(path: Path, root: Path) -> str:
-    try:
-        real = path.resolve(strict=True)
-        info = real.stat()
-    except (OSError, RuntimeError):  # the latter for links in a circle
-        return "cannot be looked at, or is a symbolic link to nothing"
-    if not real.is_relative_to(root):
-        return "is a symbolic link that leaves the working directory"
-    if not stat.S_ISREG(info.st_mode):
-        return "is not a regular file"
-
-    return "" if info.st_size else "is empty"
+    return _failed(f"the artifact {pattern} {reason}")
 
 
 def _check_result(report: RunReport) -> GateVerdict:

@@ -7,7 +7,7 @@ a draft. Resume, retry and recovery are this one path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.costs import cap_of, money, shown
@@ -132,47 +132,43 @@ def plan_resume(
 
     *budget* is what it may cost from now on; without one its own cap holds, or *max_cost_usd*, that of the settings.
     """
+    adw_id, state = document.adw_id, machine.current_state
     refuse_what_is_over(document, machine)
     refuse_used_up(document, machine, grant)
     refuse_spent(document, budget, max_cost_usd)
-    plan = _plan_without_budget(document, spec, machine, from_phase, grant)
-
-    return plan if budget is None else replace(plan, budget=float(budget))
-
-
-def _plan_without_budget(
-    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
-) -> ResumePlan:
+    names, result = [record.name for record in document.phases], choose(spec, document.phases)
+    stopped = None if isinstance(result, AllPassed) else document.phases[result.index]
+    target = _back(machine)
     if from_phase:
-        return _plan_from(document, spec, machine, from_phase, grant)
-    result = choose(spec, document.phases)
-    if isinstance(result, AllPassed):
-        return _plan(document, machine, phase="", grant=grant)
-    record = document.phases[result.index]
-    if machine.current_state is WorkflowState.PAUSED and record.status == "waiting":
-        raise UsageError(
-            f"workflow {document.adw_id} waits for approval of {record.name}:"
-            f" adw approve {document.adw_id}, or adw reject {document.adw_id} -m TEXT"
-        )
-    if machine.current_state is WorkflowState.FAILED and is_exhausted(record) and not grant:
-        raise UsageError(
-            f"{record.name} used {record.attempts_used} of {limit(record)} attempts: allow more with"
-            f" adw retry {document.adw_id} --grant N, or start it afresh with"
-            f" adw resume {document.adw_id} --from {record.name}"
-        )
-
-    return _plan(document, machine, phase=record.name, grant=grant)
-
-
-def _plan(document: WorkflowDocument, machine: WorkflowStateMachine, *, phase: str, grant: int) -> ResumePlan:
-    needs_retry = machine.current_state is WorkflowState.FAILED and machine.retries_left == 0
+        if from_phase not in names:
+            raise UsageError(f"workflow {adw_id} has no phase {from_phase!r}; it has: {', '.join(names)}")
+        if state in ACTIVE_STATES:
+            raise UsageError(f"workflow {adw_id} is {state.value}: pause it first (adw pause {adw_id})")
+        if stopped is not None and names.index(from_phase) > names.index(stopped.name):
+            raise UsageError(f"{from_phase} comes after {stopped.name}, where it stopped: no phase may be skipped")
+        wanted = WorkflowState(document.phases[names.index(from_phase)].state)
+        # A phase that was not begun yet comes after the state where it stopped: from there it is a step forward.
+        target = wanted if target is None or rank(wanted) < rank(target) else target
+    elif stopped is not None:
+        if state is WorkflowState.PAUSED and stopped.status == "waiting":
+            raise UsageError(
+                f"workflow {adw_id} waits for approval of {stopped.name}:"
+                f" adw approve {adw_id}, or adw reject {adw_id} -m TEXT"
+            )
+        if state is WorkflowState.FAILED and is_exhausted(stopped) and not grant:
+            raise UsageError(
+                f"{stopped.name} used {stopped.attempts_used} of {limit(stopped)} attempts: allow more with"
+                f" adw retry {adw_id} --grant N, or start it afresh with adw resume {adw_id} --from {stopped.name}"
+            )
 
     return ResumePlan(
-        adw_id=document.adw_id,
-        target=_back(machine),
-        phase=phase,
+        adw_id=adw_id,
+        target=target,
+        phase=from_phase or (stopped.name if stopped is not None else ""),
+        starts_round=bool(from_phase),
         grant=grant,
-        grants_retry=grant > 0 and needs_retry,
+        grants_retry=grant > 0 and state is WorkflowState.FAILED and machine.retries_left == 0,
+        budget=None if budget is None else float(budget),
     )
 
 
@@ -219,36 +215,11 @@ def refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachin
     if machine.rollback_pending:
         raise UsageError(f"a rollback of {document.adw_id} was begun: finish it with adw rollback {document.adw_id}")
     if machine.current_state in TERMINAL_STATES:
-        ways = [f"adw resume {document.adw_id} --workflow NAME carries it on"] if _is_completed(machine) else []
+        may_continue = machine.current_state is WorkflowState.COMPLETED and not machine.is_merged
+        ways = [f"adw resume {document.adw_id} --workflow NAME carries it on"] if may_continue else []
         ways += [f"adw run {document.issue_number} starts anew"] if document.issue_number is not None else []
         other = f": {', '.join(ways)}" if ways else ""
         raise UsageError(f"workflow {document.adw_id} is {machine.current_state.value} and cannot go on{other}")
-
-
-def _is_completed(machine: WorkflowStateMachine) -> bool:
-    return machine.current_state is WorkflowState.COMPLETED and not machine.is_merged
-
-
-def _plan_from(
-    document: WorkflowDocument, spec: WorkflowSpec, machine: WorkflowStateMachine, from_phase: str, grant: int
-) -> ResumePlan:
-    names = [record.name for record in document.phases]
-    if from_phase not in names:
-        raise UsageError(f"workflow {document.adw_id} has no phase {from_phase!r}; it has: {', '.join(names)}")
-    if machine.current_state in ACTIVE_STATES:
-        raise UsageError(
-            f"workflow {document.adw_id} is {machine.current_state.value}: pause it first (adw pause {document.adw_id})"
-        )
-    result = choose(spec, document.phases)
-    current = len(names) if isinstance(result, AllPassed) else result.index
-    if names.index(from_phase) > current:
-        raise UsageError(f"{from_phase} comes after {names[current]}, where it stopped: no phase may be skipped")
-    plan = _plan(document, machine, phase=from_phase, grant=grant)
-    state = WorkflowState(document.phases[names.index(from_phase)].state)
-    # A phase that was not begun yet comes after the state where it stopped: from there it is a step forward.
-    target = state if plan.target is None or rank(state) < rank(plan.target) else plan.target
-
-    return replace(plan, target=target, starts_round=True)
 
 
 def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
@@ -267,36 +238,25 @@ def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = ""
         add_hint(draft, plan.phase, hint, by)
     if plan.starts_round:
         new_round(draft, plan.phase)
+    index = _index(draft, plan.phase)
     if plan.grant:
-        _grant(draft, plan, by)
+        if index is not None:
+            draft.change_phase(index, granted=draft.phase(index).granted + plan.grant)
+        if plan.grants_retry:
+            draft.machine.grant_retries(1)
+        given: JsonObject = {"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by}
+        draft.add_event("grant_given", index, data=given)
     if plan.budget is not None:
         set_budget(draft, plan.budget, by)
-    _ready(draft, plan.phase)
+    if index is not None and draft.phase(index).status in ("failed", "retry_wait", "suspended", "interrupted"):
+        draft.change_phase(index, status="queued", retry_at=None, wait_reason=None, terminal_reason=None)
     if plan.target is not None:
         if plan.target is not _back(draft.machine):
             draft.machine.resume_from(plan.target)
         draft.move(plan.target, {"reason": "resumed", "by": by})
     draft.document.pause_reason = None
     draft.document.terminal_reason = None
-    draft.add_event("resumed", _index(draft, plan.phase), data={"phase": plan.phase, "by": by})
-
-
-def _ready(draft: Draft, phase: str) -> None:
-    index = _index(draft, phase)
-    if index is None:
-        return
-    record = draft.phase(index)
-    if record.status in ("failed", "retry_wait", "suspended", "interrupted"):
-        draft.change_phase(index, status="queued", retry_at=None, wait_reason=None, terminal_reason=None)
-
-
-def _grant(draft: Draft, plan: ResumePlan, by: str) -> None:
-    index = _index(draft, plan.phase)
-    if index is not None:
-        draft.change_phase(index, granted=draft.phase(index).granted + plan.grant)
-    if plan.grants_retry:
-        draft.machine.grant_retries(1)
-    draft.add_event("grant_given", index, data={"attempts": plan.grant, "retries": int(plan.grants_retry), "by": by})
+    draft.add_event("resumed", index, data={"phase": plan.phase, "by": by})
 
 
 def set_budget(draft: Draft, budget: float, by: str) -> None:

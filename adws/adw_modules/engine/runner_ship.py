@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.workflow.model import PhaseSpec
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import PhaseRecord, WorkflowDocument
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
     from adws.config.settings import Settings
 
@@ -223,27 +224,29 @@ def _refuse_unmet(phase: PhaseSpec, document: WorkflowDocument) -> None:
 
     In a workflow that is carried on, those of the definition it is carried on with; all of them when that has none.
     """
-    names = [item.name for item in definition_of(document).phases]
-    earlier = names[: names.index(phase.name)]
-    required = {item.name for item in definition_of(document).phases if item.is_required}
-    needed = {name for name in _of_this_run(phase, document) or earlier if name in required} | {*phase.needs}
+    earlier = _before(phase, document)
+    asked = _of_this_run(phase, document) or [item.name for item in earlier]
+    needed = {item.name for item in earlier if (item.is_required and item.name in asked) or item.name in phase.needs}
     records = {record.name: record for record in document.phases}
-    missing = [name for name in earlier if name in needed and not _is_complete(records.get(name))]
+    missing = [
+        unmet(name, record)
+        for name, record in ((item.name, records.get(item.name)) for item in earlier)
+        if name in needed and (record is None or record.status != "complete")
+    ]
     if missing:
-        said = ", ".join(unmet(name, records.get(name)) for name in missing)
-        raise ShippingRefused(f"nothing ships before it is complete: {said}")
+        raise ShippingRefused(f"nothing ships before it is complete: {', '.join(missing)}")
+
+
+def _before(phase: PhaseSpec, document: WorkflowDocument) -> list[PhaseSpec]:
+    """Return the phases of the workflow before *phase*."""
+    return list(takewhile(lambda item: item.name != phase.name, definition_of(document).phases))
 
 
 def _of_this_run(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
     """Return the phases before *phase* of the definition that the workflow was started, or is carried on, with."""
-    names = [item.name for item in definition_of(document).phases]
     asked = document.workflow.run_phases if document.workflow is not None else []
 
-    return [name for name in names[: names.index(phase.name)] if not asked or name in asked]
-
-
-def _is_complete(record: PhaseRecord | None) -> bool:
-    return record is not None and record.status == "complete"
+    return [item.name for item in _before(phase, document) if not asked or item.name in asked]
 
 
 def _pushed(document: WorkflowDocument, key: str) -> set[str]:
@@ -299,18 +302,15 @@ def _label(forge: Forge, effects: Ledger, number: int, label: str) -> None:
 
 def summary_of(document: WorkflowDocument) -> str:
     """Return what was done, phase by phase, as its phases said."""
-    lines = [f"- {record.name}: {said}" for record in document.phases if (said := _said(record))]
+    lines = []
+    for record in document.phases:
+        last = last_attempt(record)
+        said = (last.report or {}).get("summary") if last is not None and record.status == "complete" else None
+        if isinstance(said, str) and said.strip():
+            lines.append(f"- {record.name}: {' '.join(said.split())[:300]}")
     plan = [f"Plan: `{document.plan_file}`"] if document.plan_file else []
 
     return "\n\n".join(filter(None, [document.issue_title, "\n".join(lines), *plan]))
-
-
-def _said(record: PhaseRecord) -> str:
-    last = last_attempt(record)
-    report = last.report if last is not None and record.status == "complete" else None
-    said = report.get("summary") if report else None
-
-    return " ".join(said.split())[:300] if isinstance(said, str) else ""
 
 
 def _refuse_lost(context: PhaseContext) -> None:

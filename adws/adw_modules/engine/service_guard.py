@@ -191,7 +191,7 @@ class ServiceGuard:
     def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
         row = breaker.row
         why = f" ({row.reason})" if row.reason else ""
-        what = "is being tried by another workflow" if row.permits else "is held off"
+        what = "is tested by another workflow" if row.permits else "is not called"
 
         return Wait(
             party=row.name,

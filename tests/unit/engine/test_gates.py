@@ -137,4 +137,4 @@ def test_an_artifact_outside_the_working_directory_fails(pattern):
 
 
 def test_an_artifact_in_a_directory_that_is_not_there_fails():
-    assert "cannot be told" in check(Gate(kind="artifact", artifact="x")).reason
+    assert "cannot be looked up" in check(Gate(kind="artifact", artifact="x")).reason

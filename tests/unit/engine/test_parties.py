@@ -113,7 +113,7 @@ def test_an_open_breaker_makes_the_phase_wait_until_it_reopens(world):
 
     assert (wait.party, wait.at) == ("anthropic", START + timedelta(seconds=60))
     assert wait.reason == (
-        "anthropic is held off after it failed (server: it is down); "
+        "anthropic is not called after it failed (server: it is down); "
         "sooner with adw breakers reset anthropic and adw resume 1a2b3c4d"
     )
 
@@ -126,7 +126,7 @@ def test_after_its_time_one_phase_tries_and_the_others_wait_for_it(world):
     wait = world.others.may_begin(TWO, BUILD)
 
     assert wait.at == world.clock.now() + timedelta(seconds=60)
-    assert "is being tried by another workflow after it failed" in wait.reason
+    assert "is tested by another workflow after it failed" in wait.reason
 
 
 def test_when_one_party_refuses_no_place_of_another_is_kept(world):
