@@ -334,6 +334,17 @@ def test_a_budget_that_cannot_be_watched_says_so_and_what_to_do():
     assert "the agent's model" in watch.blind
 
 
+def test_a_reading_is_summed_up_once():
+    asked = []
+    watch = BudgetWatch(None, SINGLE, cost_of=lambda model, count: asked.append(model) or cost_of(model, count))
+    reading = at_work(5)
+    for _ in range(3):
+        watch.take(reading)
+        assert watch.usage.cost_usd == 0.005
+
+    assert asked == [MODEL]
+
+
 # --- the order -------------------------------------------------------------------------------------------------
 
 

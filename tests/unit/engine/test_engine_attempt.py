@@ -507,6 +507,17 @@ def test_rework_sends_the_work_back_in_one_write_and_counts_anew():
     assert world.runner.calls[2].context.results == {"test": {"broken": 2}}
 
 
+def test_rework_is_bounded():
+    world = World(spec_of("build", phase("test", on_rework="build")), {"test": [AGAIN] * 9}, max_reworks=2)
+
+    while isinstance(outcome := world.attempt(), Next):
+        pass
+
+    assert (outcome.phase, outcome.reason) == ("test", "MAX_REWORKS_EXHAUSTED")
+    assert world.runner.numbers("build") == [1, 2, 3]
+    assert (world.document.reworks, world.state) == (2, "failed")
+
+
 # --- phases that are not required, needs, budgets ---------------------------------------------------------------
 
 

@@ -146,6 +146,16 @@ def test_an_attempt_that_was_ended_on_order_without_a_word_is_harvested():
     assert world.document.cost.total_usd == 0.25
 
 
+def test_an_attempt_that_left_nothing_is_closed_as_ever():
+    world = World(spec_of("build"))
+
+    world.crash()
+    world.attempt(harvest=lambda *_: Harvest())
+
+    assert world.record("build").attempts[0].agent is None
+    assert world.document.cost.total_usd == 0.0
+
+
 # --- breakers --------------------------------------------------------------------------------------------------
 
 

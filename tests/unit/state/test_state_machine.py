@@ -137,6 +137,10 @@ def test_nothing_about_a_machine_can_be_assigned_from_outside():
             setattr(made, name, None)
 
 
+def test_a_machine_shows_its_workflow_and_state():
+    assert repr(machine(S.PLANNING)) == "<WorkflowStateMachine 1a2b3c4d planning>"
+
+
 # --- history ---------------------------------------------------------------------------------------------------
 
 
@@ -541,6 +545,11 @@ def test_a_workflow_that_is_being_rolled_back_is_not_retried():
     assert not made.can_retry()
     with pytest.raises(UsageError, match="is being rolled back"):
         made.mark_retry()
+
+
+def test_what_is_rolled_back_is_not_rolled_back_again():
+    with pytest.raises(IllegalTransition, match="it is there already"):
+        machine(*way_to(S.ROLLED_BACK)).begin_rollback()
 
 
 @pytest.mark.parametrize("state", [S.COMPLETED, S.FAILED, S.PAUSED, S.ABANDONED])
