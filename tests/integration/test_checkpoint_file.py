@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,7 @@ from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.process.tree import GRACE_SECONDS
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.workflow.model import Gate, PhaseSpec, Timeouts
+from adws.adw_modules.workflow.model import PhaseSpec
 from adws.testing import FakeClock
 from tests.contracts.worlds import FIRST, make_document
 from tests.homes import lab_home
@@ -117,16 +116,6 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def test_the_first_attempt_finds_no_file(world):
-    world.file(1).parent.mkdir(parents=True)
-    world.file(1).write_text('{"of": "an earlier try at this attempt, which was never recorded"}')
-
-    world.run('test ! -e "$ADW_CHECKPOINT_FILE" && echo none')
-
-    assert world.said == ["none"]
-    assert world.stored is None
-
-
 def test_each_attempt_finds_what_the_one_before_left(world):
     for _ in range(3):
         world.run(f"{COUNT} exit 1")
@@ -134,23 +123,6 @@ def test_each_attempt_finds_what_the_one_before_left(world):
     assert world.said == ["saw nothing", "saw 1", "saw 2"]
     assert (world.stored, world.left(3)) == ({"n": 3}, {"n": 3})
     assert stat.S_IMODE(world.file(3).stat().st_mode) & 0o077 == 0
-
-
-def test_an_attempt_that_leaves_the_file_alone_passes_it_on(world):
-    world.run(f"{COUNT} exit 1")
-    world.run("exit 1")
-    world.run(f"{COUNT} exit 1")
-
-    assert world.said == ["saw nothing", "saw 1"]
-    assert len(world.store.all_of(TASK)) == 2, "what did not change is not stored again"
-
-
-def test_it_is_saved_after_a_time_out(world):
-    world.orders.on_look = lambda: world.clock.advance(100 if "counted" in world.said else 0)
-
-    report = world.run(f"{COUNT} echo counted; sleep 1000", timeouts=Timeouts(wall=60))
-
-    assert (report.error.run.timed_out, world.stored) == ("wall", {"n": 1})
 
 
 def test_it_is_saved_after_an_order(world):
@@ -162,22 +134,6 @@ def test_it_is_saved_after_an_order(world):
 
     assert world.run(f"{COUNT} echo counted; sleep 1000") == Suspended(reason="drain")
     assert world.stored == {"n": 1}
-
-
-def test_it_is_saved_when_running_it_raises(world):
-    world.context()
-    world.file(1).parent.mkdir(parents=True)
-    world.file(1).write_text('{"n": 7}')
-    spec = PhaseSpec(name="build", state="building", runner="command", shell="true")
-
-    with pytest.raises(RuntimeError, match="no record"):
-        world.runner.run(spec, replace(world.context(), record_process=_refuse))
-
-    assert world.stored == {"n": 7}
-
-
-def _refuse(_record):
-    raise RuntimeError("no record")
 
 
 def test_after_kill_9_of_everything_the_file_is_what_is_carried_over(world):
@@ -228,15 +184,6 @@ def test_a_file_that_cannot_be_read_is_told_and_costs_nothing_else(world, script
     assert world.said[-1] == "saw 1"
 
 
-def test_on_another_machine_the_stored_one_is_used(world, tmp_path):
-    world.run(f"{COUNT} exit 1")
-    world.folder = tmp_path / "elsewhere"
-
-    world.run(f"{COUNT} exit 1")
-
-    assert world.said == ["saw nothing", "saw 1"]
-
-
 def test_what_is_stored_of_a_later_attempt_wins_over_an_older_file(world):
     """
     The second attempt was made on another machine, and this one still has the file of the first.
@@ -267,17 +214,6 @@ def test_it_stays_after_success_and_goes_when_the_phase_is_over_with_the_files_o
     assert list(world.folder.glob("**/*checkpoint*")) == []
 
 
-def test_a_file_that_cannot_be_removed_is_left(world, caplog):
-    world.run(COUNT)
-    world.file(1).unlink()
-    world.file(1).mkdir()
-
-    world.end_phase()
-
-    assert world.stored is None
-    assert [record.action for record in caplog.records] == ["checkpoints_left"]
-
-
 def test_an_attempt_after_one_whose_work_was_refused_finds_no_file(world):
     world.run(f"{COUNT} exit 1")
     world.run(COUNT)
@@ -287,21 +223,6 @@ def test_an_attempt_after_one_whose_work_was_refused_finds_no_file(world):
     world.run(f"{COUNT} exit 1")
 
     assert world.said == ["saw nothing", "saw 1", "saw nothing", "saw 1"]
-
-
-def test_an_attempt_does_not_name_it_among_what_stays(world):
-    report = world.run(f"{COUNT} exit 1")
-
-    assert "phases/build/attempt-1.stdout.log" in report.output_files
-    assert not any("checkpoint" in name for name in report.output_files)
-
-
-def test_a_new_round_begins_without(world):
-    world.run(f"{COUNT} exit 1")
-
-    world.run(f"{COUNT} exit 1", round_number=2)
-
-    assert world.said == ["saw nothing", "saw nothing"]
 
 
 def test_secrets_do_not_stay_in_it(world):
@@ -321,20 +242,3 @@ def test_when_the_database_is_away_the_file_is_enough(world, monkeypatch):
     assert report.exit_code == 1
     assert world.said[1] == "the checkpoint of attempt 1 is kept in its file only: the server is gone"
     assert world.said[2] == "saw 1"
-
-
-def test_without_a_manager_the_files_are_carried_over(tmp_path):
-    world = World(tmp_path, manager=False)
-    world.run(f"{COUNT} exit 1")
-    world.run(f"{COUNT} exit 1")
-
-    assert world.said == ["saw nothing", "saw 1"]
-
-
-def test_a_gate_is_not_told_of_it(world):
-    spec = PhaseSpec(name="build", state="building", runner="command", shell="true")
-    gate = Gate(kind="command", shell='echo "file: ${ADW_CHECKPOINT_FILE-unset}"')
-
-    world.runner.run_beside(spec, gate, world.context(), "gate-1")
-
-    assert world.said == ["file: unset"]

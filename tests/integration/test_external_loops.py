@@ -128,22 +128,6 @@ def test_an_event_of_a_loop_that_is_sent_again_changes_nothing(lab):
     assert [kinds.count(kind) for kind in ("iterator_started", "iteration_started", "iteration_completed")] == [1, 1, 1]
 
 
-def test_an_iteration_ends_once(lab):
-    lab.begin_loop(2)
-    lab.loop("e0", "iteration_completed", data={"iteration_index": 0, "result": 1})
-
-    for number, kind in enumerate(("iteration_completed", "iteration_failed", "iteration_cancelled")):
-        answer = lab.loop(f"again-{number}", kind, data={"iteration_index": 0, "result": 2})
-        assert code(answer) == (409, "event_refused")
-        assert "iteration 0" in answer.json()["error"]["message"]
-        assert "it ends once" in answer.json()["error"]["message"]
-    assert code(lab.loop("late", "iteration_started", data={"iteration_index": 0})) == (409, "event_refused")
-
-    assert len(lab.events("iteration_completed", "iteration_failed", "iteration_cancelled")) == 1
-    (row, _) = lab.get(f"/api/v1/executions/{lab.task_id}/iterations")["iterations"]
-    assert (row["state"], row["result"]) == ("completed", "1")
-
-
 def test_of_many_ends_of_one_iteration_at_once_one_counts(lab):
     lab.begin_loop(3)
 
@@ -208,13 +192,6 @@ def test_an_event_that_contradicts_its_loop_gets_409(lab):
     assert lab.kinds().count("iterator_completed") == 1
 
 
-def test_a_loop_without_elements_is_over_at_once(lab):
-    lab.begin_loop(0)
-
-    (end,) = lab.events("iterator_completed")
-    assert end["data"]["total_iterations"] == 0
-
-
 def test_a_loop_that_fails_fast_cancels_what_has_not_begun(lab):
     lab.begin_loop(700, on_failure="fail_fast")
     lab.loop("b5", "iteration_started", data={"iteration_index": 5})
@@ -257,14 +234,6 @@ def test_every_iteration_has_one_end_however_its_loop_is_given_up(lab, way):
     ]
     assert len(lab.events("iterator_cancelled")) == 1
     assert lab.get(f"/api/v1/executions/{lab.task_id}")["state"] == "cancelled"
-
-
-def test_events_of_a_loop_are_believed_only_from_the_last_claim(lab):
-    lab.begin_loop(2)
-    lab.say("claim", {"worker": "ci"})
-
-    assert code(lab.loop("e0", "iteration_completed", data={"iteration_index": 0})) == (409, "claim_lost")
-    assert lab.loop("e0", "iteration_completed", claim=2, data={"iteration_index": 0}).status_code == 200
 
 
 def test_a_loop_of_another_task_and_the_end_of_a_task_by_its_loop_are_refused(lab):

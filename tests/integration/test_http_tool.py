@@ -77,14 +77,6 @@ def test_a_request_is_made_of_its_inputs(world, web):
     assert (asked["Content-Type"], asked["User-Agent"]) == ("application/json", "adw")
 
 
-def test_a_body_is_sent_as_it_is(world, web):
-    web.answer("/x", b"")
-
-    world.make("http", url=f"{web.url}/x", method="PUT", body="a={{ item.id }}", headers={"Content-Type": "text/x"})
-
-    assert (web.asked[0]["body"], web.asked[0]["Content-Type"]) == (b"a=0", "text/x")
-
-
 @pytest.mark.parametrize(
     ("status", "klass", "category"),
     [
@@ -175,12 +167,6 @@ def test_redirections_without_end_and_those_of_a_post_are_failures(world, web):
     assert [one["path"] for one in web.asked].count("/elsewhere") == 0
 
 
-def test_a_redirection_to_another_scheme_is_not_followed(world, web):
-    web.answer("/x", b"", status=302, Location="file:///etc/passwd")
-
-    assert "is no address of HTTP" in world.make("http", url=f"{web.url}/x").error["message"]
-
-
 def test_only_hosts_that_are_allowed_are_asked_also_by_redirections(tmp_path, web):
     world = CallWorld(tmp_path, steps_settings='http_allow = "127.0.0.1"')
     web.answer("/x", b"", status=302, Location=web.url.replace("127.0.0.1", "localhost"))
@@ -203,29 +189,12 @@ def test_an_answer_that_is_too_long_is_a_failure_also_when_it_is_packed(world, w
     assert world.make("http", url=f"{web.url}/fits").ok is True
 
 
-def test_json_that_is_none_is_a_failure(world, web):
-    web.answer("/x", b"{not json", **JSON)
-    web.answer("/nan", b"[NaN]", **JSON)
-
-    assert world.make("http", url=f"{web.url}/x").error["klass"] == "bad_output"
-    assert "NaN is no JSON" in world.make("http", url=f"{web.url}/nan").error["message"]
-
-
 def test_a_server_that_does_not_answer_in_time_is_given_up(world, web):
     world.orders.on_look = lambda: world.clock.advance(1.0)
 
     report = world.make("http", url=f"{web.url}/hang", timeout=3)
 
     assert (report.error["klass"], report.error["message"]) == ("timeout", f"no answer from {web.url}/hang within 3 s")
-
-
-def test_a_server_that_answers_for_ever_is_given_up(world, web):
-    web.answer("/x", b"only this", Content_Length="1000")
-    world.orders.on_look = lambda: world.clock.advance(1.0)
-
-    report = world.make("http", url=f"{web.url}/x", timeout=2)
-
-    assert report.error["klass"] == "timeout"
 
 
 def test_an_order_ends_a_request_that_waits(world, web):
@@ -274,15 +243,6 @@ def test_an_input_that_came_out_wrong_is_named(world, web, inputs, message):
     assert report.ok is False
     assert report.error["category"] == "configuration"
     assert message in report.error["message"]
-
-
-def test_cookies_of_one_call_are_not_sent_with_the_next(world, web):
-    web.answer("/x", b"", Set_Cookie="session=abc; Path=/")
-
-    for _ in range(2):
-        world.make("http", url=f"{web.url}/x")
-
-    assert all("Cookie" not in one for one in web.asked)
 
 
 def test_a_forked_child_makes_connections_of_its_own(world, web):

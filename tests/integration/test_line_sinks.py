@@ -47,13 +47,6 @@ def test_a_csv_file_has_its_header_once_and_its_columns_are_fixed(files, tmp_pat
         assert list(csv.reader(file)) == [["id", "name"], ["1", "a,b"], ["", "x\ny"], ["2", ""]]
 
 
-def test_another_delimiter_is_kept_to(files, tmp_path):
-    files.save_csv([{"a": 1, "b": 2}], root=tmp_path, path="t.csv", sink_key="e#0#1", delimiter=";")
-    files.save_csv([{"b": 3}], root=tmp_path, path="t.csv", sink_key="e#1#1", delimiter=";")
-
-    assert (tmp_path / "t.csv").read_text() == "a;b\n1;2\n;3\n"
-
-
 def test_git_does_not_see_the_ledger(files, tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     files.save_json([{"id": 1}], root=tmp_path, path="rows.jsonl", sink_key="e#0#1")
@@ -204,12 +197,3 @@ def test_a_forked_child_opens_ledgers_of_its_own(files, tmp_path):
 
     assert forked.is_well(child)
     assert files.save_json([{"id": 2}], root=tmp_path, path="rows.jsonl", sink_key="e#1#1") is False
-
-
-def test_only_a_few_ledgers_are_kept_open(files, tmp_path):
-    for number in range(20):
-        files.save_json([{"id": number}], root=tmp_path, path=f"{number}.jsonl", sink_key="e#0#1")
-
-    names = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
-    assert len([name for name in names if name.endswith(".jsonl.db")]) <= 8
-    assert files.save_json([{"id": 0}], root=tmp_path, path="0.jsonl", sink_key="e#0#1") is False

@@ -91,10 +91,6 @@ def test_a_runner_is_made_once_and_knows_its_name(found):
     assert (runner.context.name, type(runner).made) == ("good", 1)
 
 
-def test_each_thread_gets_a_sink_of_its_own(found):
-    assert found.new_sink("pipe") is not found.new_sink("pipe")
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -114,11 +110,6 @@ def test_what_cannot_be_used_is_said_in_one_sentence(found, name, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_forge_has_everything_that_is_asked_of_one(found):
-    with pytest.raises(ConfigError, match=r"the forge hill .* is none: it has no repository"):
-        found.new_forge("hill")
-
-
 def test_two_packages_with_one_name_are_both_refused(installed, found, tmp_path, monkeypatch):
     other = plugin_lab.install(tmp_path / "other", "b_package", SOURCE, {RUNNERS: {"good": "b_package:Good"}})
     monkeypatch.syspath_prepend(str(other))
@@ -136,13 +127,6 @@ def test_runners_of_plugins_stand_behind_those_of_adw(found):
         ["broken", "command", "good", "leaving", "lost", "poor", "thing"],
         7,
     )
-
-
-def test_plugins_are_looked_for_only_when_what_comes_with_adw_does_not_do(monkeypatch):
-    known = plugins.KnownNames(("command",), RUNNERS)
-    monkeypatch.setattr(plugins, "entry_points", lambda group: pytest.fail("looked"))
-
-    assert "command" in known
 
 
 def test_a_phase_is_checked_by_the_runner_that_it_names(found):
@@ -240,8 +224,3 @@ def test_a_plugin_builds_only_on_a_forge_that_comes_with_adw(installed, tmp_path
         forge = context.built_in_forge("local")
         assert forge.default_branch()
         forge.close()
-
-
-def test_every_kind_of_plugin_has_its_group():
-    assert tuple(plugins.KIND_OF_GROUP) == plugins.GROUPS
-    assert tuple(plugins._NEEDED) == plugins.GROUPS

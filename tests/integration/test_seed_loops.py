@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,18 +215,6 @@ def test_a_request_that_fails_twice_is_made_again_and_then_goes_through_its_page
     assert [event.attempt_number for event in told.of_type("action_completed")] == [3, 4, 5]
 
 
-def test_the_calls_of_a_sequence_are_one_chain_of_events(lab, api):
-    api.fail("/data", Fault(status=500))
-
-    told = lab.run("fetch", example("fetch", lab, api)).one
-
-    calls = told.of_type("action_started", "action_completed", "action_failed")
-    first = calls[0].event_id
-    assert {event.retry_sequence_id for event in calls} == {first}
-    parents = [event.parent_event_id for event in calls]
-    assert parents[1:] == [event.event_id for event in calls[:-1]], "each has the one before as its parent"
-
-
 def test_the_pages_of_a_request_are_put_together_and_each_is_saved(lab, api):
     api.sizes[""] = 250
 
@@ -288,20 +275,6 @@ def one_step(body: str, *, workload: str = "{}") -> str:
     )
 
 
-def test_a_request_that_hangs_is_given_up_and_made_again(lab, api):
-    api.fail("/echo", Fault(hangs=True))
-
-    done = lab.run(
-        "w",
-        one_step(f'tool = "http"\nurl = "{api.url}/echo"\ntimeout_seconds = 0.3\nretry = {{max_attempts = 2, {SOON}}}'),
-    )
-
-    assert done.state == "completed"
-    (failed,) = done.one.of_type("action_failed")
-    assert failed.meta["error"]["failed_at"]
-    assert failed.data["retry"]["again"] is True
-
-
 def test_a_connection_that_is_cut_in_the_middle_of_the_answer_is_a_failure_that_is_retried(lab, api):
     api.fail("/echo", Fault(status=200, drops=True, body={"half": True}))
 
@@ -321,40 +294,6 @@ def test_a_server_that_says_when_to_come_again_is_believed(lab, api):
     assert failed.data["retry"]["after_seconds"] >= 1.0
 
 
-def test_what_calling_again_cannot_help_is_not_called_again(lab, api):
-    done = lab.run("w", one_step(f'tool = "http"\nurl = "{api.url}/nowhere"\nretry = {{max_attempts = 5, {SOON}}}'))
-
-    assert done.state == "failed"
-    assert api.count("/nowhere") == 1
-    assert done.one.count()["retry_sequence_failed"] == 1
-
-
-def test_calls_are_used_up_and_the_sequence_is_told_as_exhausted_once(lab, api):
-    api.fail("/echo", *[Fault(status=500)] * 20)
-
-    done = lab.run("w", one_step(f'tool = "http"\nurl = "{api.url}/echo"\nretry = {{max_attempts = 3, {SOON}}}'))
-
-    assert done.state == "failed"
-    assert api.count("/echo") == 3
-    assert done.one.count()["retry_sequence_exhausted"] == 1
-
-
-def test_the_same_failure_in_a_row_ends_a_sequence_that_has_calls_left(lab, api):
-    api.fail("/echo", *[Fault(status=500)] * 20)
-
-    done = lab.run(
-        "w",
-        one_step(
-            f'tool = "http"\nurl = "{api.url}/echo"\nretry = {{max_attempts = 50, max_same_failures = 4, {SOON}}}'
-        ),
-    )
-
-    assert done.state == "failed"
-    assert api.count("/echo") == 4
-    (end,) = done.one.of_type("retry_sequence_exhausted")
-    assert "4 times in a row" in end.data["reason"]
-
-
 CURSOR = """
 tool = "http"
 url = "{url}/{path}"
@@ -365,25 +304,6 @@ merge_path = "items"
 max_attempts = {most}
 next_call = {{params = {{cursor = "{{{{ response.next }}}}"}}}}
 """
-
-
-def test_pages_by_cursor_are_followed_to_the_last_one(lab, api):
-    api.sizes["cursor"] = 7
-
-    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=100)))
-
-    assert done.state == "completed"
-    assert done.one.results == [[0, 1, 2, 3, 4, 5, 6]]
-    assert [one.query.get("cursor") for one in api.asked] == [None, "c2", "c4", "c6"]
-
-
-def test_a_cursor_that_comes_again_ends_the_sequence_as_failed(lab, api):
-    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="stuck", most=100)))
-
-    assert done.state == "failed"
-    assert api.count("/stuck") == 2
-    (end,) = done.one.of_type("retry_sequence_failed")
-    assert "no progress" in end.data["reason"]
 
 
 def test_pages_up_to_max_attempts_are_handed_on_with_a_warning_and_the_field_is_cut(lab, api):
@@ -409,28 +329,6 @@ def test_pages_up_to_max_attempts_are_handed_on_with_a_warning_and_the_field_is_
     assert phase["result"]["result"] == [0, 1, 2, 3, 4, 5]
     shown = lab.adw("executions", told.row["execution_id"], "--json")
     assert [one["is_cut"] for one in shown["iterations"]] == [True]
-
-
-def test_pages_that_end_before_max_attempts_are_not_cut(lab, api):
-    api.sizes["cursor"] = 6
-
-    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=3)))
-
-    assert done.one.count()["retry_limit_reached"] == 0
-    assert "is_cut" not in done.document["phases"][0]["result"]["steps"]["s"]
-    shown = lab.adw("executions", done.one.row["execution_id"], "--json")
-    assert [one["is_cut"] for one in shown["iterations"]] == [False]
-
-
-def test_with_on_limit_fail_more_pages_than_are_allowed_end_the_sequence_as_exhausted(lab, api):
-    api.sizes["cursor"] = 100
-
-    done = lab.run("w", one_step(CURSOR.format(url=api.url, path="cursor", most=3) + 'on_limit = "fail"\n'))
-
-    assert done.state == "failed"
-    assert api.count("/cursor") == 3
-    assert done.one.count()["retry_sequence_exhausted"] == 1
-    assert done.one.count()["retry_limit_reached"] == 0
 
 
 def test_a_loop_counts_what_was_cut_and_the_next_step_can_ask_for_it(lab, api):
@@ -470,23 +368,6 @@ args = {{cut = "{{{{ steps.fetch.cut }}}}"}}
     assert done.one.row["reason"] == "1 of 2 iterations were cut at max_attempts: there are more pages"
 
 
-def test_polling_that_reaches_max_attempts_hands_on_the_last_answer(lab, api):
-    api.polls[""] = 9
-
-    done = lab.run(
-        "w",
-        one_step(
-            f'tool = "http"\nurl = "{api.url}/data"\n'
-            f'retry = {{on_success = {{while = "response.hasMore", max_attempts = 2, {SOON}}}}}'
-        ),
-    )
-
-    assert done.state == "completed"
-    assert api.count("/data") == 2
-    assert done.one.count()["retry_limit_reached"] == 1
-    assert done.one.results[0]["hasMore"] is True
-
-
 # --- sinks that fail, and runs of calls ------------------------------------------------------------------------
 
 #: A sink whose file is a directory.
@@ -506,14 +387,6 @@ def test_a_sink_that_fails_is_named_in_action_failed(lab, api, loop):
     assert json.loads(failed["meta"])["error"]["message"].startswith("Sink failed: ")
     assert "taken" in failed["data"]
     assert "Sink failed: " in done.document["phases"][0]["last_failure_reason"]
-
-
-def test_a_call_that_fails_before_its_sink_is_not_called_a_failed_sink(lab, api):
-    done = lab.run("w", one_step(f'tool = "http"\nurl = "{api.url}/nowhere"\n{REFUSING}'))
-
-    (failed,) = lab.events("action_failed")
-    assert done.state == "failed"
-    assert "Sink failed" not in failed["data"]
 
 
 def test_the_runs_of_a_loop_have_the_run_of_their_workflow_as_their_parent(lab, api):
@@ -559,21 +432,6 @@ def looped(api: PagedApi, count: int, **keys: Any) -> str:
     )
 
 
-def test_an_empty_collection_completes_at_once_and_the_work_goes_on(lab, api):
-    done = lab.run("w", looped(api, 0))
-
-    assert done.state == "completed"
-    assert dict(done.one.count()) == {"iterator_started": 1, "iterator_completed": 1}
-
-
-def test_a_sequential_loop_is_done_one_after_the_other_in_order(lab, api):
-    done = lab.run("w", looped(api, 20, mode="sequential"))
-
-    assert done.state == "completed"
-    assert [int(one.query["n"]) for one in api.asked] == list(range(20))
-    assert api.most_at_once("/echo") == 1
-
-
 def test_an_async_loop_makes_as_many_calls_at_a_time_as_it_may_and_no_more(lab, api):
     api.gates["/echo"] = threading.Barrier(3)
 
@@ -582,49 +440,6 @@ def test_an_async_loop_makes_as_many_calls_at_a_time_as_it_may_and_no_more(lab, 
     assert done.state == "completed", "each call was answered only when three were there"
     assert api.most_at_once("/echo") == 3
     assert [result["query"]["n"] for result in done.one.results] == [str(n) for n in range(24)]
-
-
-def test_a_sequential_loop_that_fails_fast_does_not_begin_what_is_left(lab, api):
-    api.fail("/echo", *[Fault(status=200, body={})] * 2, Fault(status=400))
-
-    done = lab.run("w", looped(api, 30, mode="sequential"))
-
-    told = done.one
-    assert done.state == "failed"
-    assert api.count("/echo") == 3
-    assert Counter(one["state"] for one in told.iterations) == {"completed": 2, "failed": 1, "cancelled": 27}
-
-
-def test_a_loop_that_goes_on_after_failures_counts_them_and_ends_once(lab, api):
-    api.fail("/echo", *[Fault(status=400)] * 3)
-
-    done = lab.run("w", looped(api, 12, mode="async", concurrency=4, on_failure="continue"))
-
-    told = done.one
-    assert done.state == "completed"
-    assert (told.row["succeeded"], told.row["failed"]) == (9, 3)
-    assert api.count("/echo") == 12
-
-
-@pytest.mark.parametrize(("failures", "state"), [(2, "completed"), (3, "failed")])
-def test_a_loop_with_a_threshold_fails_when_more_fail_than_it_allows(lab, api, failures, state):
-    api.fail("/echo", *[Fault(status=400)] * failures)
-
-    done = lab.run("w", looped(api, 10, mode="sequential", on_failure="threshold", threshold=2))
-
-    assert done.state == state
-    assert done.one.row["failed"] == failures
-
-
-def test_an_iteration_that_fails_is_tried_again_on_its_own(lab, api):
-    api.fail("/echo", Fault(status=500))
-    text = looped(api, 6, mode="async", concurrency=2) + f"retry = {{max_attempts = 2, {SOON}}}\n"
-
-    done = lab.run("w", text)
-
-    assert done.state == "completed"
-    assert api.count("/echo") == 7
-    assert sorted(one["attempts"] for one in done.one.iterations) == [1, 1, 1, 1, 1, 2]
 
 
 # --- what is stored about it ------------------------------------------------------------------------------------

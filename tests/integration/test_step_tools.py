@@ -13,7 +13,6 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost
 from adws.adw_modules.phase import Order
-from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.steps.iteration_worker import MAX_MESSAGE
 from adws.adw_modules.workflow.model import SinkSpec
 from tests.integration.call_lab import SECRET, CallWorld
@@ -61,26 +60,6 @@ def test_a_value_is_one_argument_whatever_is_in_it(world):
     assert report.result == ["Fix it; rm -rf /", "0", "a o'clock $HOME"]
 
 
-def test_a_value_in_a_line_of_shell_is_quoted(world):
-    report = world.make("command", shell="printf '%s|' {{ workload.name|quote }} {{ issue.title|quote }}")
-
-    assert report.result == "o'clock $HOME|Fix it; rm -rf /|"
-
-
-def test_a_list_as_an_argument_is_refused_with_its_place(world):
-    report = world.make("command", command=["echo", "{{ [1, 2] }}"])
-
-    assert report.ok is False
-    assert report.error["message"] == "command[1] must be a text, and is [1, 2]: use |tojson or |string"
-    assert report.error["category"] == "configuration"
-
-
-def test_a_command_reads_its_input_in_the_working_directory(world):
-    report = world.make("command", shell="pwd; cat", stdin="{{ issue.title }}\n", output="lines")
-
-    assert report.result == [str(world.cwd), "Fix it; rm -rf /"]
-
-
 def test_a_command_gets_few_variables_and_never_those_of_adw(world):
     script = "import json, os; print(json.dumps(dict(os.environ)))"
 
@@ -111,30 +90,11 @@ def test_a_command_that_fails_says_how_and_what_it_said_last(world):
     assert error["failed_at"] == timestamps.to_text(world.clock.now())
 
 
-def test_failures_that_differ_in_numbers_only_have_one_fingerprint(world):
-    first = world.make("command", shell="echo 'row 17 is bad' >&2; exit 3")
-    second = world.make("command", shell="echo 'row 18 is bad' >&2; exit 3")
-    other = world.make("command", shell="echo 'no space' >&2; exit 3")
-
-    assert first.fingerprint == second.fingerprint
-    assert first.fingerprint != other.fingerprint
-
-
-def test_a_command_that_is_not_there_is_told(world):
-    report = world.make("command", command=["no-such-program"])
-
-    assert "there is no command 'no-such-program' in PATH" in report.error["message"]
-
-
 def test_a_message_is_short_and_without_secrets(world):
     report = world.make("command", shell=f"echo 'x {SECRET} {'y' * 4000}' >&2; exit 1")
 
     assert len(report.error["message"]) <= MAX_MESSAGE
     assert SECRET not in json.dumps([report.error, report.fingerprint])
-
-
-def test_what_a_command_prints_is_without_secrets(world):
-    assert world.make("command", command=["echo", SECRET]).result == MASK
 
 
 def test_a_command_that_prints_too_much_has_failed(tmp_path):
@@ -180,12 +140,6 @@ def test_no_file_of_a_call_is_left(world):
     world.make("python", code="def main(): return 1")
 
     assert list((world.folder / "calls").iterdir()) == []
-
-
-def test_an_expression_that_has_no_value_is_a_failed_call(world):
-    report = world.make("command", command=["echo", "{{ item.nothing }}"])
-
-    assert (report.error["type"], report.error["category"]) == ("ExpressionError", "configuration")
 
 
 # --- python ----------------------------------------------------------------------------------------------------
@@ -234,25 +188,6 @@ def test_code_that_fails_says_what_it_raised(world, code, name, message):
 
     assert (report.ok, report.error["type"]) == (False, name)
     assert message in report.error["message"]
-
-
-def test_code_that_gives_back_too_much_has_failed(tmp_path):
-    world = CallWorld(tmp_path, max_bytes=1000)
-
-    report = world.make("python", code="def main(): return 'x' * 2000")
-    huge = world.make("python", code="def main(): return 'x' * 2000000")
-
-    assert "limit is 1000" in report.error["message"]
-    assert "limit is 1000" in huge.error["message"]
-    world.close()
-
-
-def test_code_whose_time_is_over_is_ended(world):
-    world.orders.on_look = lambda: world.clock.advance(1.0)
-
-    report = world.make("python", code="import signal\ndef main(): signal.pause()", timeout=3)
-
-    assert report.error["klass"] == "timeout"
 
 
 def test_a_function_of_the_home_is_called_with_the_arguments(world):
@@ -370,13 +305,6 @@ def test_a_sink_that_fails_fails_the_call(world):
         assert report.ok is False
         assert message.lower() in report.error["message"].lower()
         assert report.meta == {"call": {"exit_code": 0}}
-
-
-def test_nothing_is_saved_of_nothing(world):
-    report = world.make("python", code="def main(): return []", sink=SinkSpec(tool="jsonl", path="t.jsonl"))
-
-    assert (report.ok, report.meta) == (True, {"call": {"rows": 0}})
-    assert not (world.cwd / "t.jsonl").exists()
 
 
 def test_a_sink_that_ends_the_program_fails_only_the_call(world: CallWorld, tmp_path: Path):

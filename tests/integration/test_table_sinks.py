@@ -78,13 +78,6 @@ def test_a_part_is_saved_once_however_often_it_is_saved(world):
     assert world.ask("SELECT id, name FROM t ORDER BY id") == [(1, "ada"), (2, "bob"), (3, "eve")]
 
 
-def test_the_same_key_is_another_one_in_another_table(world):
-    world.save([{"id": 1}], table="one")
-    world.save([{"id": 2}], table="two")
-
-    assert world.ask("SELECT id FROM one UNION ALL SELECT id FROM two") == [(1,), (2,)]
-
-
 def test_a_table_of_the_user_stays_as_it_is(world):
     world.ask("CREATE TABLE t (id INTEGER, name TEXT, extra TEXT)")
     world.save([{"name": "ada", "id": 1}])
@@ -118,13 +111,6 @@ def test_upsert_changes_the_row_with_the_same_key(world):
     world.save([{"id": 2, "name": "old"}], columns=("id",))  # a part that was saved before changes nothing
 
     assert world.ask("SELECT id, name FROM t ORDER BY id") == [(1, "ada"), (2, "rob"), (3, "eve")]
-
-
-def test_upsert_of_rows_that_are_all_key_keeps_one_of_each(world):
-    world.save([{"id": 1}, {"id": 1}], columns=("id",))
-    world.save([{"id": 1}], "e#1#1", columns=("id",))
-
-    assert world.ask("SELECT id FROM t") == [(1,)]
 
 
 def test_upsert_needs_a_unique_index_and_a_key_in_every_row(world):
@@ -222,14 +208,6 @@ def test_a_file_that_another_program_locks_is_waited_for_and_then_named(tmp_path
     sink.close()
 
 
-def test_sqlite_says_which_number_is_too_large_for_it(tmp_path):
-    sink = SqliteSink(tmp_path / "user.db")
-
-    with pytest.raises(SinkRefused, match="column id is too large for SQLite"):
-        sink.save("t", [{"id": 2**63}], sink_key="e#0#1", key=())
-    sink.close()
-
-
 @pytest.mark.postgres
 def test_postgres_rounds_no_number_and_reads_what_texts_say(empty_pg_url):
     world = _postgres(empty_pg_url)
@@ -246,16 +224,6 @@ def test_postgres_rounds_no_number_and_reads_what_texts_say(empty_pg_url):
         world.save([{"note": "a\x00b"}], "e#1#1")
 
     assert world.ask("SELECT id, extract(year FROM at)::int, body, note FROM t") == [(1, 2026, 7, "[1]")]
-    world.sink.close()
-
-
-@pytest.mark.postgres
-def test_postgres_saves_into_a_schema(empty_pg_url):
-    world = _postgres(empty_pg_url)
-    world.ask("CREATE SCHEMA raw")
-    world.save([{"id": 1}], table="raw.pages")
-
-    assert world.ask("SELECT id FROM raw.pages") == [(1,)]
     world.sink.close()
 
 

@@ -165,21 +165,6 @@ def test_a_call_that_was_asked_for_before_is_no_progress():
     assert "no progress" in again.facts["reason"]
 
 
-def test_polling_makes_the_same_call_and_waits_longer_each_time():
-    polling = RetryRule(kind="on_success", when="response.state != 'done'", max_attempts=9, base_seconds=1.0)
-    busy = well({"state": "busy"})
-
-    assert [judged(step(polling), facts(page=n), busy).facts["after_seconds"] for n in (1, 2, 3)] == [1.0, 2.0, 4.0]
-
-
-def test_conditions_know_the_element_and_the_rest():
-    asks = rule("on_success", when="item.more and vars.go", next_call={"url": "{{ item.url }}"})
-
-    result = judged(step(asks), facts(), well(), {"item": {"more": True, "url": "/x"}, "vars": {"go": True}})
-
-    assert result.facts["call"] == {"url": "/x"}
-
-
 @pytest.mark.parametrize(("value", "again"), [(5, True), (0, False), ([1], True), ([], False), (None, False)])
 def test_a_condition_is_true_as_values_are_and_not_as_words(value, again):
     asks = rule("on_success", when="{{ response.more }}", next_call={"url": "/2"})
@@ -228,22 +213,6 @@ def test_a_response_cannot_send_credentials_to_another_host(asked):
 
     with pytest.raises(ExpressionError, match="credentials go to no other host"):
         inputs_of(spec, assignment(call={"url": asked}), {})
-
-
-def test_a_next_page_of_the_same_host_keeps_its_credentials():
-    spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
-
-    inputs = inputs_of(spec, assignment(call={"url": "https://API.example.com:443/2"}), {})
-
-    assert inputs == {"url": "https://API.example.com:443/2", "headers_env": {"Authorization": "TOKEN"}}
-
-
-def test_without_credentials_the_next_page_may_be_anywhere():
-    spec = step(inputs={"url": "https://api.example.com/1"})
-
-    assert inputs_of(spec, assignment(call={"url": "https://other.example.com"}), {})["url"].endswith(
-        "other.example.com"
-    )
 
 
 def test_an_address_that_is_none_is_said_to_be_none():

@@ -61,12 +61,6 @@ def test_an_execution_ends_with_its_last_iteration_and_by_its_policy(loop, total
     assert verdict(execution) == end
 
 
-def test_a_cancelled_execution_names_the_reason_of_the_person():
-    execution = Execution("e", StepSpec(name="s", tool="http"), total=1, cancelled=1, reason="too many")
-
-    assert verdict(execution) == (CANCELLED, "too many")
-
-
 @given(
     ends=st.lists(st.sampled_from(["succeeded", "failed", "cancelled"]), min_size=1, max_size=12),
     policy=st.sampled_from(["fail_fast", "continue", "threshold"]),
@@ -171,16 +165,6 @@ def test_the_next_call_is_made_with_the_whole_value_and_told_without_it(paged):
     assert told.data["retry"]["call"] == {"params": {"page_token": MASK}}
 
 
-def test_a_large_value_for_the_next_call_is_whole_in_the_row_and_short_in_the_log(paged):
-    call, told_events, _executions = paged
-
-    (following,) = call({"more": True, "next": "x" * 20_000}).assignments
-
-    assert following.call == {"params": {"page_token": "x" * 20_000}}
-    (told,) = (event for event in told_events() if event.event_type == "action_completed")
-    assert told.data["retry"]["call"]["_truncated"] is True
-
-
 @pytest.mark.parametrize("secret", [KNOWN, TOKEN], ids=["known", "by_its_looks"])
 def test_a_next_call_that_cannot_be_stored_ends_the_sequence_with_a_sentence(paged, secret):
     """
@@ -194,11 +178,3 @@ def test_a_next_call_that_cannot_be_stored_ends_the_sequence_with_a_sentence(pag
     (end,) = (event for event in told_events() if event.event_type == "retry_sequence_failed")
     assert "looks like a secret" in end.data["reason"]
     assert secret not in json.dumps([event.to_json() for event in told_events()])
-
-
-def test_reasons_of_people_are_told_without_secrets(paged):
-    _call, told_events, executions = paged
-
-    executions.cancel(f"{ADW_ID}.build.1.s", reason=f"it used {TOKEN}")
-
-    assert TOKEN not in json.dumps([event.to_json() for event in told_events()])

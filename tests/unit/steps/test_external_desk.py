@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules.engine import transitions
-from adws.adw_modules.errors import ClaimHeld, ClaimLost, ForeignToken, StateNotFound, TaskNotFound, UsageError
+from adws.adw_modules.errors import ClaimLost, StateNotFound, TaskNotFound, UsageError
 from adws.adw_modules.external_tasks import (
     MAX_RESULT_BYTES,
     REPORTED,
@@ -18,7 +17,7 @@ from adws.adw_modules.external_tasks import (
 )
 from adws.adw_modules.redaction.redactor import Redactor
 from tests.unit.engine_cases import ADW_ID
-from tests.unit.steps.test_external_runner import DEADLINE, TASK, Outside
+from tests.unit.steps.test_external_runner import TASK, Outside
 
 KEY = b"k" * 32
 SECRET = "hunter2-hunter2-hunter2"
@@ -90,56 +89,7 @@ def test_the_key_is_not_asked_for_what_does_not_look_like_a_token():
     assert task_of_token("a token of the settings", read) is None
 
 
-def test_the_token_of_another_task_is_named():
-    assert TASK in str(ForeignToken(TASK))
-
-
 # --- whose word counts -----------------------------------------------------------------------------------------
-
-
-def test_a_claim_a_heartbeat_and_a_report_end_the_phase(world, desk, claim):
-    desk.heartbeat(TASK, claim)
-
-    assert desk.emit(TASK, claim, event("action_completed", result={"n": 1}), summary="fine")
-
-    world.attempt()
-    assert world.record("build").result == {"n": 1}
-
-
-def test_somebody_else_is_kept_away(desk, claim):
-    with pytest.raises(ClaimHeld):
-        desk.claim(TASK, worker="other", seconds=60.0)
-
-
-def test_a_number_that_is_not_the_last_is_nothing(desk, claim):
-    with pytest.raises(ClaimLost, match="claim 9 is not the last one, ci has claim 1"):
-        desk.emit(TASK, 9, event())
-
-
-def test_nobody_has_a_claim_before_the_first(desk):
-    with pytest.raises(ClaimLost, match="nobody has claimed it"):
-        desk.heartbeat(TASK, 1)
-
-
-@pytest.mark.parametrize("event_type", ["step_started", "action_completed", "action_failed"])
-def test_a_workflow_that_does_not_wait_any_more_takes_nothing(world, desk, claim, event_type):
-    world.change(lambda draft: transitions.abandon(draft, "enough"))
-
-    for ask in (
-        lambda: desk.claim(TASK, worker="ci", seconds=60.0),
-        lambda: desk.heartbeat(TASK, claim),
-        lambda: desk.emit(TASK, claim, event(event_type)),
-    ):
-        with pytest.raises(ClaimLost, match=f"workflow {ADW_ID} does not wait for it any more"):
-            ask()
-    assert world.tasks.get(TASK).report is None
-
-
-def test_after_the_deadline_nothing_is_taken(world, desk, claim):
-    world.clock.advance(DEADLINE)
-
-    with pytest.raises(ClaimLost, match="deadline"):
-        desk.emit(TASK, claim, event("action_completed"))
 
 
 def test_a_report_whose_answer_was_lost_is_answered_again_when_the_workflow_has_gone_on(world, desk, claim):
@@ -152,12 +102,6 @@ def test_a_report_whose_answer_was_lost_is_answered_again_when_the_workflow_has_
         desk.emit(TASK, claim, event("action_completed", result={"n": 2}))
 
 
-def test_what_is_not_there_is_not_found(world, desk):
-    for ask in (lambda: desk.claim("x", worker="", seconds=1.0), lambda: desk.emit("x", 1, event("action_failed"))):
-        with pytest.raises(TaskNotFound):
-            ask()
-
-
 def test_a_task_whose_workflow_is_gone_is_not_found(world, desk):
     def load(adw_id: str):
         raise StateNotFound(adw_id)
@@ -166,11 +110,6 @@ def test_a_task_whose_workflow_is_gone_is_not_found(world, desk):
 
     with pytest.raises(TaskNotFound):
         gone.heartbeat(TASK, 1)
-
-
-def test_what_is_no_event_of_a_task_is_refused(desk, claim):
-    with pytest.raises(UsageError, match="'state_changed' is nothing that is told of a task; use one of"):
-        desk.emit(TASK, claim, event("state_changed"))
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------
@@ -189,13 +128,6 @@ def test_an_event_is_told_once_by_its_id(world, desk, claim):
     )
     assert told.meta["queue"] == {"queue_id": TASK, "worker_id": "ci", "claim": 1}
     assert (told.execution_id, told.parent_execution_id, told.node_name) == (TASK, ADW_ID, "build")
-
-
-def test_nobody_can_say_that_somebody_else_told_it(world, desk, claim):
-    desk.emit(TASK, claim, event(meta={"queue": {"worker_id": "you"}, "agent": "make"}))
-
-    meta = world.told()[f"{TASK}.told-one"].meta
-    assert (meta["queue"]["worker_id"], meta["agent"]) == ("ci", "make")
 
 
 def test_the_context_keeps_what_the_seed_names_and_is_cut_to_size(world, desk, claim):
@@ -239,12 +171,6 @@ def test_an_error_is_a_sentence_or_a_table(world, desk, claim, error):
     assert (report.is_ok, report.error) == (False, {"message": "red"})
 
 
-def test_a_failure_needs_no_error(world, desk, claim):
-    desk.emit(TASK, claim, event("action_failed"))
-
-    assert world.tasks.get(TASK).report.error == {}
-
-
 @pytest.mark.parametrize(
     ("result", "words"),
     [([1], "result must be an object"), ({"x": "y" * MAX_RESULT_BYTES}, "result has .* bytes and may have")],
@@ -254,9 +180,3 @@ def test_a_result_that_cannot_be_kept_is_refused_and_the_task_stays_open(world, 
         desk.emit(TASK, claim, event("action_completed", result=result))
 
     assert world.tasks.get(TASK).report is None
-
-
-def test_a_phase_may_give_nothing_back(world, desk, claim):
-    desk.emit(TASK, claim, event("action_completed"))
-
-    assert world.tasks.get(TASK).report.result == {}

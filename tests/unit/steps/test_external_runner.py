@@ -62,37 +62,6 @@ def test_it_leaves_a_task_and_waits_until_the_deadline():
     assert told.data["deadline"] == task.deadline
 
 
-def test_a_phase_that_says_nothing_has_a_day():
-    world = Outside(deadline_seconds=None)
-
-    world.attempt()
-
-    assert world.tasks.get(TASK).deadline == timestamps.to_text(world.clock.now() + timedelta(days=1))
-
-
-def test_what_was_reported_is_the_result_of_the_phase():
-    world = Outside()
-    world.attempt()
-    world.report(summary="all green", result={"tests": 12})
-
-    assert world.attempt() == Done(state="completed")
-
-    record = world.record("build")
-    assert (record.status, record.result, record.attempts_used) == ("complete", {"tests": 12}, 1)
-    assert world.statuses() == ["succeeded"]
-
-
-def test_a_look_before_the_report_changes_nothing():
-    world = Outside()
-    first = world.attempt()
-    world.clock.advance(100.0)
-
-    assert world.attempt() == first
-
-    assert world.statuses() == ["waiting"]
-    assert len(world.tasks.page()) == 1
-
-
 def test_a_failure_that_was_reported_is_judged_by_the_one_classifier():
     world = Outside()
     world.attempt()
@@ -120,19 +89,6 @@ def test_a_failure_with_little_to_say_is_a_failure(error, words):
 
     assert isinstance(outcome, Failed)
     assert words in world.record("build").last_failure_reason
-
-
-def test_a_new_attempt_has_a_task_of_its_own():
-    world = Outside()
-    world.attempt()
-    world.report(is_ok=False, error={"message": "connection reset by peer"})
-    world.attempt()
-    world.clock.advance(3600.0)
-
-    world.attempt()
-
-    assert [task.task_id for task in world.tasks.page()] == [f"{ADW_ID}.build.2", TASK]
-    assert world.statuses() == ["failed", "waiting"]
 
 
 # --- the deadline ----------------------------------------------------------------------------------------------
@@ -166,27 +122,6 @@ def test_the_last_attempt_that_is_cut_off_fails_the_workflow():
     assert isinstance(outcome, Failed)
     assert outcome.reason == "MAX_ATTEMPTS_EXHAUSTED"
     assert "ci had claimed it" in world.record("build").last_failure_reason
-
-
-def test_after_a_deadline_the_next_attempt_begins_at_once_with_a_new_task():
-    world = Outside()
-    world.attempt()
-    world.clock.advance(DEADLINE)
-    world.attempt()
-
-    assert isinstance(world.attempt(), RetryAt)
-
-    assert world.statuses() == ["interrupted", "waiting"]
-    assert world.tasks.latest(ADW_ID, "build").task_id == f"{ADW_ID}.build.2"
-
-
-def test_a_report_that_came_just_before_the_deadline_counts_after_it():
-    world = Outside()
-    world.attempt()
-    world.report(result={"n": 1})
-    world.clock.advance(DEADLINE + 1.0)
-
-    assert world.attempt() == Done(state="completed")
 
 
 def test_a_report_that_comes_while_it_is_given_up_counts():
@@ -258,12 +193,6 @@ def test_an_attempt_of_another_round_begins_anew():
     assert world.tasks.latest(ADW_ID, "build").task_id == f"{ADW_ID}.build.2"
 
 
-def test_nothing_is_wrong_with_any_phase():
-    world = Outside()
-
-    assert world.engine.phase_runners["scripted"].check(world.spec.phases[0]) == ""
-
-
 # --- whose task it is ------------------------------------------------------------------------------------------
 
 
@@ -279,26 +208,9 @@ def test_a_task_is_wanted_while_its_attempt_waits_and_while_the_workflow_is_paus
     assert is_wanted(task, world.document)
 
 
-def test_a_task_of_a_workflow_that_is_given_up_is_not_wanted():
-    world = Outside()
-    world.attempt()
-    world.change(lambda draft: transitions.abandon(draft, "enough"))
-
-    assert not is_wanted(world.tasks.get(TASK), world.document)
-
-
 @pytest.mark.parametrize("changes", [{"phase": "deploy"}, {"round": 2}, {"attempt_number": 2}])
 def test_a_task_of_something_else_is_not_wanted(changes):
     world = Outside()
     world.attempt()
 
     assert not is_wanted(replace(world.tasks.get(TASK), **changes), world.document)
-
-
-def test_a_task_of_an_attempt_that_is_over_is_not_wanted():
-    world = Outside()
-    world.attempt()
-    world.report()
-    world.attempt()
-
-    assert not is_wanted(world.tasks.get(TASK), world.document)

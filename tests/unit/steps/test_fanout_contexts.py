@@ -11,10 +11,8 @@ from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.steps.context import (
     event_contexts,
     known_of,
-    limited,
     resolved,
     result_facts,
-    shown_context,
     stored_result,
 )
 from adws.adw_modules.steps.model import NewExecution
@@ -75,13 +73,6 @@ def test_large_values_are_replaced_by_their_size_and_small_ones_beside_them_stay
     assert len(json.dumps(small)) < 3000
 
 
-def test_many_values_that_are_large_together_are_replaced_as_a_whole():
-    many = {f"key{number}": "x" * 1000 for number in range(50)}
-
-    assert limited(many) == {"_truncated": True, "_size": len(json.dumps(many))}
-    assert limited("x" * 20_000) == {"_truncated": True, "_size": 20_002}
-
-
 def test_events_of_every_call_stay_small_however_much_a_phase_knows():
     steps = {f"step{number}": number for number in range(200)}
 
@@ -98,33 +89,12 @@ def test_results_of_steps_are_told_by_their_kind():
     assert result_facts(0) == {"has_data": True, "status": "success", "data_type": "int"}
 
 
-def test_a_step_that_was_skipped_is_told_as_that():
-    result = shown_context({}, {"steps": {"a": None, "b": 1}}, Redactor(), {"a": "skipped", "b": "completed"})
-
-    assert {name: facts["status"] for name, facts in result["_step_results"].items()} == {
-        "a": "skipped",
-        "b": "success",
-    }
-
-
 # --- large results ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def executions():
     return lab_home().executions
-
-
-def test_a_large_result_is_kept_apart_and_told_by_its_kind_and_size(executions):
-    result = ["x" * 100] * 1000
-
-    stored = stored_result(result, "1a2b3c4d.build.1.s#0", executions)
-
-    assert stored["_truncated"] is True
-    assert stored["_size"] == len(json.dumps(result))
-    assert result_facts(stored) == {"has_data": True, "status": "success", "data_type": "list"}
-    assert resolved({"steps": {"s": stored}}, executions, "1a2b3c4d")["steps"] == {"s": result}
-    assert stored_result({"a": 1}, "k", executions) == {"a": 1}, "a small one is stored as it is"
 
 
 @pytest.mark.parametrize(
@@ -147,14 +117,6 @@ def test_a_result_that_looks_like_a_key_leads_to_no_other_result(executions, for
     assert resolved({"steps": {"s": stored}}, executions, "1a2b3c4d")["steps"]["s"] == forged
 
 
-def test_what_another_runner_gave_back_reads_nothing_of_another_workflow(executions):
-    executions.keep("5e6f7a8b.build.1.s#0", "of another workflow")
-    forged = {"_kept": "5e6f7a8b.build.1.s#0"}, {"results": {"_execution": "5e6f7a8b.build.1.s"}}, {"_kept": 7}
-    context = {"phases": {f"p{n}": {"result": one} for n, one in enumerate(forged)} | {"q": None, "r": {"ok": True}}}
-
-    assert resolved(context, executions, "1a2b3c4d") == context
-
-
 def test_later_phases_know_the_whole_result_of_a_phase(executions):
     executions.keep("1a2b3c4d.build.1#result", ["whole"])
     context = {"phases": {"build": {"result": {"_kept": "1a2b3c4d.build.1#result"}, "vars": {"n": 1}}}}
@@ -172,11 +134,3 @@ def test_values_of_phases_before_are_known_and_those_of_this_one_come_first():
     assert known["vars"] == {"a": 1, "b": 2}
     assert known["issue"] == {"number": 42}
     assert known["phases"]["lint"] == {"ok": True}
-
-
-def test_the_issue_is_known_as_it_was_frozen():
-    from adws.adw_modules.document import FrozenIssue
-
-    document = document_of(spec_of("build"), issue=FrozenIssue(title="Add a button", labels=["ui"]))
-
-    assert known_of(document, {}, {}, {})["issue"]["title"] == "Add a button"

@@ -38,10 +38,6 @@ def test_a_list_is_many_rows_a_table_is_one_and_anything_else_is_a_value(result,
     assert sink_rows.rows_of(result) == rows
 
 
-def test_columns_come_in_the_order_they_first_stand_in():
-    assert sink_rows.columns_of([{"b": 1, "a": 2}, {"c": 3, "a": 1}]) == ("b", "a", "c")
-
-
 @pytest.mark.parametrize(
     ("row", "why"),
     [
@@ -60,18 +56,6 @@ def test_what_cannot_be_a_column_is_refused_by_name(row, why):
         sink_rows.columns_of([row])
 
 
-def test_columns_that_are_not_there_are_named():
-    with pytest.raises(SinkRefused, match=r"the table t has no column b, d \(it has a, c\)"):
-        sink_rows.refuse_unknown(("a", "b", "c", "d"), ["a", "c"], "the table t")
-    sink_rows.refuse_unknown(("a",), ["a", "c"], "the table t")
-
-
-def test_a_row_without_a_value_for_the_key_of_an_upsert_is_refused():
-    sink_rows.TableRows("t", [{"id": 0}], sink_key="k", key=("id",))
-    with pytest.raises(SinkRefused, match="row 2 has no id"):
-        sink_rows.TableRows("t", [{"id": 1}, {"id": None}], sink_key="k", key=("id",))
-
-
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
@@ -87,14 +71,6 @@ def test_a_row_without_a_value_for_the_key_of_an_upsert_is_refused():
 )
 def test_a_column_holds_what_its_values_are(values, kind):
     assert sink_rows.kind_of(values) == kind
-
-
-def test_rows_become_lines_of_json():
-    assert sink_rows.json_lines([{"a": "ä", "b": [1]}, {"a": None}]) == '{"a":"ä","b":[1]}\n{"a":null}\n'.encode()
-
-
-def test_half_a_pair_of_utf_16_is_spelled_in_a_line_of_json():
-    assert sink_rows.json_lines([{"a": "\ud800"}]) == b'{"a": "\\ud800"}\n'
 
 
 @given(st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4))
@@ -125,10 +101,6 @@ def test_values_inside_of_values_are_json_in_csv():
 def test_a_text_that_is_no_utf_8_is_refused_in_csv():
     with pytest.raises(SinkRefused, match="UTF-8"):
         sink_rows.csv_lines([{"a": "\ud800"}], ("a",), delimiter=",", with_header=False)
-
-
-def test_the_columns_of_a_csv_file_are_in_its_first_line():
-    assert sink_rows.csv_columns('\ufeffid,"a,b"'.encode(), delimiter=",") == ("id", "a,b")
 
 
 @pytest.mark.parametrize("header", [b"", b"  ", b'"unfinished', b"\xff"])

@@ -17,11 +17,10 @@ from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import ITERATION, NewRun, RunFactory, RunState
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.steps import runner
-from adws.adw_modules.steps.context import resolved
 from adws.adw_modules.steps.iteration_worker import IterationWorker
 from adws.adw_modules.steps.model import CallReport, ExecutionState, IterationState
 from adws.adw_modules.steps.runner import SUPERSEDED, StepRunner, elements_of
-from adws.adw_modules.workflow.model import LoopSpec, NextRule, RetryRule, SinkSpec, StepSpec
+from adws.adw_modules.workflow.model import LoopSpec, NextRule, SinkSpec, StepSpec
 from tests.contracts.worlds import make_owner
 from tests.unit.engine_cases import ADW_ID, GATED, World, phase, spec_of
 
@@ -213,13 +212,6 @@ def test_the_next_attempt_does_not_repeat_the_steps_that_are_done():
     assert [name for name, _index in steps.calls.made] == ["first", "second", "second"]
 
 
-def test_a_template_that_names_nothing_is_a_failure_with_a_sentence():
-    steps = Steps(one("first", when="vars.nothing"), max_attempts=1)
-
-    assert isinstance(steps.attempt(), Failed | Paused)
-    assert "nothing" in steps.record.last_failure_reason
-
-
 @pytest.mark.parametrize("lost", [LeaseLost("taken over"), RunLost(1)])
 def test_whoever_lost_the_workflow_stops_there(lost):
     def gone(_element, _context):
@@ -252,22 +244,6 @@ def test_a_single_call_that_was_cut_off_saves_under_the_same_key_when_it_is_made
     assert steps.attempt() == Done(state="completed")
     assert steps.record.attempts[-1].number == 2
     assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1"] * 2
-
-
-def test_a_single_call_that_failed_is_another_one_in_the_next_attempt():
-    answers = iter([ConnectionError("reset by peer"), "saved"])
-
-    def call(_element, _context):
-        if isinstance(first := next(answers), Exception):
-            raise first
-        return first
-
-    steps = Steps(one("save", sink=SAVED), does={"save": call}, max_attempts=3)
-    steps.attempt()
-    steps.clock.advance(600)
-
-    assert steps.attempt() == Done(state="completed")
-    assert steps.calls.keys == [f"{ADW_ID}.build.1.save#0#1", f"{ADW_ID}.build.2.save#0#1"]
 
 
 class DyingRunner:
@@ -354,10 +330,6 @@ def test_an_order_ends_the_work_between_two_steps():
     assert steps.record.attempts_used == 0
 
 
-def test_a_phase_without_steps_is_refused():
-    assert "no steps" in Steps(one("first")).runner.check(phase("build", runner="steps"))
-
-
 def test_a_large_result_is_kept_apart_and_read_when_it_is_asked_for():
     steps = Steps(
         one("first"),
@@ -373,16 +345,6 @@ def test_a_large_result_is_kept_apart_and_read_when_it_is_asked_for():
     (called, _) = steps.told("action_completed")
     assert called.result["_kept"] == f"{ADW_ID}.build.1.first#0"
     assert called.result["_truncated"] is True
-
-
-def test_a_large_result_of_the_last_step_is_whole_for_later_phases_and_small_in_the_document():
-    steps = Steps(one("first"), does={"first": lambda _e, _c: ["x" * 100] * 200})
-    steps.attempt()
-
-    value = steps.record.result["result"]
-    assert value["_size"] > 20_000
-    known = {"phases": {"build": steps.record.result}}
-    assert resolved(known, steps.executions, ADW_ID)["phases"]["build"]["result"] == ["x" * 100] * 200
 
 
 def test_the_events_of_a_step_say_what_it_knew_who_made_it_and_what_came_before():
@@ -410,47 +372,6 @@ def test_the_events_of_a_step_say_what_it_knew_who_made_it_and_what_came_before(
     assert called.retry_sequence_id == told[1].event_id
     assert called.meta["execution"]["completed_at"] == called.created_at
     assert [event.duration for event in told if event.event_type == "step_completed"] == [0.0, 0.0]
-
-
-def test_a_sequence_that_ends_after_a_call_that_went_well_says_why():
-    steps = Steps(
-        one("fetch", retry=(RetryRule(kind="on_success", when="response.nothing", base_seconds=0.0),)),
-        does={"fetch": lambda _e, _c: {"data": []}},
-        max_attempts=1,
-    )
-    steps.attempt()
-    steps.work()
-
-    failed = steps.attempt()
-
-    assert failed.message.startswith("step fetch: in the expression 'response.nothing': there is no nothing")
-    (told,) = steps.told("step_failed")
-    assert told.data["error"] == failed.message
-
-
-def test_a_loop_that_failed_says_how_many_did_and_why_the_last_one_did():
-    def call(element, _context):
-        raise PermissionError(f"no entry for {element}")
-
-    steps = looped(does={"double": call}, loop=LoopSpec(collection=[7]))
-    steps.attempt()
-    steps.work()
-    steps.attempt()
-
-    assert steps.record.last_failure_reason.startswith("step double: 1 of 1 iterations failed; ")
-    assert "no entry for 7" in steps.record.last_failure_reason
-
-
-def test_the_chain_of_events_goes_on_after_a_wait():
-    steps = looped()
-    steps.attempt()
-    steps.work()
-    steps.clock.advance(7)
-    steps.attempt()
-
-    told = [event for event in steps.told() if event.execution_id == f"{ADW_ID}.build.1"]
-    assert (told[-1].event_type, told[-1].duration) == ("step_completed", 7.0)
-    assert [event.parent_event_id for event in told] == [None, *(event.event_id for event in told[:-1])]
 
 
 # --- loops -----------------------------------------------------------------------------------------------------
@@ -482,22 +403,6 @@ def test_an_attempt_waits_for_a_loop_and_goes_on_with_its_results():
     assert len(steps.record.attempts) == 1
     assert [name for name, _index in steps.calls.made].count("first") == 1
     assert steps.executions.wake() == 0
-
-
-def test_looking_before_the_end_waits_again():
-    steps = looped()
-    steps.attempt()
-
-    assert isinstance(steps.attempt(), RetryAt)
-    assert len(steps.executions.due_lanes(ADW_ID)) == 2
-    assert len(steps.told("iterator_started")) == 1
-
-
-def test_an_empty_loop_is_passed_at_once():
-    steps = looped(loop=LoopSpec(collection=[], mode="async"))
-
-    assert steps.attempt() == Done(state="completed")
-    assert steps.record.result["result"] == {"total": 0, "successful": 0, "failed": 0, "results": []}
 
 
 def test_a_failed_loop_fails_the_attempt_and_the_next_one_begins_it_anew():
@@ -547,18 +452,6 @@ def test_what_an_earlier_round_left_is_cancelled():
     assert steps.executions.get(f"{ADW_ID}.build.2.double").state is ExecutionState.RUNNING
 
 
-def test_a_retry_without_a_loop_gives_its_result_as_it_is():
-    rule = RetryRule(kind="on_success", when="response < 3", base_seconds=0.0, next_call={"n": "{{ page }}"})
-    numbers = iter([1, 2, 3])
-    steps = looped(loop=None, retry=(rule,), does={"double": lambda _e, _c: next(numbers)})
-    waits = steps.attempt()
-    assert waits.reason == "waits for step double"
-    steps.work()
-    steps.attempt()
-
-    assert steps.record.result["result"] == 3
-
-
 def test_many_results_are_read_from_the_rows():
     def look(_element, context):
         results = context.values["steps"]["double"]["results"]
@@ -572,18 +465,6 @@ def test_many_results_are_read_from_the_rows():
     steps.attempt()
 
     assert steps.record.result["result"] == [4, 20_000, 20_000, 2, 80_000]
-
-
-def test_waiting_is_no_work():
-    steps = looped()
-    steps.attempt()
-    steps.clock.advance(600)
-    steps.work()
-    steps.attempt()
-
-    (attempt,) = steps.record.attempts
-    assert attempt.duration < 1.0
-    assert attempt.waited_seconds == pytest.approx(600.0)
 
 
 # --- lanes -----------------------------------------------------------------------------------------------------
@@ -619,20 +500,6 @@ def test_a_lane_that_is_told_to_end_gives_back_what_it_has():
     states = [state for _index, state, _result in steps.executions.results(f"{ADW_ID}.build.1.double")]
     assert states.count(IterationState.COMPLETED) == 1
     assert IterationState.RUNNING not in states
-
-
-def test_a_lane_waits_for_its_next_call():
-    steps = looped(
-        retry=(RetryRule(kind="on_error", base_seconds=10.0),),
-        loop=LoopSpec(collection=[1]),
-        does={"double": lambda _e, _c: _fail()},
-    )
-    steps.attempt()
-
-    end = steps.lanes.work(steps.runs.claim(make_owner(), ttl_seconds=60))
-
-    assert end.run.state is RunState.PENDING
-    assert end.run.not_before == steps.executions.retries()[0].next_at
 
 
 def test_a_lane_lets_others_come_first_after_its_time():
@@ -684,13 +551,6 @@ def test_what_a_dead_owner_left_running_is_ended_first():
 
     assert [process["token"] for process in steps.ended] == ["t"]
     assert steps.attempt() == Done(state="completed")
-
-
-def test_a_lane_of_nothing_ends():
-    steps = looped()
-    steps.runs.enqueue(NewRun(adw_id=ADW_ID, kind=ITERATION, slot="x", payload={"execution_id": "gone"}))
-
-    assert steps.lanes.work(steps.runs.claim(make_owner(), ttl_seconds=60)).run.state is RunState.COMPLETED
 
 
 def _fail():

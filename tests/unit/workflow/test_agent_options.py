@@ -6,7 +6,6 @@ import pytest
 
 from adws.adw_modules.workflow.model import (
     OPTIONS,
-    STATE_OF_PHASE,
     AgentOptions,
     Gate,
     PhaseSpec,
@@ -91,7 +90,3 @@ def test_an_option_that_cannot_be_is_told(options, words):
 )
 def test_what_has_to_be_seen_depends_on_what_the_phase_is_for(changes, evidence):
     assert evidence_of(phase(**changes)) == evidence
-
-
-def test_every_state_asks_for_something_that_can_be_looked_for():
-    assert {evidence_of(phase(state=state)) for state in STATE_OF_PHASE.values()} == {"change", "result", "none"}

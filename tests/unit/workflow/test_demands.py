@@ -11,24 +11,12 @@ from adws.adw_modules.workflow.requirements import Capabilities, Requirements, c
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,9}", fullmatch=True)
 DEMANDS = st.builds(Requirements, host=st.just("") | NAMES, tags=st.frozensets(NAMES, max_size=4))
-OFFERS = st.builds(Capabilities, host=NAMES, tags=st.frozensets(NAMES, max_size=4))
 
 
 @given(DEMANDS)
 def test_demands_are_read_back_from_their_text_and_from_their_json(demands):
     assert Requirements.from_text(demands.to_text()) == demands
     assert Requirements.from_json(demands.to_json()) == demands
-
-
-def test_demands_have_one_text():
-    assert Requirements(host="alpha", tags=frozenset({"b", "a"})).to_text() == '{"host":"alpha","tags":["a","b"]}'
-    assert Requirements().to_text() == ""
-    assert Requirements.from_text("") == Requirements()
-
-
-def test_demands_are_told_in_words():
-    assert Requirements(host="alpha", tags=frozenset({"b", "a"})).describe() == "host alpha and tag a and tag b"
-    assert Requirements().describe() == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -52,13 +40,6 @@ def test_what_are_no_demands_is_refused(text):
 )
 def test_an_offer_meets_demands_when_it_has_all_of_them(demands, is_met):
     assert meets(Capabilities(host="alpha", tags=frozenset({"gpu", "arm64"})), demands) is is_met
-
-
-@given(OFFERS, DEMANDS)
-def test_who_meets_more_meets_less(offer, demands):
-    if meets(offer, demands):
-        assert meets(offer, Requirements(tags=demands.tags))
-        assert meets(Capabilities(host=offer.host, tags=offer.tags | {"more"}), demands)
 
 
 def test_further_demands_are_added_and_another_host_takes_the_place_of_the_first():

@@ -16,7 +16,6 @@ from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.workflow.model import (
     BASE_MODES,
     STATE_OF_PHASE,
-    DefinitionProblem,
     Gate,
     LoopSpec,
     PhaseSpec,
@@ -30,7 +29,6 @@ from adws.adw_modules.workflow.model import (
     phase_to_json,
     thaw,
 )
-from adws.adw_modules.workflow.requirements import Requirements
 
 texts = st.text(max_size=8)
 many = st.lists(texts, max_size=3).map(tuple)
@@ -77,11 +75,6 @@ phases = st.builds(
     options=st.dictionaries(texts, json_values, max_size=2),
     commits=st.none() | st.booleans(),
 )
-
-
-@given(phases)
-def test_a_phase_comes_back_from_json_as_it_was(phase):
-    assert phase_from_json(json.loads(json.dumps(phase_to_json(phase)))) == phase
 
 
 @given(st.lists(phases, min_size=1, max_size=3))
@@ -151,11 +144,6 @@ def test_what_a_phase_leaves_is_committed_by_its_runner_and_its_state_or_as_it_s
     assert not any(replace(phase, commits=False).commits_work for phase in made)
 
 
-def test_steps_that_are_no_list_are_refused():
-    with pytest.raises(TypeError, match=r"steps is \{\}"):
-        phase_from_json({"name": "a", "state": "building", "runner": "steps", "steps": {}})
-
-
 def test_a_step_that_loops_or_retries_is_queued():
     step = StepSpec(name="s", tool="http")
 
@@ -192,33 +180,8 @@ def test_a_document_without_a_whole_definition_is_refused(phases_of_document, wo
         thaw(document.WorkflowRef(name="mine", phases=phases_of_document))
 
 
-def test_demands_are_frozen_with_the_definition():
-    build = PhaseSpec(name="build", state="building", runner="command")
-    spec = WorkflowSpec(name="mine", phases=(build,), demands=Requirements(host="alpha", tags=frozenset({"gpu"})))
-
-    frozen = document.WorkflowRef(**freeze(spec))
-
-    assert frozen.demands == {"host": "alpha", "tags": ["gpu"]}
-    assert thaw(frozen).demands == spec.demands
-
-
 def test_demands_of_a_document_that_make_no_sense_are_refused():
     phases = [{"name": "a", "state": "building", "runner": "command"}]
 
     with pytest.raises(StateInvalid, match=r"not whole: .* no demands of a run"):
         thaw(document.WorkflowRef(name="mine", phases=phases, demands={"colour": "red"}))
-
-
-def test_a_phase_is_found_by_its_name():
-    build = PhaseSpec(name="build", state="building", runner="command")
-    spec = WorkflowSpec(name="mine", version="3", phases=(build,))
-
-    assert spec.phase("build") is build
-    assert spec.phase("test") is None
-    assert spec.catalog_id == "mine@3"
-
-
-def test_a_problem_can_be_told_from_further_outside():
-    inner = DefinitionProblem(path=("shell",), message="no")
-
-    assert inner.below("gates", 1) == DefinitionProblem(path=("gates", 1, "shell"), message="no")

@@ -57,14 +57,6 @@ def test_a_workflow_is_named_by_letters_and_digits(name):
     assert f"{name!r} cannot be the name of a workflow" in problem.message
 
 
-@pytest.mark.parametrize("version", ["", "1 2", "a@b", "x" * 65, 2])
-def test_a_version_has_no_spaces(version):
-    [problem] = problems(phase("build"), version=version)
-
-    assert problem.path == ("version",)
-    assert "cannot be a version" in problem.message
-
-
 def test_a_problem_of_a_phase_names_the_phase_and_its_place():
     [problem] = problems(phase("plan"), phase("build", runner="comand"))
 
@@ -95,13 +87,6 @@ def test_a_phase_runs_under_a_state_of_the_pipeline(state, words):
 
     assert path == (1, "state")
     assert message.startswith(words)
-
-
-def test_every_phase_out_of_the_order_of_the_pipeline_is_named():
-    result = said(phase("test"), phase("build"), phase("review"), phase("lint"))
-
-    assert [path for path, _ in result] == [(1, "state"), (3, "state")]
-    assert "phase 'build' (building) comes after 'test' (testing)" in result[0][1]
 
 
 @given(st.lists(st.sampled_from(PIPELINE), min_size=1, max_size=9))

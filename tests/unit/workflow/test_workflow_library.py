@@ -7,10 +7,9 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.identifiers import hint, meant, nearest
-from adws.adw_modules.state_machine import PIPELINE
 from adws.adw_modules.workflow.checks import check_workflow
-from adws.adw_modules.workflow.library import ALIASES, built_in_names, built_ins, overlaid
-from adws.adw_modules.workflow.model import AGENT, RUNNERS, STATE_OF_PHASE, PhaseSpec, Timeouts
+from adws.adw_modules.workflow.library import ALIASES, built_in_names, built_ins
+from adws.adw_modules.workflow.model import AGENT, RUNNERS
 
 #: What the ADW scripts of these names run, one after the other.
 SCRIPTS = {
@@ -51,11 +50,6 @@ def test_a_known_name_keeps_its_shape_with_and_without_iso(script, phases):
     assert ALIASES[script.removesuffix("_iso")] == ALIASES[script]
 
 
-def test_there_is_no_alias_that_nobody_looked_at():
-    assert {alias for alias in ALIASES if alias.endswith("_iso")} == set(SCRIPTS)
-    assert not set(ALIASES) & set(built_in_names())
-
-
 def test_shipping_without_a_look_has_to_be_asked_for_in_capitals():
     known = built_ins()
     shipping = {name for name in ALIASES if "ship" in phases_of(known[ALIASES[name]]) and "zte" in name.lower()}
@@ -85,10 +79,6 @@ def test_a_built_in_is_sound_once_there_is_an_agent(name):
     assert spec.name == name
     assert spec.source == "built in"
     assert spec.description.endswith(".")
-
-
-def test_the_eight_phases_are_those_of_the_pipeline():
-    assert tuple(STATE_OF_PHASE.values()) == tuple(state.value for state in PIPELINE)
 
 
 def test_ship_needs_every_required_phase_before_it():
@@ -131,12 +121,6 @@ def test_a_patch_has_a_prompt_of_its_own():
     assert known["plan"].phase("plan").prompt == "plan"
 
 
-def test_the_attempts_are_those_of_the_settings():
-    known = built_ins({"plan": {"max_attempts": 2}}, max_attempts=7)
-
-    assert [phase.max_attempts for phase in known["plan_build"].phases] == [2, 7]
-
-
 def test_an_overlay_is_laid_over_every_phase_of_its_name():
     known = built_ins({"plan": {"runner": "command", "command": ("make", "plan")}})
 
@@ -144,14 +128,6 @@ def test_an_overlay_is_laid_over_every_phase_of_its_name():
         plan = known[name].phase("plan")
         assert (plan.runner, plan.command, plan.prompt) == ("command", ("make", "plan"), "")
     assert known["sdlc"].phase("build").runner == AGENT
-
-
-def test_an_overlay_without_a_runner_leaves_what_is_run():
-    phase = PhaseSpec(name="plan", state="planning", runner="agent", prompt="plan")
-
-    assert overlaid(phase, {"timeouts": Timeouts(wall=5)}) == PhaseSpec(
-        name="plan", state="planning", runner="agent", prompt="plan", timeouts=Timeouts(wall=5)
-    )
 
 
 def test_ship_does_not_need_a_phase_that_was_made_optional():
