@@ -199,7 +199,7 @@ class Plugins:
             made = factory(self._context(name)) if callable(factory) else None
         except (Exception, SystemExit) as exc:
             why = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-            raise ConfigError(f"the {kind} {name} ({point.value}) cannot be used: {why}; mend or remove it") from exc
+            raise ConfigError(f"the {kind} {name} ({point.value}) cannot be used: {why}; fix or remove it") from exc
         missing = [needed for needed in _NEEDED[group] if not hasattr(made, needed)]
         if missing:
             raise ConfigError(f"the {kind} {name} ({point.value}) is none: it has no {missing[0]}, see docs/plugins.md")

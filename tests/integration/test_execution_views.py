@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.steps import store as steps_store
 from adws.adw_modules.steps.model import CallReport, NewExecution
 from adws.adw_modules.steps.store import Executions
 from adws.adw_modules.steps.views import ExecutionViews
@@ -95,20 +93,3 @@ def test_an_iteration_whose_last_call_went_well_says_why_it_is_not_complete(view
 
     assert [(row.index, row.error) for row in cancelled] == [(3, "not wanted")]
     assert views.iterations(EXECUTION)[0].error == ""
-
-
-def test_what_was_kept_of_a_page_is_opened_as_far_as_it_is_asked_for(views, database):
-    row = {"execution_id": EXECUTION, "idx": 0, "page": 1, "part": '["one", "two"]'}
-    database.transact(lambda session: session.run(steps_store.KEEP_PAGE, row))
-
-    assert views.page(EXECUTION, 0, 1, limit=7) == ('["one",', 14)
-    with pytest.raises(ExecutionNotFound, match="page 2 of iteration 0"):
-        views.page(EXECUTION, 0, 2, limit=7)
-
-
-@pytest.mark.parametrize("index", [4, 99])
-def test_what_is_not_there_is_named(views, index):
-    with pytest.raises(ExecutionNotFound):
-        views.iteration(EXECUTION, index)
-    with pytest.raises(ExecutionNotFound):
-        views.get("nothing")

@@ -54,25 +54,6 @@ def test_an_event_keeps_its_node_its_catalogue_and_its_parents(lab):
     assert (skipped["node_id"], skipped["node_name"], skipped["node_type"]) == ("build", "build", "external")
 
 
-def test_only_variables_over_10_kb_are_truncated_and_all_others_are_kept(lab):
-    lab.say("claim")
-    small = {f"v{n}": "x" * 1000 for n in range(30)}
-
-    lab.emit(
-        event_type="step_completed",
-        context={"vars": {**small, "large": "y" * 20_000}, "workload": {"url": "https://api.example.com"}},
-        result={"id": 7, "rows": ["z" * 50] * 400},
-        data={"note": "kept", "blob": "b" * 11_000},
-    )
-
-    (event,) = lab.events("step_completed")
-    assert event["context"]["vars"] == {**small, "large": {"_truncated": True, "_size": 20_002}}
-    assert event["context"]["workload"] == {"url": "https://api.example.com"}
-    assert event["result"]["id"] == 7
-    assert event["result"]["rows"]["_truncated"] is True
-    assert event["data"] == {"note": "kept", "blob": {"_truncated": True, "_size": 11_002}}
-
-
 def test_a_loop_that_is_run_outside_is_told_to_its_end_as_seed_001_says(lab):
     lab.say("claim", {"worker": "ci-7"})
     loop = f"{lab.task_id}.items"
@@ -262,3 +243,38 @@ def test_secrets_do_not_reach_the_events_and_rows_of_a_loop(lab):
         ]
     )
     assert secret not in shown
+
+
+def test_only_variables_over_10_kb_are_truncated_and_all_others_are_kept(lab):
+    lab.say("claim")
+    small = {f"v{n}": "x" * 1000 for n in range(30)}
+
+    lab.emit(
+        event_type="step_completed",
+        context={"vars": {**small, "large": "y" * 20_000}, "workload": {"url": "https://api.example.com"}},
+        result={"id": 7, "rows": ["z" * 50] * 400},
+        data={"note": "kept", "blob": "b" * 11_000},
+    )
+
+    (event,) = lab.events("step_completed")
+    assert event["context"]["vars"] == {**small, "large": {"_truncated": True, "_size": 20_002}}
+    assert event["context"]["workload"] == {"url": "https://api.example.com"}
+    assert event["result"]["id"] == 7
+    assert event["result"]["rows"]["_truncated"] is True
+    assert event["data"] == {"note": "kept", "blob": {"_truncated": True, "_size": 11_002}}
+
+
+def test_an_iteration_ends_once(lab):
+    lab.begin_loop(2)
+    lab.loop("e0", "iteration_completed", data={"iteration_index": 0, "result": 1})
+
+    for number, kind in enumerate(("iteration_completed", "iteration_failed", "iteration_cancelled")):
+        answer = lab.loop(f"again-{number}", kind, data={"iteration_index": 0, "result": 2})
+        assert code(answer) == (409, "event_refused")
+        assert "iteration 0" in answer.json()["error"]["message"]
+        assert "it ends once" in answer.json()["error"]["message"]
+    assert code(lab.loop("late", "iteration_started", data={"iteration_index": 0})) == (409, "event_refused")
+
+    assert len(lab.events("iteration_completed", "iteration_failed", "iteration_cancelled")) == 1
+    (row, _) = lab.get(f"/api/v1/executions/{lab.task_id}/iterations")["iterations"]
+    assert (row["state"], row["result"]) == ("completed", "1")

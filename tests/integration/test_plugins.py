@@ -13,9 +13,8 @@ import pytest
 from adws import app as app_module
 from adws.adw_modules import plugins
 from adws.adw_modules.errors import ConfigError
-from adws.adw_modules.plugins import FORGES, RUNNERS, SINKS, ForgeAround, KnownNames
+from adws.adw_modules.plugins import FORGES, RUNNERS, SINKS, ForgeAround
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.workflow.model import PhaseSpec
 from adws.config import load as config_load
 from adws.testing import FakeClock, MemoryForge
 from tests import plugin_lab
@@ -84,13 +83,6 @@ def test_names_are_found_without_loading_anything(installed):
     assert (first.group, first.value, first.package, first.version) == (SINKS, "a_package:Good", "a_package", "1.0")
 
 
-def test_a_runner_is_made_once_and_knows_its_name(found):
-    runner = found.runner("good")
-
-    assert found.runner("good") is runner
-    assert (runner.context.name, type(runner).made) == ("good", 1)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -118,24 +110,6 @@ def test_two_packages_with_one_name_are_both_refused(installed, found, tmp_path,
         found.runner("good")
 
 
-def test_runners_of_plugins_stand_behind_those_of_adw(found):
-    known = KnownNames(("good", "command"), RUNNERS)
-
-    assert "nobody" not in known
-    assert type(found.runner("good")).__name__ == "Good"
-    assert (sorted(known), len(known)) == (
-        ["broken", "command", "good", "leaving", "lost", "poor", "thing"],
-        7,
-    )
-
-
-def test_a_phase_is_checked_by_the_runner_that_it_names(found):
-    phase = PhaseSpec(name="build", state="building", runner="good")
-
-    assert found.why_idle(phase) == "it needs options"
-    assert "no licence" in found.why_idle(PhaseSpec(name="build", state="building", runner="broken"))
-
-
 def test_a_forge_around_another_does_what_that_does_but_for_its_own():
     class Mine(ForgeAround):
         def login(self):
@@ -155,13 +129,6 @@ def test_a_forge_around_another_does_what_that_does_but_for_its_own():
 def open_home(tmp_path, text):
     (tmp_path / "adw.toml").write_text(text)
     return app_module.open_home(config_load.load(env={}, cwd=tmp_path))
-
-
-def test_a_home_gives_a_plugin_its_table_and_its_directory(installed, tmp_path):
-    with open_home(tmp_path, "[plugins.good]\ncolour = 'red'\nsizes = [1, 2]\n") as app:
-        context = app.plugins.runner("good").context
-
-    assert (context.home, dict(context.options)) == (tmp_path, {"colour": "red", "sizes": [1, 2]})
 
 
 def test_what_stands_in_the_place_of_a_table_is_refused(installed, tmp_path):
@@ -206,14 +173,6 @@ sink = {{ tool = "{}", {} }}
         pytest.raises(ConfigError, match=r"no sink 'pip'.*pipe"),
     ):
         app.workflows.get("mine")
-
-
-def test_the_forge_of_a_plugin_is_a_setting_that_is_checked(installed, tmp_path):
-    (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hill'\n")
-    assert config_load.load(env={}, cwd=tmp_path).forge_kind == "hill"
-    (tmp_path / "adw.toml").write_text("[forge]\nkind = 'hull'\n")
-    with pytest.raises(ConfigError, match=r"auto, github, local, none, or the name of an installed plugin"):
-        config_load.load(env={}, cwd=tmp_path)
 
 
 def test_a_plugin_builds_only_on_a_forge_that_comes_with_adw(installed, tmp_path):

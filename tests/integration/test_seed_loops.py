@@ -630,3 +630,15 @@ def check_cell(told: Told, retry: str, elements: int) -> None:
     assert counts["action_failed"] == failures * elements
     assert counts["iteration_completed"] == elements
     assert counts["retry_sequence_completed"] == (elements if retry != "none" else 0)
+
+
+def test_the_calls_of_a_sequence_are_one_chain_of_events(lab, api):
+    api.fail("/data", Fault(status=500))
+
+    told = lab.run("fetch", example("fetch", lab, api)).one
+
+    calls = told.of_type("action_started", "action_completed", "action_failed")
+    first = calls[0].event_id
+    assert {event.retry_sequence_id for event in calls} == {first}
+    parents = [event.parent_event_id for event in calls]
+    assert parents[1:] == [event.event_id for event in calls[:-1]], "each has the one before as its parent"

@@ -84,7 +84,7 @@ tables: Callable[[object], list[object]] = _reader(
 text: Callable[[object], str] = _reader(lambda value: isinstance(value, str), "must be a text")
 whole = _reader(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
 flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
-#: The key says something by being there.
+#: A key that says something by being there.
 yes = _reader(lambda value: value is True, "must be true, or be left out")
 seconds: Callable[[object], float] = _reader(_is_number, "must be a number of seconds")
 number = _reader(_is_number, "must be a number")
@@ -365,42 +365,7 @@ def _made(kind: str, fields: dict[str, object]) -> RetryRule:
         fields.setdefault("max_attempts", DEFAULT_PAGES)
         if fields.get("next_call"):
             fields.setdefault("base_seconds", 0.0)  # one page after the other; only polling waits
-    fields.pop("jitter", None)  # waits always vary a little
-    stop = str(fields.pop("stop_when", ""))
-    if stop:
-        when = f"({_bare(str(fields['when']))}) and " if fields.get("when") else ""
-        fields["when"] = f"{when}not ({_bare(stop)})"
-    result = fields.pop("collect", None)
-    if isinstance(result, Mapping):
-        fields.update(result)
-    elif result is not None:
-        fields["collect"] = result
-
     return RetryRule(kind=kind, **fields)  # type: ignore[arg-type]  # the readers saw to the types
-
-
-def _bare(condition: str) -> str:
-    """Return a condition without the braces around it."""
-    text = condition.strip()
-    if text.startswith("{{") and text.endswith("}}") and text.count("{{") == 1:
-        return text[2:-2].strip()
-
-    return text
-
-
-def _multiplier(value: object) -> str:
-    if value == 1 or value == 2:  # noqa: PLR1714 - a list is compared, not hashed
-        return "fixed" if value == 1 else "exponential"
-
-    raise BadValue("must be 1 (the same wait each time) or 2 (twice as long each time)")
-
-
-def _collect(value: object) -> object:
-    if isinstance(value, Mapping):
-        fields = whole_table(value, COLLECT_KEYS, "collect")
-        return {"collect": "replace", **fields}
-
-    return text(value)
 
 
 def _which(value: object) -> str:
@@ -468,39 +433,23 @@ LOOP_KEYS = keys_for(LoopSpec, threshold=number)
 _BACKOFF: Mapping[str, Callable[[object], object]] = MappingProxyType(
     {
         "max_attempts": whole,
-        "strategy": text,
         "backoff": text,
-        "backoff_multiplier": _multiplier,
         "base_seconds": seconds,
-        "initial_delay": seconds,
         "max_seconds": seconds,
-        "max_delay": seconds,
-        "jitter": yes,
         "max_same_failures": whole,
     }
 )
-_RENAMED: Mapping[str, str] = MappingProxyType(
-    {
-        "backoff": "strategy",
-        "backoff_multiplier": "strategy",
-        "initial_delay": "base_seconds",
-        "max_delay": "max_seconds",
-        "retry_when": "when",
-        "while": "when",
-    }
-)
-ON_ERROR_KEYS = keys_of(_RENAMED, **_BACKOFF, when=text, retry_when=text, stop_when=text)
+_RENAMED: Mapping[str, str] = MappingProxyType({"backoff": "strategy", "while": "when"})
+ON_ERROR_KEYS = keys_of(_RENAMED, **_BACKOFF, when=text)
 ON_SUCCESS_KEYS = keys_of(
     _RENAMED,
     **{"while": text},
     **_BACKOFF,
-    when=text,
     next_call=json_table,
-    collect=_collect,
+    collect=text,
     merge_path=text,
     on_limit=text,
 )
-COLLECT_KEYS = keys_of({"strategy": "collect", "path": "merge_path"}, strategy=text, path=text)
 RULE_KEYS = keys_of(when=text, then=table, on=_which)
 _RETRY_TABLES = keys_of(on_error=_on_error, on_success=_on_success)
 SINK_KEYS = keys_for(SinkSpec, key=_names)

@@ -180,3 +180,10 @@ def test_a_result_that_cannot_be_kept_is_refused_and_the_task_stays_open(world, 
         desk.emit(TASK, claim, event("action_completed", result=result))
 
     assert world.tasks.get(TASK).report is None
+
+
+def test_nobody_can_say_that_somebody_else_told_it(world, desk, claim):
+    desk.emit(TASK, claim, event(meta={"queue": {"worker_id": "you"}, "agent": "make"}))
+
+    meta = world.told()[f"{TASK}.told-one"].meta
+    assert (meta["queue"]["worker_id"], meta["agent"]) == ("ci", "make")

@@ -40,13 +40,6 @@ def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
     }
 
 
-def test_what_else_it_waits_for_is_said():
-    result = worker_control.of_phase(retrying(wait_reason="a quota is used up"))
-
-    assert result is not None
-    assert (result.why, result.attempt_number) == ("a quota is used up", 2)
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -59,10 +52,6 @@ def test_what_else_it_waits_for_is_said():
 )
 def test_what_waits_for_no_moment_of_its_own_is_no_retry(document):
     assert worker_control.of_phase(document) is None
-
-
-def test_a_failed_attempt_leaves_it_a_retry():
-    assert worker_control.of_phase(retrying(timeline_cases.tried(1, 0, 1, "failed"))) is not None
 
 
 def test_a_call_of_a_step_is_a_retry_under_the_id_of_its_execution():
@@ -116,13 +105,6 @@ def test_one_that_is_not_required_is_passed_over():
 
     assert cancelled(world, by="ada") == Next(phase="build")
     assert world.document.warnings == ["plan was passed over: ada cancelled its next attempt"]
-
-
-def test_a_workflow_without_a_retry_says_so():
-    world = World(spec_of("build"))
-
-    with pytest.raises(UsageError, match="has no phase that waits to be tried again"):
-        worker_control.waiting_phase(world.document)
 
 
 def test_a_phase_that_waits_for_others_is_no_retry():

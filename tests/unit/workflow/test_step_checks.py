@@ -203,12 +203,6 @@ def test_a_credential_does_not_stand_in_the_next_call():
     one_wrong(replace(HTTP, retry=(rule,)), where, "name an environment variable in headers_env")
 
 
-def test_a_quoted_value_may_stand_in_the_next_line_for_the_shell():
-    rule = replace(PAGES, next_call={"shell": "echo {{ response|quote }}"})
-
-    assert check(replace(SHELL, retry=(rule,))) == []
-
-
 def test_two_rules_of_one_kind_are_told_apart_by_their_place_in_the_list():
     rules = (RetryRule(kind="on_error", when="error.x"), RetryRule(kind="on_error", max_attempts=0))
 
@@ -295,13 +289,6 @@ def test_a_step_knows_the_steps_before_it_and_later_ones_only_when_a_step_goes_b
     assert check(first, replace(second, next=(NextRule(step="a", when="result.again"),))) == []
 
 
-def test_where_nothing_is_known_around_only_what_is_known_is_checked():
-    unknown = step(url="{{ workload.x }}{{ phases.y }}", name="a")
-
-    assert check(unknown, around=StepScope()) == []
-    assert check_steps([unknown], has_file=lambda _name: True) == []
-
-
 # --- order -----------------------------------------------------------------------------------------------------
 
 
@@ -363,10 +350,6 @@ def test_a_step_made_in_python_with_a_field_of_another_type_is_said_to(wrong, pa
     assert "must be" in message
 
 
-def test_a_step_without_a_name_is_told_by_its_place():
-    assert check(replace(HTTP, name=""))[0][1].startswith("step number 1: ")
-
-
 # --- in a workflow ---------------------------------------------------------------------------------------------
 
 
@@ -403,14 +386,3 @@ def test_steps_know_the_workload_and_the_phases_and_variables_before():
 )
 def test_what_phases_of_steps_and_external_ones_need(phase, words):
     assert any(words in message for _, message in workflow(phase))
-
-
-def test_an_external_phase_may_have_a_deadline():
-    assert workflow(replace(PHASE, runner="external", steps=(), deadline_seconds=60)) == []
-    assert workflow(replace(PHASE, runner="external", steps=())) == []
-
-
-def test_a_workload_is_json():
-    assert workflow(PHASE, workload={"a": object()}) == [
-        (("workload",), "workload cannot be kept as JSON: write texts and numbers")
-    ]

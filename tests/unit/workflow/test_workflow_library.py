@@ -57,20 +57,6 @@ def test_shipping_without_a_look_has_to_be_asked_for_in_capitals():
     assert {name for name in shipping if "complete" not in name} == {"adw_sdlc_ZTE_iso", "adw_sdlc_ZTE"}
 
 
-@pytest.mark.parametrize(
-    ("name", "phases"),
-    [
-        ("sdlc", "plan build lint test review document ship clean"),
-        ("plan_build", "plan build"),
-        ("plan_build_test", "plan build test"),
-        ("plan_build_test_review", "plan build test review"),
-        ("patch", "plan build"),
-    ],
-)
-def test_the_short_names_are_built_in(name, phases):
-    assert phases_of(built_ins()[name]) == phases
-
-
 @pytest.mark.parametrize("name", built_in_names())
 def test_a_built_in_is_sound_once_there_is_an_agent(name):
     spec = built_ins()[name]
@@ -81,44 +67,28 @@ def test_a_built_in_is_sound_once_there_is_an_agent(name):
     assert spec.description.endswith(".")
 
 
-def test_ship_needs_every_required_phase_before_it():
+def test_ship_needs_every_phase_before_it_and_only_the_clean_up_may_fail():
     for spec in built_ins().values():
         if ship := spec.phase("ship"):
-            before = spec.phases[: spec.phases.index(ship)]
-            assert ship.needs == tuple(phase.name for phase in before)
+            assert ship.needs == tuple(phase.name for phase in spec.phases[: spec.phases.index(ship)])
+        assert {phase.name for phase in spec.phases if not phase.is_required} <= {"clean"}
 
 
-def test_only_the_clean_up_may_fail_without_harm():
-    optional = {phase.name for spec in built_ins().values() for phase in spec.phases if not phase.is_required}
-
-    assert optional == {"clean"}
-
-
-def test_shipping_and_cleaning_are_done_by_adw_itself():
-    sdlc = built_ins()["sdlc"]
-
-    assert {phase.name: phase.runner for phase in sdlc.phases if phase.runner != AGENT} == {
-        "ship": "ship",
-        "clean": "clean",
-    }
-    assert sdlc.phase("ship").prompt == sdlc.phase("clean").prompt == ""
-
-
-def test_tests_reviews_and_shipping_send_work_back_where_there_is_a_build():
+def test_built_in_phases_have_the_runner_prompt_and_rework_of_their_name():
     known = built_ins()
 
-    for name in ("test", "review", "ship"):
-        assert known["sdlc"].phase(name).on_rework == "build"
-    assert known["ship"].phase("ship").on_rework == ""
-    assert known["test"].phase("test").on_rework == ""
-    assert known["sdlc"].phase("lint").on_rework == ""
-
-
-def test_a_patch_has_a_prompt_of_its_own():
-    known = built_ins()
-
+    assert [(phase.name, phase.runner, phase.prompt, phase.on_rework) for phase in known["sdlc"].phases] == [
+        ("plan", AGENT, "plan", ""),
+        ("build", AGENT, "build", ""),
+        ("lint", AGENT, "lint", ""),
+        ("test", AGENT, "test", "build"),
+        ("review", AGENT, "review", "build"),
+        ("document", AGENT, "document", ""),
+        ("ship", "ship", "", "build"),
+        ("clean", "clean", "", ""),
+    ]
     assert known["patch"].phase("plan").prompt == "patch"
-    assert known["plan"].phase("plan").prompt == "plan"
+    assert known["ship"].phase("ship").on_rework == known["test"].phase("test").on_rework == ""
 
 
 def test_an_overlay_is_laid_over_every_phase_of_its_name():
