@@ -422,7 +422,7 @@ class AgentRunner:
         record = next(one for one in context.document.phases if one.name == context.phase)
         job = Job(
             profile=self.profile(phase.runner),
-            options=workflow_model.read_options(phase),
+            options=AgentOptions.model_validate(dict(phase.options)),
             phase=phase,
             context=context,
             record=record,

@@ -715,4 +715,4 @@ def _options(given: JsonValue, profile: AgentProfile) -> AgentOptions:
     if wrong:
         raise _wrong_input("; ".join(wrong))
 
-    return workflow_model.read_options(phase)
+    return AgentOptions.model_validate(given)

@@ -8,13 +8,13 @@ file change nothing about a running workflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject, hint
@@ -475,17 +475,7 @@ def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec
         raise TypeError(f"{place} is {error['input']!r:.80} ({error['msg']})") from exc
 
 
-# What a phase says to its agent in `options`, and what has to be seen before its success counts.
-#
-# Pure. An option that does not exist, or that has a value it cannot have, is told; none is passed over.
-
-
-#: What an agent may do without asking.
-PERMISSIONS = ("read", "edit", "all")
-#: Whether an attempt goes on with the conversation of the one before.
-SESSIONS = ("continue", "fresh")
-#: What is looked for after the agent said that it worked: a change in the repository, a result, or nothing more.
-EVIDENCE = ("change", "result", "none")
+# --- options of agents -----------------------------------------------------------------------------------------
 
 #: Most turns and most dollars of one attempt that make sense.
 MAX_TURNS = 10_000
@@ -495,33 +485,35 @@ MAX_BUDGET_USD = 100_000.0
 _EVIDENCE_OF_STATE: Mapping[str, str] = MappingProxyType(
     {"planning": "change", "building": "change", "testing": "result", "reviewing": "result"}
 )
+#: The name of a model: no option of a command line, no control characters.
+_ModelName = Annotated[str, Field(pattern=r"^[^-\s]\P{C}*$")]
+_Argument = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentOptions:
-    """The options of a phase, read."""
+class AgentOptions(BaseModel):
+    """What a phase says to its agent in `options`; each description ends the sentence about a wrong value."""
 
-    max_turns: int | None = None
-    arguments: tuple[str, ...] = ()
-    session: str = "continue"
-    budget_usd: float | None = None
-    permissions: str = ""  #: "": as the settings say
-    evidence: str = ""  #: "": by the state and the gates of the phase
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-
-def read_options(phase: PhaseSpec) -> AgentOptions:
-    """Return the options of *phase*, in which `problems_of` finds nothing."""
-    given = phase.options
-    turns, budget, arguments = given.get("max_turns"), given.get("budget_usd"), given.get("arguments")
-
-    return AgentOptions(
-        max_turns=turns if isinstance(turns, int) else None,
-        arguments=tuple(map(str, arguments)) if isinstance(arguments, list | tuple) else (),
-        session=str(given.get("session") or "continue"),
-        budget_usd=float(budget) if isinstance(budget, int | float) else None,
-        permissions=str(given.get("permissions") or ""),
-        evidence=str(given.get("evidence") or ""),
+    model: _ModelName | None = Field(None, description="the name of a model")
+    models: Annotated[tuple[_ModelName, ...], Field(min_length=1, strict=False)] | None = Field(
+        None, description="a list of names of models, one for each attempt"
     )
+    max_turns: int | None = Field(None, ge=1, le=MAX_TURNS, description=f"a whole number from 1 to {MAX_TURNS}")
+    arguments: Annotated[tuple[_Argument, ...], Field(strict=False)] = Field(
+        (), min_length=1, description="a list of texts, further arguments of the agent"
+    )
+    #: Whether an attempt goes on with the conversation of the one before.
+    session: Literal["continue", "fresh"] = Field("continue", description="one of continue, fresh")
+    budget_usd: float | None = Field(None, gt=0, le=MAX_BUDGET_USD, description="an amount of US dollars, more than 0")
+    #: What the agent may do without asking; None: as the settings say.
+    permissions: Literal["read", "edit", "all"] | None = Field(None, description="one of read, edit, all")
+    #: What is looked for after the agent said that it worked; None: by the state and the gates of the phase.
+    evidence: Literal["change", "result", "none"] | None = Field(None, description="one of change, result, none")
+
+
+#: Every option there is, for the documentation.
+OPTIONS = tuple(AgentOptions.model_fields)
 
 
 def evidence_of(phase: PhaseSpec) -> str:
@@ -541,57 +533,13 @@ def evidence_of(phase: PhaseSpec) -> str:
 
 def problems_of(phase: PhaseSpec) -> Iterator[str]:
     """Yield a sentence for each option of *phase* that is not known or has a value it cannot have."""
-    for name, value in phase.options.items():
-        if name not in _RULES:
-            yield f"{name!r} is no option of an agent{hint(str(name), _RULES)}"
-            continue
-        is_right, rule = _RULES[name]
-        if not is_right(value):
-            yield f"the option {name} is {_shown(value)} and must be {rule}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
-
-
-def _is_model(value: object) -> bool:
-    return _is_text(value) and not str(value).startswith("-")
-
-
-def _is_list(is_right: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list | tuple) and bool(value) and all(is_right(one) for one in value)
-
-
-def _is_number(value: object, *, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
-
-
-_RULES: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
-    {
-        "model": (_is_model, "the name of a model"),
-        "models": (_is_list(_is_model), "a list of names of models, one for each attempt"),
-        "max_turns": (
-            lambda value: _is_number(value, most=MAX_TURNS) and isinstance(value, int),
-            f"a whole number from 1 to {MAX_TURNS}",
-        ),
-        "arguments": (
-            _is_list(lambda one: isinstance(one, str) and "\0" not in one),
-            "a list of texts, further arguments of the agent",
-        ),
-        "session": (lambda value: value in SESSIONS, f"one of {', '.join(SESSIONS)}"),
-        "budget_usd": (
-            lambda value: _is_number(value, most=MAX_BUDGET_USD),
-            "an amount of US dollars, more than 0",
-        ),
-        "permissions": (lambda value: value in PERMISSIONS, f"one of {', '.join(PERMISSIONS)}"),
-        "evidence": (lambda value: value in EVIDENCE, f"one of {', '.join(EVIDENCE)}"),
-    }
-)
-#: Every option there is, for the documentation.
-OPTIONS = tuple(_RULES)
+    try:
+        AgentOptions.model_validate(dict(phase.options))
+    except ValidationError as exc:
+        for name in dict.fromkeys(str(error["loc"][0]) for error in exc.errors(include_url=False)):
+            if name not in OPTIONS:
+                yield f"{name!r} is no option of an agent{hint(name, OPTIONS)}"
+                continue
+            value = repr(phase.options[name])
+            shown = value if len(value) <= 60 else f"{value[:57]}..."
+            yield f"the option {name} is {shown} and must be {AgentOptions.model_fields[name].description}"
