@@ -120,15 +120,6 @@ def test_a_long_file_is_read_in_parts_until_its_end(log, write, monkeypatch):
     assert read == "".join(f"line {number}\n" for number in range(9))
 
 
-def test_a_file_that_became_shorter_is_read_from_where_it_ends(log, write):
-    write("one\n")
-    log.spot = Spot(phase="plan", attempt=1, offsets={"stdout": 10**9})
-
-    assert log.more() == ""
-    write("two\n")
-    assert log.more() == "== plan, attempt 1, stdout\ntwo\n"
-
-
 def test_output_that_was_forgotten_gives_nothing(log):
     log.spot = Spot(phase="plan", attempt=1)
 
@@ -152,12 +143,6 @@ def test_output_that_was_forgotten_gives_nothing(log):
 def test_a_spot_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match="no place in the output"):
         spot_in(text)
-
-
-def test_a_spot_is_written_as_it_is_read():
-    spot = Spot(phase="build", attempt=12, offsets={"setup-1.stdout": 5, "stdout": 0})
-
-    assert spot_in(str(spot)) == spot
 
 
 def test_long_lines_are_clipped_and_say_how_much_is_left_out():

@@ -15,11 +15,9 @@ from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
 from adws.adw_modules.db.migrate import connect
 from adws.adw_modules.errors import (
-    AdwError,
     BackupError,
     DatabaseCorrupt,
     Fenced,
-    OwnershipError,
     SchemaMismatch,
     WorkflowBusy,
 )
@@ -28,7 +26,6 @@ from adws.adw_modules.maintenance import backup
 from adws.adw_modules.maintenance.backup import (
     BackupReport,
     RestoreReport,
-    archive_path,
     make_backup,
     restore,
 )
@@ -177,35 +174,6 @@ def test_a_backup_of_a_home_at_work_has_each_event_up_to_its_documents_and_none_
     assert document["branch_name"] == "seen"
     assert {1, 2} <= {event["revision"] for event in events}
     assert max(event["revision"] for event in events) <= document["revision"]
-
-
-def test_a_home_with_other_workflows_gets_the_missing_ones(place, other, archive):
-    place.make(A)
-    place.back_up(archive)
-    other.make(B, 43)
-    other.change(B, branch_name="mine")
-
-    report = other.restore(archive)
-
-    assert (report.workflows, report.has_database) == ((A,), False)
-    assert other.event_types(A) == ["workflow_created", "backup_restored"]
-    assert other.document(B).branch_name == "mine"
-    with other.open() as app:
-        assert {lock.adw_id for lock in app.locks.all()} == {A, B}
-
-
-def test_existing_workflows_are_replaced_only_by_force(place, archive):
-    place.make(A, branch_name="old")
-    place.back_up(archive)
-    place.change(A, branch_name="new")
-    with pytest.raises(BackupError, match=f"{A} exist already: add --force"):
-        place.restore(archive)
-    assert place.document(A).branch_name == "new"
-
-    report = place.restore(archive, force=True)
-
-    assert report.replaced == (A,)
-    assert place.document(A).branch_name == "old"
 
 
 def test_a_restored_workflow_goes_on_above_everything_seen(place, archive):
@@ -373,19 +341,6 @@ def test_nothing_is_left_of_a_backup_that_failed(place, archive, monkeypatch):
     assert [path.name for path in archive.parent.iterdir()] == ["home"]
 
 
-def test_where_a_backup_is_written(tmp_path):
-    clock = FakeClock()
-    name = "adw-backup-20260131T090000Z.tar.gz"
-    assert archive_path(None, here=tmp_path, clock=clock) == tmp_path / name
-    assert archive_path(tmp_path, here=Path("/"), clock=clock) == tmp_path / name
-    assert archive_path(Path("mine.tar.gz"), here=tmp_path, clock=clock) == tmp_path / "mine.tar.gz"
-    with pytest.raises(BackupError, match="there is no directory"):
-        archive_path(Path("none/x.tar.gz"), here=tmp_path, clock=clock)
-    (tmp_path / "there").write_text("")
-    with pytest.raises(BackupError, match="exists already"):
-        archive_path(Path("there"), here=tmp_path, clock=clock)
-
-
 # --- what is refused -------------------------------------------------------------------------------------------
 
 
@@ -503,17 +458,6 @@ def test_a_backup_whose_database_is_damaged_or_newer_changes_nothing(tmp_path, a
         assert [path for path in everything(target.path) if A in path] == []
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path, archive, target):
-    source = Place(tmp_path / "source", "files")
-    source.make(A)
-    source.back_up(archive)
-    (target.path / "state").mkdir()
-    (target.path / "state" / A).write_text("a file where a directory should be")
-
-    with pytest.raises(AdwError, match=A):
-        target.restore(archive)
-
-
 def test_a_newer_document_is_refused(target, archive):
     body = json.dumps({"adw_id": A, "issue_number": 1, "state_version": "9.0"}).encode()
     pack(archive, {f"state/{A}/adw_state.json": body})
@@ -552,25 +496,6 @@ def test_what_is_not_restored_is_named_for_what_it_is(target, archive):
         A: "it has no checksum: it was not written by adw",
         B: "the backup has files of it, but no document",
     }
-
-
-@pytest.mark.parametrize("content", [b"", b"not an archive", b"\x1f\x8b" + b"x" * 100])
-def test_what_is_no_archive_is_refused(target, archive, content):
-    archive.write_bytes(content)
-    with pytest.raises(BackupError):
-        target.restore(archive)
-
-
-def test_a_backup_that_is_not_there(target, tmp_path):
-    with pytest.raises(BackupError, match="there is no backup"):
-        target.restore(tmp_path / "none.tar.gz")
-
-
-def test_it_refuses_while_an_owner_works(place, archive):
-    place.make(A)
-    place.back_up(archive)
-    with place.open() as app, app.ownership.own(A), pytest.raises(OwnershipError, match=f"{A} .*; stop them first"):
-        place.restore(archive, force=True)
 
 
 class WatchedReconstruction:

@@ -58,10 +58,6 @@ def test_a_database_that_fits_has_no_problem(look, copies):
     assert look({FIRST: 3}) == []
 
 
-def test_a_document_without_a_row_is_named(look):
-    assert look({FIRST: 3}) == [("copy", FIRST, "the database does not know it")]
-
-
 def test_a_document_that_is_newer_than_its_copy_is_named(look, copies):
     copies.update(projected(3))
 
@@ -153,13 +149,6 @@ def test_checkpoints_of_nobody_are_named(look, world, database, count, words):
     assert look() == []
 
 
-def test_documents_that_live_in_the_database_fit_their_rows(look, world):
-    world.registry.register(make_document(), make_owner(), ttl_seconds=30.0)
-    world.store.create(make_document(fence=1))
-
-    assert look({FIRST: 1}, home="database") == []
-
-
 def test_another_schema_is_all_that_is_said(sqlite_url, open_db, processes):
     database = open_db(sqlite_url)
     with database.write() as session:
@@ -181,16 +170,6 @@ def test_no_database_is_a_problem_when_there_are_documents(tmp_path, clock, proc
     assert problem.kind == "schema"
     assert "adw db rebuild" in problem.hint
     assert not (tmp_path / "adw.db").exists(), "looking makes nothing"
-
-
-def test_a_damaged_file_is_all_that_is_said(tmp_path, clock, processes):
-    (tmp_path / "adw.db").write_bytes(b"not a database at all" * 100)
-    database = migrate.connect(f"sqlite:///{tmp_path}/adw.db", clock=clock)
-
-    (problem,) = check.find_problems(database, home="files", documents=dict, processes=processes)
-
-    assert problem.kind == "storage"
-    assert "adw db rebuild" in problem.hint
 
 
 @pytest.mark.parametrize("kind", ["recovered", "foreign", "corrupt"])
@@ -224,12 +203,6 @@ def test_an_unfinished_workflow_without_its_issue_is_named(look, copies, world):
     world.locks.release(12, SECOND, "acme/widget")
     world.locks.acquire(12, FIRST, "acme/widget")
     assert look(documents) == []
-
-
-def test_a_finished_workflow_needs_no_lock(look, copies):
-    copies.update(projected(3))
-
-    assert look({FIRST: loaded(3, issue_number=12, current_state="completed")}) == []
 
 
 def test_a_session_of_an_agent_whose_run_is_over_is_named(look, world, database):

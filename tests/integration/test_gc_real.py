@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from datetime import timedelta
 
 import pytest
 
@@ -204,14 +203,6 @@ def test_an_abandoned_workflow_is_rolled_back_as_a_whole(lab):
         assert app.verifier.check() == ()
 
 
-def test_what_is_not_old_enough_is_left(lab):
-    with lab.open() as app:
-        lab.make(app, state="abandoned")
-
-        assert kinds(app, older_than=timedelta(days=1)) == []
-        assert kinds(app, older_than=timedelta()) == ["workflow"]
-
-
 def test_what_was_kept_on_request_is_no_orphan(lab):
     with lab.open() as app:
         lab.make(app)
@@ -375,14 +366,6 @@ def test_what_cannot_be_adopted_is_refused_with_a_reason(lab):
         shutil.rmtree(lab.tree("gone"))
         with pytest.raises(UsageError, match="nothing to adopt"):
             app.adoption.adopt("gone")
-
-
-def test_a_workflow_that_is_over_takes_nothing_back(lab):
-    with lab.open() as app:
-        lab.make(app, state="abandoned")
-
-        with pytest.raises(UsageError, match="takes nothing back"):
-            app.adoption.adopt(ADW_ID)
 
 
 # --- somebody works on it --------------------------------------------------------------------------------------

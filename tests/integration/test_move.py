@@ -10,7 +10,7 @@ import pytest
 
 from adws import app as app_module
 from adws.adw_modules.db import migrate, schema
-from adws.adw_modules.errors import DatabaseError, DatabaseMoved, OwnershipError, StateInvalid, UsageError
+from adws.adw_modules.errors import DatabaseError, DatabaseMoved, OwnershipError, StateInvalid
 from adws.adw_modules.maintenance import move
 from adws.adw_modules.maintenance.move import NOT_COPIED, TABLES
 from adws.adw_modules.queue.model import NewRun
@@ -401,13 +401,6 @@ def test_a_broken_file_moves_as_the_copy_that_stands_in_for_it(tmp_path, empty_p
 
     with home.open(empty_pg_url) as app:
         assert app.store.load(adw_id).document.adw_id == adw_id
-
-
-def test_a_home_moves_to_postgresql_only(home, tmp_path, empty_pg_url):
-    with pytest.raises(UsageError, match="moves to PostgreSQL"):
-        home.move(f"sqlite:///{tmp_path}/other.db")
-    with home.open(empty_pg_url) as app, pytest.raises(UsageError, match="server's database already"):
-        maintenance.move(app, empty_pg_url)
 
 
 def test_every_table_is_copied_but_those_that_are_left_out_on_purpose():

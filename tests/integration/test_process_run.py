@@ -97,11 +97,6 @@ def test_how_a_command_ended_is_told(lab, script, code, number):
     assert (end.exit_code, end.signal) == (code, number)
 
 
-def test_a_command_gets_no_input(lab):
-    assert lab.sh("cat; read -r line || echo nothing").exit_code == 0
-    assert lab.said == ["nothing"]
-
-
 def test_a_command_gets_the_environment_it_was_given_and_its_token(lab):
     lab.python(
         "import os; print(*sorted(os.environ))",
@@ -243,18 +238,6 @@ def test_what_cannot_be_started_is_said_before_anything_is(lab, argv, changes, c
     assert lab.records == []
 
 
-def test_a_relative_path_is_meant_from_where_the_command_runs(lab):
-    tool = lab.place / "bin" / "mytool"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho found\n")
-    tool.chmod(0o755)
-
-    lab.run("mytool", env={"PATH": "bin"})
-    lab.run("bin/mytool")
-
-    assert lab.said == ["found", "found"]
-
-
 # --- clocks ----------------------------------------------------------------------------------------------------
 
 
@@ -302,13 +285,6 @@ def test_the_after_result_clock_runs_from_the_result_on(lab):
     assert 30 <= end.duration < 100
 
 
-def test_without_a_result_the_after_result_clock_does_not_run(lab):
-    lab.saw_result = lambda: False
-    lab.on_line = lambda _line: lab.clock.advance(LONG)
-
-    assert lab.sh("echo start", timeouts=Timeouts(wall=None, after_result=30)).timed_out is None
-
-
 # --- orders ----------------------------------------------------------------------------------------------------
 
 
@@ -319,19 +295,6 @@ def test_an_order_lets_a_command_end_in_its_own_way(lab):
 
     assert (end.ordered, end.exit_code) == (STOP, 3)
     assert lab.said == ["ready", "cleaning"]
-
-
-def test_what_ignores_the_order_is_killed_when_the_grace_is_over(lab):
-    lab.on_line = give(lab, STOP)
-    lab.advance_at_every_look(1)
-
-    end = lab.python(
-        ON_TERM.format(act="pass"),
-        grace_seconds=10,
-    )
-
-    assert (end.ordered, end.signal) == (STOP, signal.SIGKILL)
-    assert end.duration >= 10
 
 
 @pytest.mark.parametrize("first", [None, STOP], ids=["at-once", "after-a-graceful-one"])
@@ -594,12 +557,6 @@ def test_a_secret_that_comes_in_two_pieces_is_not_kept(lab):
     for text in (lab.stdout.read_text(), lab.stderr.read_text(), end.tail, *lab.said):
         assert "horse" not in text
         assert MASK in text
-
-
-def test_output_that_is_no_text_is_kept_as_text(lab):
-    lab.python(r"import os; os.write(1, b'\xff\xfe ok \x80\nna\xc3'); os.write(1, b'\xafve')")
-
-    assert lab.said == ["�� ok �", "naïve"]
 
 
 def test_a_link_in_place_of_an_output_file_is_not_followed(lab, tmp_path):

@@ -14,12 +14,11 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.process.identity import SystemProcesses
-from adws.adw_modules.process.tree import TOKEN_VARIABLE, ProcessEnding, ProcessTree, end_recorded, recorded
+from adws.adw_modules.process.tree import TOKEN_VARIABLE, ProcessEnding, ProcessTree, end_recorded
 from adws.testing import FakeClock
 from tests.integration.process_lab import is_alive
 
 #: Says "ready", and ignores what asks it to end.
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
 #: Starts a daemon that ignores what asks it to end, and says its pid.
 PARENT = """
 import os, signal
@@ -106,16 +105,6 @@ def test_a_recorded_process_that_still_runs_is_asked_to_end(crashed):
     assert ending.ended == (f"{record.identity.pid} (sleep)",)
     assert ending.left == ()
     assert crashed.children[0].wait() == -signal.SIGTERM
-
-
-def test_what_does_not_end_when_asked_is_killed_after_the_grace(crashed):
-    record = crashed.start(sys.executable, "-c", STUBBORN)
-    assert crashed.line() == "ready"
-
-    ending = crashed.end(record, clock=HastyClock(), grace_seconds=5)
-
-    assert ending.is_certain
-    assert crashed.children[0].wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("then", ["", "input()"], ids=["its-leader-is-gone", "its-leader-runs"])
@@ -257,14 +246,3 @@ def test_adw_never_ends_itself_nor_what_it_runs_in(crashed):
     assert crashed.echo("still there") == "still there"
     assert os.getpid() not in {s.pid for s in ProcessTree(crashed.processes, above.identity, token=me.token).members()}
     assert not crashed.end(record).is_certain
-
-
-def test_a_record_comes_back_from_the_document(crashed):
-    record = crashed.start("true", "with", "words")
-
-    assert recorded(record.to_json()) == record
-
-
-@pytest.mark.parametrize("data", [{}, {"identity": "x", "token": "t"}, {"identity": 3}, {"token": "a" * 32}])
-def test_what_is_no_record_is_none(data):
-    assert recorded(data) is None

@@ -98,20 +98,6 @@ def test_a_good_database_keeps_its_events_and_requests(home, opened):
     assert after.locks.verify(42, A)
 
 
-def test_rebuilding_twice_changes_nothing_but_the_fence(home, opened):
-    home.made(A)
-    home.rebuilt()
-    first = opened()
-    page, row = first.catalogue.page(PageQuery()), first.leases.read(A)
-    first.close()
-    report = home.rebuilt()
-
-    second = opened()
-    assert second.catalogue.page(PageQuery()) == page
-    assert second.leases.read(A).fence == row.fence + 1
-    assert (report.events_made, report.freed, report.conflicts) == (0, (), ())
-
-
 def test_the_documents_are_not_changed(home):
     home.made(A)
     path = home.root / A / "adw_state.json"
@@ -424,19 +410,6 @@ def counted(home, opened):
     return tally.counted().get("adw_events_total", {}).get(("state_set",), 0.0)
 
 
-def test_counters_stay_when_the_database_is_made_again_and_count_on(home, opened):
-    home.made(A)
-    home.made(B, 43)
-    assert counted(home, opened) == 2.0
-    home.made(C, 44)
-
-    home.rebuilt()
-
-    assert counted(home, opened) == 3.0, "what was not counted before is counted first"
-    home.made("dddddddd", 45)
-    assert counted(home, opened) == 4.0
-
-
 def test_events_that_come_back_after_they_were_forgotten_are_not_counted_again(home, opened):
     """
     The last events of a finished workflow stay in its document: a rebuild stores them again.
@@ -466,17 +439,6 @@ def test_counters_of_a_damaged_database_stay_and_its_events_are_not_counted_agai
     assert counted(home, opened) == 1.0
     home.made(B, 43)
     assert counted(home, opened) == 2.0
-
-
-def test_counters_of_a_lost_database_begin_again_and_count_nothing_old(home, opened):
-    home.made(A)
-    assert counted(home, opened) == 1.0
-    home.lose_database()
-    home.rebuilt()
-
-    assert counted(home, opened) == 0.0
-    home.made(B, 43)
-    assert counted(home, opened) == 1.0
 
 
 # --- live owners -----------------------------------------------------------------------------------------------
@@ -536,11 +498,3 @@ def test_a_dead_owner_does_not_keep_it_from_work(home, opened):
 
 def _fields(record) -> dict[str, object]:
     return {name: getattr(record, name) for name in type(record).__slots__}
-
-
-def test_the_report_is_plain_data(home):
-    home.made(A)
-    data = home.rebuilt().to_json()
-
-    assert data["workflows"] == 1
-    assert data["set_aside"] is None

@@ -11,9 +11,7 @@ from adws import app as app_module
 from adws.adw_modules.interfaces import LoadedState
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.maintenance.rebuild import (
-    NewContents,
     RebuildReport,
-    Reconstruction,
     Salvage,
     StoredDocument,
     plan_rebuild,
@@ -100,32 +98,6 @@ def test_what_could_be_read_of_the_old_queue_comes_first_and_is_not_made_twice(s
 # --- the database ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def reconstruction(database_url, clock):
-    made = Reconstruction(database_url, clock=clock, boot_id="boot-1")
-    yield made
-    made.close()
-
-
-def test_unfinished_runs_are_salvaged_in_their_order(reconstruction, database, clock):
-    queue = database_world(database, clock).runs
-    for adw_id in (FIRST, SECOND, THIRD):
-        queue.enqueue(NewRun(adw_id=adw_id, payload={"of": adw_id}))
-    queue.finish(queue.claim(FakeProcesses(clock.token).me("worker"), ttl_seconds=TTL), RunState.COMPLETED)
-
-    assert [(run.adw_id, run.payload["of"]) for run in reconstruction.salvage().runs] == [(SECOND,) * 2, (THIRD,) * 2]
-
-
-def test_a_run_is_put_where_a_workflow_has_none(reconstruction, database, clock):
-    queue = database_world(database, clock).runs
-    before = queue.enqueue(NewRun(adw_id=FIRST, priority=9))
-
-    reconstruction.put(NewContents(runs=(NewRun(adw_id=FIRST), NewRun(adw_id=SECOND, kind="resume"))))
-
-    assert queue.of_workflow(FIRST) == (before,)
-    assert [run.kind for run in queue.of_workflow(SECOND)] == ["resume"]
-
-
 def open_home(path: Path) -> app_module.Home:
     return app_module.open_home(config_load.load(env={"ADW_HOME": str(path)}, cwd=path), role="worker")
 
@@ -154,17 +126,6 @@ def test_a_lost_database_gets_the_runs_of_workflows_that_were_to_go_on(home):
             (THIRD, "start", RunState.PENDING),
         }
     assert rebuilt(home).runs_made == (), "doing it again makes none"
-
-
-def test_a_good_database_keeps_the_runs_it_has(home):
-    with open_home(home) as app:
-        with app.ownership.create(make_document(FIRST, current_state="planning")):
-            pass
-        before = app.runs.enqueue(NewRun(adw_id=FIRST, priority=4))
-
-    assert rebuilt(home).runs_made == ()
-    with open_home(home) as app:
-        assert app.runs.page() == (before,)
 
 
 # --- the check -------------------------------------------------------------------------------------------------

@@ -117,18 +117,6 @@ def count(app, table: str, adw_id: str) -> int:
 # --- nothing is forgotten that is not old ----------------------------------------------------------------------
 
 
-def test_0_days_are_for_ever(home):
-    home.run(*DONE, days_ago=5000)
-
-    assert home.open().retention.find() == ()
-
-
-def test_what_is_younger_than_the_settings_say_is_not_old(home):
-    home.run(*DONE, days_ago=29)
-
-    assert kinds(home.open(**ALL)) == []
-
-
 def test_the_plan_changes_nothing_and_is_in_that_of_gc(home):
     adw_id = home.run(*DONE, days_ago=40)
     app = home.open(**ALL)
@@ -415,19 +403,6 @@ def test_forgetting_that_is_killed_anywhere_is_ended_by_the_next_look(home, step
     assert list(app.store.ids()) == [other]
     assert {table: count(app, table, old) for table in TABLES} == {**dict.fromkeys(TABLES, 0)}
     assert [path.name for path in (home.path / "state").iterdir() if old in path.name] == []
-
-
-def test_one_that_was_cut_off_before_it_was_set_aside_is_whole_and_kept_for_as_long_again(home):
-    """Taking it over from the dead is a change of its document, and from then on its days are counted."""
-    old = home.run(*DONE, days_ago=40)
-    killed(home, "set_aside", is_before=True)
-    app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")
-
-    workflows, said = app.retention.forget_all()
-
-    assert (workflows, list(app.store.ids())) == (0, [old])
-    assert "it is not old enough" in " ".join(said)
-    assert app.store.load(old).document.current_state == "completed"
 
 
 def test_one_that_was_taken_up_again_after_a_cut_goes_on(home):

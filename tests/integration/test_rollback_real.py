@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.document import AttemptRecord
-from adws.adw_modules.errors import PullRequestMerged
 from adws.adw_modules.interfaces import ProcessRecord
-from adws.adw_modules.rollback import WorkflowRollback
 from adws.adw_modules.rollback.plan import RollbackOptions
 from tests import forked
 from tests.integration.tidy_lab import ADW_ID, TidyHome, a_process, branch_of, git
@@ -104,15 +101,6 @@ def test_the_salvage_brings_the_work_back(lab):
     assert (lab.path / "draft.txt").read_text() == "not committed"
 
 
-def test_the_class_of_scripts_finds_its_home(lab):
-    from adws.adw_modules import default_home
-
-    with lab.open() as app:
-        lab.make(app)
-        with default_home.using(app):
-            assert WorkflowRollback(ADW_ID).rollback("why").is_complete
-
-
 def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(make_home, rng, repeat):
     """
     The child is killed right before or right after an act on git, forge, ports or the document.
@@ -183,59 +171,7 @@ class _Watched:
         return call
 
 
-@pytest.mark.postgres
-def test_ten_workflows_made_and_rolled_back_at_once_leave_nothing(tmp_path, new_pg_url):
-    """
-    Ten processes make a worktree, a branch, a pull request and ports each; ten others roll them back.
-
-    The same on SQLite, by the commands themselves, is in tests/acceptance/test_ten_at_once.py.
-    """
-    lab = TidyHome(tmp_path.resolve() / "home", database=new_pg_url())
-    ids = [f"{number:08x}" for number in range(10)]
-
-    def at_once(work) -> None:
-        def in_child(adw_id: str) -> None:
-            with lab.open() as app:
-                work(app, adw_id)
-
-        children = [forked.start(lambda adw_id=adw_id: in_child(adw_id)) for adw_id in ids]
-        assert [forked.is_well(child) for child in children] == [True] * 10
-
-    at_once(lab.make)
-    with lab.open() as app:
-        pairs = [row.port for row in app.ports.all()]
-        assert len(set(pairs)) == 20
-        assert len(app.git.worktrees()) == 10
-        assert app.verifier.check() == ()
-
-    def roll_back(app, adw_id: str) -> None:
-        report = app.rollbacks.rollback(adw_id, WISHES)
-        assert report.is_complete, report.blocked_by
-
-    at_once(roll_back)
-
-    with lab.open() as app:
-        assert (app.verifier.check(), app.collector.find()) == ((), ())
-        assert (app.ports.all(), app.locks.all(), app.git.worktrees()) == ((), (), ())
-    assert lab.heads() == lab.remote_heads() == {"main"}
-
-
 # --- what is not as it was left --------------------------------------------------------------------------------
-
-
-def test_a_worktree_deleted_by_hand_and_a_half_made_one_are_no_obstacle(lab):
-    import shutil
-
-    with lab.open() as app:
-        issue = lab.make(app)
-        shutil.rmtree(lab.tree())
-
-        report = app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert report.is_complete, report.blocked_by
-        assert lab.heads() == {"main"}
-        assert git(lab.path, "worktree", "list", "--porcelain").count("worktree ") == 1
-        assert app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0].state == "closed"
 
 
 def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
@@ -248,91 +184,7 @@ def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
         assert not lab.tree().exists()
 
 
-def test_a_remote_that_is_away_keeps_its_own_on_the_list_and_the_rest_is_done(make_home):
-    lab = make_home()
-    away = lab.remote.with_name("away.git")
-    with lab.open() as app:
-        issue = lab.make(app)
-        assert app.forge_if_any is not None
-        lab.remote.rename(away)
-
-        report = app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert not report.is_complete
-        assert any("remote branch" in line for line in report.blocked_by)
-        assert (lab.tree().exists(), lab.heads(), app.ports.all()) == (False, {"main"}, ())
-
-        away.rename(lab.remote)
-        assert app.rollbacks.rollback(ADW_ID, WISHES).is_complete
-        assert what_is_left(lab, app, issue) == GONE
-
-
 # --- what is not ours ------------------------------------------------------------------------------------------
-
-
-def test_a_merged_pull_request_stops_it_untouched(make_home):
-    lab = make_home()
-    with lab.open() as app:
-        issue = lab.make(app)
-        pull = app.forge.pull_requests_of(branch_of(ADW_ID, issue))[0]
-        app.forge.edit_pull_request(pull.number, is_draft=False)
-        app.forge.merge_pull_request(pull.number, sha=pull.head_sha)
-        before = (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all()))
-
-        with pytest.raises(PullRequestMerged):
-            app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert (lab.heads(), lab.remote_heads(), lab.tree().exists(), len(app.ports.all())) == before
-        assert app.store.load(ADW_ID).document.rollback is None
-
-
-def test_a_commit_of_somebody_else_on_the_remote_branch_is_left(lab, tmp_path):
-    with lab.open() as app:
-        issue = lab.make(app)
-        branch = branch_of(ADW_ID, issue)
-        clone = tmp_path / "clone"
-        git(tmp_path, "clone", "-q", "-b", branch, str(lab.remote), str(clone))
-        git(clone, "commit", "-q", "--allow-empty", "-m", "Mine")
-        git(clone, "push", "-q", "origin", branch)
-        theirs = git(clone, "rev-parse", "HEAD")
-
-        report = app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert report.is_complete
-        assert git(lab.remote, "rev-parse", branch) == theirs
-        assert app.forge.pull_requests_of(branch)[0].state == "open"
-        assert any("remote branch" in line for line in report.kept)
-
-
-def test_a_commit_of_somebody_else_on_the_local_branch_is_left(lab):
-    with lab.open() as app:
-        issue = lab.make(app)
-        branch = branch_of(ADW_ID, issue)
-        app.git.remove_worktree(lab.tree(), reason=f"adw {ADW_ID}")
-        git(lab.path, "checkout", "-q", branch)
-        git(lab.path, "commit", "-q", "--allow-empty", "-m", "Mine")
-        git(lab.path, "checkout", "-q", "main")
-        theirs = git(lab.path, "rev-parse", branch)
-
-        app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert git(lab.path, "rev-parse", branch) == theirs
-
-
-def test_a_stranger_who_listens_on_our_port_lives_on(lab):
-    with lab.open() as app:
-        lab.make(app)
-        row = app.ports.all()[0]
-    with lab.open() as app, socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind(("127.0.0.1", row.port))
-        stranger.listen()
-
-        report = app.rollbacks.rollback(ADW_ID, WISHES)
-
-        assert report.is_complete
-        with socket.create_connection(("127.0.0.1", row.port), timeout=5):
-            pass
 
 
 def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(make_home, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.document import AttemptRecord, RollbackRecord
+from adws.adw_modules.document import AttemptRecord
 from adws.adw_modules.events import Event
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.rollback.plan import RollbackOptions
@@ -91,33 +91,6 @@ def test_an_older_document_put_back_breaks_the_first(lab):
         assert 1 in invariants(app)
 
 
-def test_a_state_without_a_move_breaks_the_second(lab):
-    with lab.open() as app:
-        lab.make(app)
-        change(app, current_state="planning")
-
-        assert [(number, where) for number, where, _ in found(app)] == [(2, ADW_ID)]
-
-
-def test_an_attempt_that_is_missing_from_the_row_breaks_the_third(lab):
-    with lab.open() as app:
-        lab.make(app)
-        made = [
-            AttemptRecord(number=number, started_at="2026-01-31T09:00:00.000000Z", status="failed") for number in (1, 3)
-        ]
-        change(app, phases=records(app, attempts=made, attempts_used=2))
-
-        assert [number for number, _, _ in found(app)] == [3]
-
-
-def test_more_attempts_than_allowed_break_the_fourth(lab):
-    with lab.open() as app:
-        lab.make(app)
-        change(app, phases=records(app, attempts_used=9))
-
-        assert [number for number, _, _ in found(app)] == [4]
-
-
 def test_a_lock_that_names_another_workflow_breaks_the_fifth(lab):
     with lab.open() as app:
         issue = lab.make(app)
@@ -125,15 +98,6 @@ def test_a_lock_that_names_another_workflow_breaks_the_fifth(lab):
         app.locks.acquire(issue, OTHER)
 
         assert [(number, where) for number, where, _ in found(app)] == [(5, ADW_ID)]
-
-
-def test_two_live_workflows_of_one_issue_break_the_fifth(lab):
-    with lab.open() as app:
-        issue = lab.make(app)
-        lab.make(app, OTHER)
-        change(app, OTHER, issue_number=issue)
-
-        assert (5, f"issue {issue}") in [(number, where) for number, where, _ in found(app)]
 
 
 def test_a_fence_above_that_of_the_lease_breaks_the_fifth(lab):
@@ -178,15 +142,6 @@ def test_what_is_left_of_a_rolled_back_workflow_breaks_the_seventh(lab):
     assert broken == [(7, ADW_ID, f"it is rolled back, and its branch {branch_of(ADW_ID, issue)} is there")]
 
 
-def test_a_rollback_that_says_it_is_over_and_is_blocked_breaks_the_seventh(lab):
-    with lab.open() as app:
-        lab.make(app)
-        app.rollbacks.rollback(ADW_ID, RollbackOptions(reason="x"))
-        change(app, rollback=RollbackRecord(blocked_by=["something"]))
-
-        assert [number for number, _, _ in found(app)] == [7]
-
-
 @pytest.mark.parametrize("adw_id", [ADW_ID, OTHER])
 def test_a_process_that_nobody_recorded_breaks_the_eighth(lab, adw_id):
     with lab.open() as app:
@@ -214,16 +169,6 @@ def test_a_process_of_another_home_is_none_of_ours(lab, tmp_path):
         lab.make(app)
         with a_process(lab, ADW_ID, state_dir=tmp_path / "elsewhere"):
             assert found(app) == []
-
-
-def test_a_completed_workflow_without_success_breaks_the_ninth(lab):
-    with lab.open() as app:
-        lab.make(app)
-        document = app.store.load(ADW_ID).document
-        move = document.state_history[-1].model_copy(update={"from_state": "building", "to_state": "completed"})
-        change(app, current_state="completed", state_history=[*document.state_history, move])
-
-        assert {number for number, _, _ in found(app)} == {9}
 
 
 def test_a_secret_in_a_log_breaks_the_tenth_and_is_not_repeated(lab):

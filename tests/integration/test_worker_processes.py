@@ -16,13 +16,12 @@ from pathlib import Path
 import pytest
 
 from adws import app as app_module
-from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.config import load as config_load
-from adws.testing import FakeClock, FakeProcesses
+from adws.testing import FakeClock
 from tests import warm
 from tests.integration.ownership_worker import OffsetClock
 from tests.integration.process_lab import is_alive
@@ -164,21 +163,6 @@ def test_a_worker_that_is_told_to_end_leaves_nothing_running_and_burns_nothing(a
     assert app.leases.read(adw_id).owner is None
 
 
-def test_an_idle_worker_ends_at_once_when_it_is_told_to(app, worker):
-    process = worker()
-    until(lambda: is_listening(process.pid), "it does not listen for signals")
-
-    process.terminate()
-
-    assert process.wait(timeout=PATIENCE) == 0
-
-
-def is_listening(pid: int) -> bool:
-    """Say whether the process catches SIGTERM."""
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
-
-
 def test_the_command_of_a_killed_worker_is_ended_before_anything_else(app, adw, home, worker):
     adw_id = start(app, "long", 1)
     process = worker()
@@ -201,178 +185,10 @@ def test_the_command_of_a_killed_worker_is_ended_before_anything_else(app, adw, 
     assert adw("recover").stdout == "there is nothing to recover\n"
 
 
-def test_a_new_worker_goes_on_where_a_killed_one_was(app, home, worker):
-    adw_id = start(app, "long", 1)
-    first = worker()
-    pids = pids_of(home, adw_id)
-    first.kill()
-    first.wait(timeout=PATIENCE)
-    (home / "long.py").write_text("print('quick now')")
-
-    second = worker("--once")
-    second.communicate(timeout=PATIENCE)
-
-    assert second.returncode == 0
-    assert attempts(app, adw_id) == ["interrupted", "succeeded"]
-    assert run_of(app, adw_id).state is RunState.COMPLETED
-    assert [pid for pid in pids if is_alive(pid)] == []
-
-
-def test_a_worker_on_another_machine_is_given_its_lease_and_no_more(app, home, worker, monkeypatch):
-    adw_id = start(app, "long", 1)
-    worker()
-    pids_of(home, adw_id)
-    nobody_is_known = FakeProcesses(app.clock.token).verdict
-
-    with opened(home) as near, opened(home, offset=31.0) as later:
-        monkeypatch.setattr(near.processes, "verdict", nobody_is_known)
-        monkeypatch.setattr(later.processes, "verdict", nobody_is_known)
-        assert near.recovery.recover(every_document=True).steps == ()
-        steps = later.recovery.plan()
-
-    assert about_work([step.to_json() for step in steps]) == ["interrupt", "requeue"]
-
-
-def test_the_late_write_of_a_worker_that_lost_its_lease_is_refused(app, home, worker):
-    """It was stopped for longer than its lease; meanwhile somebody parked the workflow."""
-    adw_id = start(app, "long", 1)
-    process = worker("--max-runs", "1")
-    pids = pids_of(home, adw_id)
-    os.kill(process.pid, signal.SIGSTOP)
-    with opened(home, offset=31.0) as later:
-        later.control.pause(adw_id, by="kim", reason="lunch")
-    assert [pid for pid in pids if is_alive(pid)] == [], "what it ran is ended before the workflow is parked"
-    parked = app.store.load(adw_id).document
-
-    os.kill(process.pid, signal.SIGCONT)
-    _, complaints = process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 0, complaints
-    assert run_of(app, adw_id).state is RunState.STOPPED
-    assert app.store.load(adw_id).document == parked
-    assert attempts(app, adw_id) == ["interrupted"]
-
-
 # --- asked by other processes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "asked", [("paused", "pause", "-m", "lunch"), ("paused", "stop", "--now"), ("abandoned", "abandon")]
-)
-def test_a_live_owner_obeys_another_process_and_answers(app, adw, home, worker, asked):
-    state, *command = asked
-    adw_id = start(app, "long", 1)
-    process = worker("--max-runs", "1")
-    pids = pids_of(home, adw_id)
-
-    asked_at = time.monotonic()
-    done = adw(command[0], adw_id, *command[1:], "--json")
-    took = time.monotonic() - asked_at
-
-    assert done.rc == 0, done.stdout + done.stderr
-    assert done.json()["state"] == state
-    assert took < 20.0, "obeyed at the next look, not when the lease is renewed"
-    process.communicate(timeout=PATIENCE)
-    assert app.store.load(adw_id).document.current_state == state
-    assert attempts(app, adw_id) == ["suspended"]
-    assert run_of(app, adw_id).state is RunState.STOPPED
-    assert [pid for pid in pids if is_alive(pid)] == []
-    assert app.requests.open_for(adw_id) == ()
-
-
-def test_a_pause_that_its_owner_died_over_is_obeyed_by_the_next_worker(app, home, worker):
-    adw_id = start(app, "long", 1)
-    process = worker()
-    pids_of(home, adw_id)
-    os.kill(process.pid, signal.SIGSTOP)
-    asked = app.control.pause(adw_id, by="kim", reason="lunch")
-    process.kill()
-    process.wait(timeout=PATIENCE)
-
-    worker("--once").communicate(timeout=PATIENCE)
-
-    document = app.store.load(adw_id).document
-    assert (document.current_state, document.pause_reason) == ("paused", "lunch")
-    assert attempts(app, adw_id) == ["interrupted"]
-    assert app.requests.get(asked.request.request_id).outcome == "paused: lunch"
-
-
 # --- several -----------------------------------------------------------------------------------------------------
-
-
-def test_two_workflows_really_run_at_the_same_time(app, worker):
-    ids = [start(app, "meet", issue) for issue in (1, 2)]
-
-    process = worker("--concurrency", "2", "--once", "--json")
-    said, complaints = process.communicate(timeout=PATIENCE)
-
-    assert json.loads(said)["completed"] == 2, complaints
-    assert {app.store.load(adw_id).document.current_state for adw_id in ids} == {"completed"}
-
-
-def test_two_workers_do_each_workflow_once(app, worker):
-    ids = [start(app, "quick", issue) for issue in range(1, 7)]
-
-    both = [worker("--once", "--json") for _ in range(2)]
-    totals = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in both]
-
-    assert sum(each["completed"] for each in totals) == len(ids)
-    assert [attempts(app, adw_id) for adw_id in ids] == [["succeeded"]] * len(ids)
-
-
-def test_two_recoveries_at_once_close_one_attempt_once(app, home, worker):
-    adw_id = start(app, "long", 1)
-    process = worker()
-    pids_of(home, adw_id)
-    process.kill()
-    process.wait(timeout=PATIENCE)
-
-    command = [ADW, "recover", "--json"]
-    environment = {**os.environ, "ADW_HOME": str(home)}
-    both = [warm.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    steps = [json.loads(each.communicate(timeout=PATIENCE)[0])["steps"] for each in both]
-
-    assert sorted(about_work([*steps[0], *steps[1]])) == ["interrupt", "requeue"]
-    assert attempts(app, adw_id) == ["interrupted"]
-    told = [event.event_type for event in app.events.of_workflow(adw_id)]
-    assert told.count("run_recovered") == 1
-
-
-def test_the_first_failure_ends_the_worker_with_exit_code_one(app, home, worker):
-    (home / "adw.toml").write_text((home / "adw.toml").read_text().replace('"build"\n', '"build"\nmax_attempts = 1\n'))
-    with opened(home) as fresh:
-        failing = start(fresh, "broken", 1)
-        waiting = start(fresh, "quick", 2)
-
-    process = worker("--stop-on-first-failure")
-    process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 1
-    assert run_of(app, failing).state is RunState.FAILED
-    assert run_of(app, waiting).state is RunState.PENDING
-
-
-def test_a_workflow_whose_creator_was_killed_before_its_first_write_is_taken_away(app, adw, home):
-    script = (
-        "import os, signal\n"
-        "from adws import app as wiring; from adws.config import load as config\n"
-        "from adws.adw_modules.worker.create_workflow import NewWorkflow\n"
-        f"app = wiring.open_home(config.load(env={{'ADW_HOME': {str(home)!r}}}, cwd={str(home)!r}))\n"
-        "app.store.create = lambda *_args, **_kw: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "app.workflow_creator.start(NewWorkflow(issue_number=9, spec=app.workflows.get('quick')))\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", script], cwd=home, capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    (lock,) = app.locks.all()
-
-    steps = adw("recover", "--json").json()["steps"]
-
-    assert [(step["adw_id"], step["action"]) for step in steps] == [(lock.adw_id, "forget")]
-    assert app.locks.all() == ()
-    assert app.runs.page() == ()
-    start(app, "quick", 9)
-    app.projection.flush()
-    assert adw("recover").stdout == "there is nothing to recover\n"
 
 
 # --- the database ------------------------------------------------------------------------------------------------
@@ -418,13 +234,3 @@ def test_a_minute_without_work_costs_a_sign_of_life_every_ten_seconds_and_a_look
     beats = 5
     assert asked.count("transact") == 2 + beats + 1, "it registers, says that it lives, and says goodbye"
     assert asked.count("read") <= 3 * (beats + 3), "each one, the start and each half minute: a look"
-
-
-def test_a_worker_whose_database_is_gone_for_good_says_so(app, home):
-    start(app, "quick", 1)
-    app.projection.flush()
-    for file in (home / "state").glob("adw.db*"):
-        file.rename(home / f"away-{file.name}")
-
-    with pytest.raises(DatabaseError):
-        app.worker(WorkerOptions(patience_seconds=0.2, poll_seconds=0.01)).run()

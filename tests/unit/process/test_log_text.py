@@ -43,14 +43,6 @@ def test_files_come_as_their_attempts_were_begun_and_were_written():
     ]
 
 
-def test_output_of_attempts_that_the_document_does_not_have_is_shown_by_name():
-    files = [file("plan", 2, "stdout.log"), file("plan", 1, "stdout.log"), file("build", 1, "stdout.log")]
-
-    ordered = attempt_files.in_order(document(), files)
-
-    assert [(source.phase, source.attempt) for source in ordered] == [("build", 1), ("plan", 1), ("plan", 2)]
-
-
 def test_a_tail_gives_whole_lines_once_and_the_rest_at_the_end(tmp_path):
     path = tmp_path / "out"
     tail = logs.FollowedFile(path)
@@ -76,10 +68,3 @@ def test_a_file_that_was_put_in_the_place_of_another_is_read_from_its_beginning(
     other.rename(path)
 
     assert list(tail.lines(is_last=False)) == ["new line, longer than the old one"]
-
-
-def test_a_line_is_told_to_programs_with_where_it_comes_from():
-    source = attempt_files.in_order(document(), [file("plan", 1, "stderr.log")])[0]
-
-    assert logs.line_data(source, "x") == {"phase": "plan", "attempt": 1, "stream": "stderr", "line": "x"}
-    assert AttemptFile(name="adw.log", size=0).heading == ""

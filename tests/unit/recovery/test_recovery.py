@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.queue.model import WITHOUT_WORKFLOW, NewRun, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
-from tests.unit.conduct_cases import ADW_ID, BROKEN, IN_DATABASE, OTHER, Home, always
+from tests.unit.conduct_cases import ADW_ID, IN_DATABASE, OTHER, Home, always
 from tests.unit.engine_cases import document_of, phase, spec_of
 
 ONE_PHASE = spec_of(phase("plan", max_attempts=1))
@@ -59,45 +59,6 @@ def test_the_attempt_of_a_dead_worker_is_interrupted_and_its_run_goes_back(home)
     assert home.state() == "completed"
 
 
-def test_a_crash_a_moment_after_the_start_is_recovered_at_once(home):
-    """Age is not liveness."""
-    home.create()
-    home.crash()
-
-    assert home.clock.monotonic() == 1000.0
-    assert len(home.recovery().recover().steps) == 2
-
-
-def test_a_worker_on_another_machine_is_given_its_lease(home):
-    home.create()
-    home.crash(is_proven=False)
-    assert home.recovery().recover().steps == ()
-
-    home.clock.advance(29.9)
-    assert home.recovery().recover().steps == ()
-
-    home.clock.advance(0.2)
-    steps = home.recovery().recover().steps
-    assert done(steps) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue")]
-    assert "lease of worker" in steps[0].why or "is over since" in steps[0].why
-
-
-def test_a_live_owner_is_left_alone_whatever_its_age(home):
-    home.create()
-    run = home.runs.begin(home.claim())
-    with home.parts.ownership.own(ADW_ID) as owned, home.lease_renewer.charge(owned, run):
-        for _ in range(100):
-            home.clock.advance(10.0)
-            home.lease_renewer.look()
-        before = everything(home)
-
-        assert home.recovery().recover(every_document=True).steps == ()
-        (step,) = home.recovery().plan(every_document=True)
-
-        assert (step.action, "(alive)" in step.why) == (RecoveryAction.LEAVE, True)
-        assert everything(home) == before
-
-
 def test_a_worker_that_died_between_claim_and_ownership_loses_its_run(home):
     home.create()
     me = home.parts.processes.me("worker")
@@ -120,16 +81,6 @@ def test_a_workflow_that_no_run_waits_for_is_queued_once(home):
     assert done(first.recover().steps) == [(ADW_ID, "enqueue")]
     assert second.recover().steps == ()
     assert [(run.kind, run.asked_by) for run in home.runs.page()] == [("resume", "recovery")]
-
-
-def test_a_parked_workflow_does_not_wait_for_a_worker(home):
-    home.create()
-    home.control.pause(ADW_ID, by="kim")
-    home.runs.enqueue(NewRun(adw_id=ADW_ID))
-
-    assert done(home.recovery().recover().steps) == [(ADW_ID, "end_run")]
-    assert (home.run().state, home.state()) == (RunState.STOPPED, "paused")
-    assert home.recovery().recover().steps == ()
 
 
 def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monkeypatch):
@@ -173,25 +124,6 @@ def test_what_moves_on_between_plan_and_deed_is_left_alone(home, monkeypatch, ch
     assert everything(home) == before
 
 
-def test_two_recoveries_at_once_do_nothing_twice(home, monkeypatch):
-    """Both planned before either did anything."""
-    home.create()
-    home.crash()
-    home.create(OTHER, issue=43, has_run=False)
-    both = [home.recovery(), home.recovery()]
-    plans = [recovery.planned() for recovery in both]
-    for recovery, plan in zip(both, plans, strict=True):
-        monkeypatch.setattr(recovery, "planned", lambda plan=plan, **_: plan)
-
-    first, second = (recovery.recover().steps for recovery in both)
-
-    assert sorted(done(first)) == [(ADW_ID, "interrupt"), (ADW_ID, "requeue"), (OTHER, "enqueue")]
-    assert second == ()
-    assert home.events("run_recovered") == ["run_recovered"]
-    assert home.record("plan").attempts_used == 1
-    assert len(home.runs.page()) == 2
-
-
 @pytest.mark.parametrize("has_run", [False, True])
 def test_exhausted_but_not_over_becomes_failed(home, has_run):
     """A version that counted and failed in two writes could leave this."""
@@ -217,15 +149,6 @@ def test_a_crash_in_the_last_attempt_fails_the_workflow(home):
     assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
     home.recovery().recover()
     assert home.run().state in {RunState.STOPPED, RunState.FAILED}
-
-
-def test_what_waits_for_its_retry_waits_on(home):
-    home.runner.add("plan", BROKEN)
-    home.create()
-    home.work()
-
-    assert home.recovery().recover(every_document=False).steps == ()
-    assert home.run().not_before
 
 
 # --- documents -------------------------------------------------------------------------------------------------
@@ -370,19 +293,6 @@ def test_the_issue_of_a_finished_workflow_is_freed(home):
 
 
 # --- dry run ---------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_changes_nothing_and_says_why(home):
-    home.create()
-    home.crash()
-    home.create(OTHER, issue=43, has_run=False)
-    before = everything(home)
-
-    steps = home.recovery().plan(every_document=True)
-
-    assert done(steps) == [(OTHER, "enqueue"), (ADW_ID, "interrupt"), (ADW_ID, "requeue")]
-    assert all(step.why for step in steps)
-    assert everything(home) == before
 
 
 def test_many_runs_are_looked_at_page_by_page(home):

@@ -11,8 +11,7 @@ from adws.adw_modules.process import tree
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import DELIVERY, NewRun, RunState
 from adws.adw_modules.recovery.plan import Mode, Policy, RecoveryAction
-from adws.adw_modules.recovery.recovery import METRIC
-from tests.unit.conduct_cases import ADW_ID, DOUBT, FAR_AWAY, OTHER, Home, always
+from tests.unit.conduct_cases import ADW_ID, FAR_AWAY, OTHER, Home, always
 
 
 @pytest.fixture
@@ -113,18 +112,6 @@ def test_proof_of_death_is_about_the_owner_it_was_found_for(home, monkeypatch):
 # --- policies, done --------------------------------------------------------------------------------------------
 
 
-def test_work_that_fails_by_policy_says_so_in_run_and_document(home):
-    home.create()
-    home.crash()
-
-    result = home.recovery().recover(policy=Policy(fails_running=True))
-
-    assert (result.marked_failed, home.run().state, home.state()) == (1, RunState.FAILED, "failed")
-    assert home.document().terminal_reason == "INTERRUPTED"
-    assert home.run().reason == home.record("plan").last_failure_reason == "Coordinator restarted during execution"
-    assert home.record("plan").attempts[-1].status == "interrupted"
-
-
 def test_work_that_died_between_two_phases_fails_at_the_next_one(home):
     home.create()
     run = home.runs.begin(home.claim())
@@ -138,18 +125,6 @@ def test_work_that_died_between_two_phases_fails_at_the_next_one(home):
         "failed",
         "failed",
     )
-
-
-def test_a_poison_run_is_dead_and_a_person_may_try_again(home):
-    home.create()
-    home.crash()
-
-    result = home.recovery().recover(policy=Policy(max_losses=1))
-
-    assert (result.marked_failed, home.run().state, home.state()) == (1, RunState.DEAD, "failed")
-    assert home.document().terminal_reason == "POISON_RUN"
-    home.control.resume(ADW_ID, by="kim", grant=1)
-    assert (home.run().state, home.run().losses) == (RunState.PENDING, 0)
 
 
 def test_a_delivery_that_every_worker_dies_of_has_failed_and_whoever_asked_is_told(home):
@@ -198,15 +173,6 @@ def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
 
     assert home.recovery(end_process_in_time=lambda _process: stubborn).recover().runs == ()
     assert home.run().state is RunState.STOPPING
-
-
-def test_a_stop_whose_processes_nobody_can_vouch_for_says_so(home):
-    stopping(home)
-    home.give_process()
-
-    home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover()
-
-    assert home.run().reason == home.document().pause_reason == f"{DOUBT} (enough)"
 
 
 def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_whoever_asked_reads_it(home):
@@ -277,15 +243,6 @@ def test_what_stays_in_doubt_is_not_told_as_done(home):
     assert "in_doubt" in home.record("plan").attempts[0].process
 
 
-def test_a_dry_run_ends_nothing(home):
-    closed_far_away(home)
-
-    result = home.recovery().recover(is_dry_run=True)
-
-    assert [step.action.value for step in result.steps] == ["end_left"]
-    assert home.ended == []
-
-
 def test_a_stop_by_recovery_leaves_other_requests_to_the_next_owner(home):
     stopping(home)
     home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
@@ -311,56 +268,3 @@ def test_a_plan_is_applied_later_and_what_moved_on_since_is_left_alone(home):
 
 
 # --- modes, done -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", [{"mode": Mode.NONE}, {"is_dry_run": True}])
-def test_what_only_says_what_it_would_do_changes_nothing(home, how):
-    home.create()
-    home.crash()
-    revision = home.document().revision
-
-    result = home.recovery().recover(**how)
-
-    assert [step.action.value for step in result.steps] == ["interrupt", "requeue"]
-    assert (result.runs, home.document().revision, home.run().state) == ((), revision, RunState.RUNNING)
-
-
-def test_force_takes_a_workflow_from_an_owner_that_lives(home):
-    home.create()
-    home.crash(is_proven=False)
-    assert home.recovery().recover(mode=Mode.ALL).runs == ()
-
-    result = home.recovery().recover(mode=Mode.ALL, policy=Policy(is_forced=True))
-
-    assert (result.reset_to_pending, home.run().state) == (1, RunState.PENDING)
-
-
-def test_runs_that_are_recovered_are_counted_by_verdict_mode_and_action(home):
-    counters = home.parts.counters
-    home.create()
-    home.crash()
-    home.create(OTHER, issue=43)
-    home.crash(OTHER)
-
-    home.recovery(counters=counters).recover()
-
-    assert counters.all() == ((METRIC, {"action": "requeue", "mode": "stale", "verdict": "dead"}, 2.0),)
-
-
-def test_the_event_of_a_recovered_run_says_all_there_is_to_know(home):
-    home.create()
-    home.crash()
-
-    home.recovery().recover()
-
-    (told,) = [event for event in home.parts.events.of_workflow(ADW_ID) if event.event_type == "run_recovered"]
-    assert told.data == {
-        "run_id": home.run().run_id,
-        "parent_run_id": None,
-        "from": "running",
-        "to": "pending",
-        "verdict": "dead",
-        "mode": "stale",
-        "why": home.run().reason,
-        "losses": 0,
-    }

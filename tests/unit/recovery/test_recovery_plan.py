@@ -24,7 +24,6 @@ from adws.adw_modules.recovery.plan import (
     mode_of,
     plan_recovery,
 )
-from adws.adw_modules.state_machine import ACTIVE_STATES
 from adws.testing import START
 
 OWNER = "worker 7@here"
@@ -120,16 +119,6 @@ def test_what_is_done_about_what_is_known(facts, steps):
     assert [
         step if isinstance(expected, tuple) else step[0] for step, expected in zip(planned, steps, strict=True)
     ] == (steps)
-
-
-@pytest.mark.parametrize("state", sorted(state.value for state in ACTIVE_STATES))
-def test_an_active_workflow_without_a_run_is_queued(state):
-    assert [step.why for step in plan(state=state)] == [f"it is {state} and no run waits for it"]
-
-
-@pytest.mark.parametrize("state", ["paused", "failed", "completed", "abandoned", "rolled_back"])
-def test_a_parked_or_finished_workflow_is_not_queued(state):
-    assert actions(state=state) == ["leave"]
 
 
 @pytest.mark.parametrize("lease", [ALIVE, UNSEEN])

@@ -74,16 +74,6 @@ def test_a_run_is_taken_up_when_it_is_due(home):
     assert home.clock.monotonic() > 1001.0, "the clock went on to the retry"
 
 
-def test_a_worker_stops_after_as_many_runs_as_it_was_asked_for(home):
-    home.create(ADW_ID, issue=1)
-    home.create(OTHER, issue=2)
-
-    totals = worker(home, max_runs=1).run()
-
-    assert totals.claimed == 1
-    assert states(home) == {ADW_ID: RunState.COMPLETED, OTHER: RunState.PENDING}
-
-
 def test_a_run_whose_workflow_was_busy_does_not_count_for_max_runs(home):
     home.create()
     owned = home.hold()
@@ -94,18 +84,6 @@ def test_a_run_whose_workflow_was_busy_does_not_count_for_max_runs(home):
     assert (totals.requeued, totals.completed) == (1, 1)
 
 
-@pytest.mark.parametrize("stops", [True, False])
-def test_the_first_failure_stops_the_worker_when_that_is_asked_for(home, stops):
-    home.runner.add("plan", BROKEN)
-    home.create(ADW_ID, issue=1, spec=ONE_PHASE)
-    home.create(OTHER, issue=2, spec=ONE_PHASE)
-
-    totals = worker(home, once=True, stop_on_first_failure=stops).run()
-
-    assert totals.failed == 1
-    assert states(home)[OTHER] is (RunState.PENDING if stops else RunState.COMPLETED)
-
-
 def test_an_attempt_that_is_tried_again_is_no_failure(home):
     home.runner.add("plan", BROKEN)
     home.create()
@@ -113,24 +91,6 @@ def test_an_attempt_that_is_tried_again_is_no_failure(home):
     totals = worker(home, once=True, stop_on_first_failure=True).run()
 
     assert (totals.failed, totals.requeued) == (0, 1)
-
-
-def test_two_workflows_really_run_at_the_same_time(home):
-    """Each waits for the other: one after the other, neither would end."""
-    meeting = threading.Barrier(2, timeout=60.0)
-
-    def meet(_context):
-        meeting.wait()
-        return WELL
-
-    home.runner.add("plan", meet, meet)
-    home.create(ADW_ID, issue=1)
-    home.create(OTHER, issue=2)
-
-    totals = worker(home, once=True, concurrency=2).run()
-
-    assert totals.completed == 2
-    assert not meeting.broken
 
 
 def test_no_more_run_at_a_time_than_asked_for(home):
@@ -201,25 +161,6 @@ def test_the_place_for_deliveries_is_not_for_workflows(home):
 
     assert worker(home, once=True, parts={"job_handler": {DELIVERY: Bell(home)}.get}).run().completed == 2
     assert claims == [ADW_ID, OTHER]
-
-
-def test_a_drain_in_the_middle_of_an_attempt_gives_the_run_back(home):
-    made = worker(home)
-
-    def drained(context):
-        made.drain("SIGTERM")
-        return obedient(context)
-
-    home.runner.add("plan", drained)
-    home.create(ADW_ID, issue=1)
-    home.create(OTHER, issue=2)
-
-    totals = made.run()
-
-    assert (totals.claimed, totals.requeued) == (1, 1)
-    assert states(home) == {ADW_ID: RunState.PENDING, OTHER: RunState.PENDING}
-    assert home.record("plan").attempts[-1].status == "suspended"
-    assert home.record("plan").attempts_used == 0
 
 
 def test_every_end_is_told(home):
@@ -384,13 +325,3 @@ def test_an_empty_queue_is_asked_next_to_nothing(home):
 
     assert len(home.clock.slept) > 2000
     assert len(home.runs.asked) <= 11, home.runs.asked
-
-
-def test_a_new_run_wakes_a_worker_that_waits(home):
-    made = worker(home, max_runs=1)
-    home.clock.alarms.append((10.0, home.create))
-
-    totals = made.run()
-
-    assert totals.completed == 1
-    assert home.clock.monotonic() - 1000.0 < 10.2

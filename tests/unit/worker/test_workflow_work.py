@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules import timestamps
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import (
     DatabaseUnavailable,
@@ -17,7 +15,7 @@ from adws.adw_modules.errors import (
     UsageError,
     WorkElsewhere,
 )
-from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, RunReport, Stopped
+from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, Stopped
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, RunResult, RunState
 from adws.adw_modules.worker.run_executor import RunExecutor, busy_seconds, describe, final_state
@@ -64,18 +62,6 @@ def test_work_that_only_another_machine_has_is_given_back_for_that_machine(home)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------
-
-
-def test_a_workflow_that_completes_ends_its_run(home):
-    home.create()
-
-    end = home.work()
-
-    assert end.outcome == Done(state="completed")
-    assert (home.state(), home.run().state, home.run().reason) == ("completed", RunState.COMPLETED, "completed")
-    assert [call.phase for call in home.runner.calls] == ["plan", "build"]
-    assert home.parts.leases.read(ADW_ID).owner is None
-    assert home.parts.locks.all() == ()
 
 
 def test_a_failed_attempt_goes_back_to_the_queue_until_it_is_due(home):
@@ -128,15 +114,6 @@ def test_a_drain_gives_the_run_back_and_burns_no_attempt(home):
     assert (record.status, record.attempts_used, record.attempts[-1].status) == ("suspended", 0, "suspended")
 
 
-def test_nothing_is_begun_after_a_drain(home):
-    home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
-    home.create()
-
-    assert home.work().outcome == Stopped(reason="drain")
-    assert home.runner.calls == []
-    assert home.run().state is RunState.PENDING
-
-
 def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
     """The end of the first and the beginning of the second phase are one write."""
     home.runner.add("plan", WELL)
@@ -152,17 +129,6 @@ def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
     assert home.work().outcome == Stopped(reason="drain")
     assert home.record("build").attempts[-1].status == "suspended"
     assert home.runner.numbers("build") == [], "an order is looked at before anything runs"
-
-
-def test_work_goes_on_where_it_was_given_back(home):
-    home.runner.add("plan", lambda context: home.lease_renewer.order_all(Order(kind="drain")) or obedient(context))
-    home.create()
-    home.work()
-    home.lease_renewer._standing = None  # another worker
-
-    assert home.work().outcome == Done(state="completed")
-    assert home.runner.numbers("plan") == [1, 2]
-    assert home.run().state is RunState.COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -242,18 +208,6 @@ def test_a_pause_is_obeyed_also_when_the_attempt_fails_by_itself(home):
     assert (home.state(), home.run().state, home.answers()) == ("paused", RunState.STOPPED, ["paused: lunch"])
 
 
-def test_a_pause_that_nobody_brought_yet_is_found_at_the_end_of_the_attempt(home):
-    def asked_unseen(_context):
-        home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
-        raise BROKEN
-
-    home.runner.add("plan", asked_unseen)
-    home.create()
-
-    assert home.work().outcome == Paused(reason="lunch")
-    assert home.answers() == ["paused: lunch"]
-
-
 def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
     def interrupted(_context):
         home.lease_renewer.order_all(Order(kind="pause", reason="Ctrl-C"))
@@ -266,18 +220,6 @@ def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
     assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
 
 
-def test_a_drain_keeps_the_time_of_a_retry(home):
-    def drained(_context):
-        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
-        raise BROKEN
-
-    home.runner.add("plan", drained)
-    home.create()
-
-    assert isinstance(home.work().outcome, RetryAt)
-    assert home.run().not_before == home.record("plan").retry_at
-
-
 def test_a_pause_is_obeyed_between_two_phases(home):
     home.runner.add("plan", asks(home, "pause", then=WELL, reason="lunch"))
     home.create()
@@ -285,14 +227,6 @@ def test_a_pause_is_obeyed_between_two_phases(home):
     assert home.work().outcome == Paused(reason="lunch")
     assert home.record("plan").status == "complete"
     assert [call.phase for call in home.runner.calls] == ["plan"]
-
-
-def test_an_abandon_is_obeyed_also_when_the_workflow_fails_by_itself(home):
-    home.runner.add("plan", asks(home, "abandon", then=BROKEN))
-    home.create(spec=spec_of(phase("plan", max_attempts=1)))
-
-    assert home.work().outcome == Done(state="abandoned")
-    assert (home.state(), home.answers()) == ("abandoned", ["abandoned"])
 
 
 @pytest.mark.parametrize(("kind", "state"), [("pause", "paused"), ("stop", "paused"), ("abandon", "abandoned")])
@@ -370,15 +304,6 @@ def test_a_hint_reaches_the_next_phase_of_the_same_run(home):
     assert home.work().outcome == Done(state="completed")
     assert home.runner.calls[1].context.hints == ("use the cache",)
     assert [hint["text"] for hint in home.document().hints] == ["use the cache"]
-
-
-def test_a_hint_that_comes_with_the_end_is_told_that_it_is_too_late(home):
-    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
-    home.create(spec=spec_of("plan"))
-    home.work()
-
-    assert home.answers() == ["too late: the workflow is completed"]
-    assert home.document().hints == []
 
 
 def test_a_request_that_nobody_knows_is_answered(home):
@@ -675,21 +600,6 @@ def test_a_write_that_may_not_be_durable_parks_the_workflow(home, monkeypatch):
     assert home.state() == "paused"
     assert "could not be synced (I/O error)" in home.document().pause_reason
     assert home.record("plan").attempts[-1].status == "interrupted"
-
-
-def test_the_moment_of_a_requeue_is_the_clock_of_the_home(home):
-    home.create()
-    home.hold()
-    home.work()
-
-    assert home.run().not_before == timestamps.to_text(START + timedelta(seconds=0.05))
-
-
-def test_a_report_with_an_error_is_a_failed_attempt(home):
-    home.runner.add("plan", RunReport(ok=False, error=BROKEN))
-    home.create()
-
-    assert isinstance(home.work().outcome, RetryAt)
 
 
 # --- runs that are for something else --------------------------------------------------------------------------
