@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,22 @@ def test_an_empty_directory_of_a_worktree_that_was_never_made_is_removed(lab):
 
 
 # --- what is not ours ------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_who_listens_on_our_port_lives_on(lab):
+    with lab.open() as app:
+        lab.make(app)
+        row = app.ports.all()[0]
+    with lab.open() as app, socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", row.port))
+        stranger.listen()
+
+        report = app.rollbacks.rollback(ADW_ID, WISHES)
+
+        assert report.is_complete
+        with socket.create_connection(("127.0.0.1", row.port), timeout=5):
+            pass
 
 
 def test_a_recorded_process_is_ended_and_one_that_nobody_recorded_lives_on(make_home, tmp_path):
