@@ -94,15 +94,6 @@ def test_no_secret_is_stored(tmp_path):
     assert not any(TOKEN.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-def test_what_was_accepted_is_there_after_the_process_is_gone(sqlite_url, open_db, clock):
-    accept(DeliveryStore(open_db(sqlite_url), clock=clock), delivery("g1"))
-
-    after = open_db(sqlite_url)
-    again = accept(DeliveryStore(after, clock=clock), delivery("g1"), 2)
-    assert (again.is_new, again.adw_id) == (False, "a0000001")
-    assert len(RunStore(after, clock=clock).page()) == 1
-
-
 # --- made again ------------------------------------------------------------------------------------------------
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.queue.model import NewRun, RunState
-from adws.adw_modules.worker.create_workflow import NewWorkflow
+from adws.adw_modules.queue.model import RunState
 from tests.integration.delivery_home import DeliveryHome
 from tests.integration.work_lab import git
 
@@ -161,34 +160,6 @@ def test_a_delivery_whose_worker_died_is_taken_up_by_the_next(home):
         assert app.runs.get(run.run_id).state is RunState.COMPLETED
         assert app.deliveries.get(guid).status == "done"
         assert len(list(app.store.ids())) == 1
-
-
-def test_recovery_says_nothing_about_deliveries_that_wait(home):
-    with home.lab.open() as app:
-        home.deliver(app, home.request())
-
-        assert [step.why for step in app.recovery.plan()] == ["nothing is wrong"]
-
-
-def test_a_workflow_that_was_registered_and_never_written_does_not_keep_its_issue(home):
-    with home.lab.open() as app:
-        guid = home.deliver(app, home.request())
-        chosen = app.deliveries.get(guid).adw_id
-        start = NewWorkflow(issue_number=home.issue, spec=app.workflows.get("short"), adw_id=chosen)
-        app.registry.register(
-            app.workflow_creator.document(start),
-            app.processes.me("worker"),
-            ttl_seconds=-1.0,
-            run=NewRun(adw_id=chosen),
-        )
-
-    home.lab.work()
-
-    with home.lab.open() as app:
-        [made] = app.store.ids()
-        row = app.deliveries.get(guid)
-        assert (row.status, row.adw_id) == ("done", made), row.outcome
-        assert app.store.load(made).document.current_state == "completed"
 
 
 def test_answers_name_no_place_of_this_machine_and_start_nothing(home):

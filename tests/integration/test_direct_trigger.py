@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules import default_home
-from adws.adw_modules.errors import InvalidAdwId, UsageError
+from adws.adw_modules.errors import UsageError
 from adws.adw_triggers.trigger_webhook import handle_webhook_trigger
 from tests.integration.work_lab import make_work_lab
 
@@ -48,15 +48,6 @@ def test_a_second_one_is_not_started_and_a_comment_says_who_is_at_work(app):
     assert f"`{first}` is at work" in comments(app, 1)[0]
 
 
-def test_one_that_stands_still_is_named_as_what_it_is(app):
-    first = handle_webhook_trigger(1)
-    app.control.pause(first, by="ada")
-
-    assert handle_webhook_trigger(1) is None
-
-    assert f"`{first}` has this issue already and is paused" in comments(app, 1)[-1]
-
-
 def test_the_owner_of_the_lock_goes_on(app):
     adw_id = handle_webhook_trigger(1)
     app.control.pause(adw_id, by="ada")
@@ -93,8 +84,3 @@ def test_an_id_that_nobody_has_gets_nowhere(app):
 def test_what_is_no_issue_is_refused(app, number):
     with pytest.raises(UsageError):
         handle_webhook_trigger(number)
-
-
-def test_what_is_no_id_is_refused(app):
-    with pytest.raises(InvalidAdwId):
-        handle_webhook_trigger(1, "../../etc")

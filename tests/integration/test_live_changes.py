@@ -10,9 +10,6 @@ import pytest
 
 from adws.adw_modules.db.listing import HOME, WORKFLOW, ChangeFeed
 from adws.adw_modules.errors import DatabaseError
-from adws.adw_modules.ownership.leases import Requests
-from adws.adw_modules.queue.model import NewRun
-from adws.adw_modules.queue.store import RunStore
 from tests.contracts.worlds import FIRST, SECOND, database_world, make_document
 from tests.integration.page_lab import Browser
 from tests.integration.test_web_server import served
@@ -60,19 +57,6 @@ def test_a_workflow_changes_with_its_own_writes_and_the_home_with_all(world, cha
     assert after[WORKFLOW + SECOND] != before[WORKFLOW + SECOND]
     world.store.save(first, fence=first.fence)
     assert changes.marks(topics)[WORKFLOW + FIRST] != before[WORKFLOW + FIRST]
-
-
-def test_a_request_and_a_run_are_changes(database, world, changes):
-    topics = [HOME, WORKFLOW + FIRST]
-    world.store.create(make_document(FIRST))
-    seen = [changes.marks(topics)]
-    Requests(database, clock=world.clock).ask(FIRST, "pause", asked_by="ada")
-    seen.append(changes.marks(topics))
-    RunStore(database, clock=world.clock).enqueue(NewRun(adw_id=FIRST, kind="start"))
-    seen.append(changes.marks(topics))
-
-    assert len({one[WORKFLOW + FIRST] for one in seen}) == 3
-    assert seen[1][HOME] != seen[2][HOME]
 
 
 # --- over a real connection --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 
 from adws.adw_modules.queue.store import RunStore
 from adws.testing import FakeClock
-from tests.integration.page_lab import Browser
 from tests.integration.web_lab import TOKEN, WebLab
 
 ORDERS = ("pause", "resume", "retry", "stop", "abandon", "approve", "reject", "rollback")
@@ -94,14 +93,6 @@ def test_a_client_without_a_token_or_with_a_right_one_does_not_wait(quiet_lab):
         assert guess(lab, f"wrong-{number}").status_code == 401
         assert guess(lab, TOKEN).status_code == 200, "a right token forgives"
     assert lab.ask("GET", "/health", token=None).status_code == 200
-
-
-def test_wrong_tokens_of_the_api_do_not_delay_a_login(quiet_lab):
-    lab = quiet_lab
-    for number in range(8):
-        guess(lab, f"wrong-{number}", address="10.0.0.9")
-
-    Browser(lab, address="10.0.0.9").log_in()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -230,30 +221,6 @@ def test_runs_are_listed_a_page_at_a_time_each_once(lab):
     assert len(seen) == 5
 
 
-def test_workers_are_listed_with_what_they_offer(lab):
-    lab.start()
-    lab.work()
-
-    (runner,) = lab.get("/api/v1/runners")["runners"]
-
-    assert (runner["state"], runner["busy"], runner["places"]) == ("gone", 0, 0)
-    assert runner["host"]
-    (run,) = lab.get("/api/v1/runs")["runs"]
-    assert (run["demands"], run["losses"]) == ({}, 0)
-    assert "workflow:short" in run["labels"]
-
-
-def test_stopping_twice_is_stopping_once(lab):
-    adw_id = lab.start()
-
-    first = lab.post(f"/api/v1/workflows/{adw_id}/stop", {"reason": "wrong issue"})
-    second = lab.post(f"/api/v1/workflows/{adw_id}/stop", {"reason": "again"})
-
-    assert (first.status_code, second.status_code) == (200, 200)
-    assert lab.get(f"/api/v1/workflows/{adw_id}")["pause_reason"] == "wrong issue"
-    assert [run["state"] for run in lab.get("/api/v1/runs")["runs"]] == ["stopped"]
-
-
 def test_events_go_on_behind_the_last_that_was_seen(lab):
     adw_id = lab.start()
     lab.work()
@@ -328,14 +295,6 @@ def test_pages_and_methods_that_are_not_there_have_the_one_shape_too(lab, method
 # --- orders ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_an_order_about_a_workflow_that_is_not_there_is_404(lab, order):
-    answer = lab.post(f"/api/v1/workflows/1a2b3c4d/{order}")
-
-    assert answer.status_code == 404
-    assert said(answer)["code"] == "state_not_found"
-
-
 def test_a_workflow_is_parked_and_goes_on(lab):
     adw_id = lab.start()
 
@@ -347,14 +306,6 @@ def test_a_workflow_is_parked_and_goes_on(lab):
     lab.work()
 
     assert lab.state(adw_id) == "completed"
-
-
-def test_a_workflow_is_stopped_and_given_up(lab):
-    one, two = lab.start(1), lab.start(2)
-
-    assert lab.post(f"/api/v1/workflows/{one}/stop", {"is_urgent": True}).json()["state"] == "paused"
-    assert lab.post(f"/api/v1/workflows/{two}/abandon").json()["state"] == "abandoned"
-    assert [lock["adw_id"] for lock in lab.get("/api/v1/locks")["locks"]] == [one]
 
 
 @pytest.mark.parametrize(("order", "state"), [("approve", "completed"), ("reject", "paused")])
@@ -424,12 +375,6 @@ def test_whoever_works_on_a_workflow_is_asked_and_the_request_is_kept(lab):
 
 
 # --- limits and trouble ----------------------------------------------------------------------------------------
-
-
-def test_a_large_body_is_refused(lab):
-    answer = lab.ask("POST", "/api/v1/workflows", content=b" " * (2**20 + 1))
-
-    assert (answer.status_code, said(answer)["code"]) == (413, "too_large")
 
 
 def test_while_the_database_is_gone_everything_is_503_and_nothing_is_started(lab, tmp_path):

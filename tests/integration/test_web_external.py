@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -126,16 +125,6 @@ def test_the_events_of_the_seed_end_a_task_too(lab):
     assert "_secret" not in step["context"]
 
 
-def test_a_reported_failure_is_an_attempt_that_failed(lab):
-    lab.say("claim")
-    lab.say("report", {"claim": 1, "ok": False, "error": {"message": "connection reset by peer", "exit_code": 2}})
-    lab.work()
-
-    (phase,) = lab.get(f"/api/v1/workflows/{lab.adw_id}")["phases"]
-    assert phase["attempts"][0]["status"] == "failed"
-    assert "connection reset by peer" in phase["attempts"][0]["error"]
-
-
 # --- whose word counts -----------------------------------------------------------------------------------------
 
 
@@ -156,20 +145,6 @@ def test_a_late_report_of_a_former_claim_gets_409_and_changes_nothing(lab):
 
     assert lab.kinds() == before
     assert lab.get(lab.path)["state"] == "open"
-
-
-def test_a_task_of_a_workflow_that_was_abandoned_gets_409(lab):
-    lab.say("claim")
-    assert lab.post(f"/api/v1/workflows/{lab.adw_id}/abandon").status_code in (200, 202)
-
-    assert code(lab.say("report", {"claim": 1, "ok": True})) == (409, "claim_lost")
-
-
-def test_only_one_of_many_claims_at_once_is_given(lab):
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: lab.say("claim", {"worker": f"w{n}"}).status_code, range(8)))
-
-    assert sorted(answers) == [200] + [409] * 7
 
 
 def test_after_the_deadline_the_attempt_is_interrupted_and_the_report_gets_409(lab):
@@ -231,14 +206,6 @@ def test_a_token_of_the_settings_opens_every_task(lab):
     assert lab.say("", body, token=TOKEN, path="/api/v1/event/emit").status_code == 422
 
 
-def test_a_valid_token_of_a_task_that_is_not_there_is_404(lab):
-    gone = token_of("1a2b3c4d.build.9", key_of(lab.app.settings, clock=lab.app.clock))
-
-    answer = lab.say("", {}, token=gone, path="/api/v1/external/1a2b3c4d.build.9/claim")
-
-    assert code(answer) == (404, "task_not_found")
-
-
 def test_tokens_of_tasks_work_where_the_rest_of_the_api_is_closed(tmp_path):
     with Outside(tmp_path / "home") as lab:
         task, token = lab.path, lab.token
@@ -281,12 +248,6 @@ def test_a_report_that_makes_no_sense_is_refused_and_the_task_stays_open(lab, bo
 
     assert lab.say("report", body).status_code == 422
     assert lab.get(lab.path)["state"] == "open"
-
-
-def test_a_body_that_is_too_large_is_refused(lab):
-    lab.say("claim")
-
-    assert lab.say("report", {"claim": 1, "ok": True, "result": {"x": "y" * 1_100_000}}).status_code == 413
 
 
 def test_an_event_of_another_kind_is_refused(lab):

@@ -92,21 +92,6 @@ def test_workflows_are_searched_and_filtered_by_the_address(lab, browser, query,
     assert "/workflows" in page.links()
 
 
-def test_a_search_by_id_finds_the_one(lab, browser):
-    made = [start(lab, issue, "A thing") for issue in (1, 2, 3)]
-
-    assert listed(browser.see(f"/workflows?search={made[1][:6]}")) == [made[1]]
-
-
-def test_what_was_searched_for_stands_in_the_form_escaped(browser):
-    page = browser.see("/workflows?search=%22%3E%3Cb%3E&state=failed&issue_number=7&repository=a/b")
-
-    assert page.all("input", name="search")[0]["value"] == '"><b>'
-    assert [item["value"] for item in page.all("option", selected="")] == ["failed"]
-    assert page.all("input", name="issue_number")[0]["value"] == "7"
-    assert "No workflow fits" in page.text
-
-
 def test_a_long_list_is_paged_and_keeps_its_filter(lab, browser):
     made = [start(lab, issue, "A thing") for issue in range(1, 6)]
     seen, path = [], "/workflows?search=thing&limit=2"

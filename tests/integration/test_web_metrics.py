@@ -54,31 +54,12 @@ def test_nothing_is_told_without_the_token(lab, token):
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_the_token_of_the_api_opens_it(lab):
-    answer = ask(lab, token=TOKEN)
-
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert answer.headers["cache-control"] == "no-store"
-
-
 def test_the_token_of_prometheus_opens_it_and_nothing_else(tmp_path):
     with WebLab(tmp_path / "home", {"ADW_WEB_METRICS_TOKEN": METRICS_TOKEN}) as lab:
         assert ask(lab, token=METRICS_TOKEN).status_code == 200
         assert ask(lab, token=TOKEN).status_code == 200
         assert ask(lab, token=METRICS_TOKEN, path="/api/v1/workflows").status_code == 401
         assert ask(lab, token=METRICS_TOKEN, path="/metrics/").status_code in {401, 404}
-
-
-def test_the_token_of_prometheus_is_enough_where_the_api_is_closed(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": "", "ADW_WEB_METRICS_TOKEN": METRICS_TOKEN}) as lab:
-        assert ask(lab, token=METRICS_TOKEN).status_code == 200
-        assert ask(lab, token=METRICS_TOKEN, path="/api/v1/workflows").status_code == 403
-
-
-def test_without_any_token_in_the_settings_it_is_closed(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": ""}) as lab:
-        assert ask(lab).status_code == 403
 
 
 # --- what it says ----------------------------------------------------------------------------------------------
@@ -143,12 +124,6 @@ def test_deliveries_count_by_what_was_made_of_them(any_lab):
         1.0,
         1.0,
     )
-
-
-def test_what_recovery_did_is_shown(lab):
-    lab.app.counters.add("adw_runs_recovered_total", {"verdict": "dead", "mode": "stale", "action": "requeue"}, 3.0)
-
-    assert samples(ask(lab, token=TOKEN))["adw_runs_recovered_total", "requeue", "stale", "dead"] == 3.0
 
 
 def test_a_database_that_does_not_answer_is_503(lab, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.errors import ExecutionNotFound
 from tests.integration.web_lab import WORKFLOWS, WebLab
 
 STEPS = """
@@ -119,16 +118,6 @@ def test_what_is_not_there_is_404(lab, path):
     assert lab.ask("GET", "/api/v1/workflows/1a2b3c4d/executions").status_code == 404
 
 
-def test_an_iteration_that_is_not_there_is_named(lab, looping):
-    with pytest.raises(ExecutionNotFound, match="there is no iteration 9 of execution"):
-        lab.app.execution_views.iteration(looping[1], 9)
-
-
-@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 16])
-def test_a_cursor_that_is_not_ours_is_refused(lab, looping, cursor):
-    assert lab.ask("GET", f"/api/v1/executions/{looping[1]}/iterations", params={"cursor": cursor}).status_code == 422
-
-
 # --- what is tried again ---------------------------------------------------------------------------------------
 
 
@@ -218,17 +207,3 @@ def test_what_does_not_wait_is_not_cancelled(lab, looping, body, status):
 
     assert lab.post(f"/api/v1/retries/{looping[1]}/cancel", body).status_code == status
     assert lab.get(f"/api/v1/executions/{looping[1]}") == before
-
-
-def test_an_id_that_is_nothing_is_404_or_409(lab):
-    assert lab.post("/api/v1/retries/1a2b3c4d/cancel").status_code == 404
-    assert lab.post("/api/v1/retries/1a2b3c4d.build.1.fetch/cancel", {"index": 1}).status_code == 409
-
-
-def test_a_paused_workflow_has_nothing_that_is_tried_again(lab):
-    adw_id = lab.start(workflow="patient")
-    lab.work()
-    lab.post(f"/api/v1/workflows/{adw_id}/pause")
-
-    assert lab.get("/api/v1/retries", adw_id=adw_id)["retries"] == []
-    assert lab.post(f"/api/v1/retries/{adw_id}/cancel").status_code == 409

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.steps.store import KEEP_PAGE
-from adws.web import api_workflows
 from tests.integration import workflow_lab
 from tests.integration.page_lab import Browser
 from tests.integration.test_web_steps import STEPS
@@ -71,22 +70,6 @@ def test_a_phase_that_waits_is_approved(lab, browser, gated):
     assert lab.state(gated) == "completed"
 
 
-def test_a_rejection_is_a_hint_for_the_next_attempt(lab, browser, gated):
-    browser.do(f"/workflows/{gated}/reject", {"text": "name\r\nthe tests"})
-
-    document = document_of(lab, gated)
-    assert document.hints[-1]["text"] == "name\nthe tests"
-    assert document.phases[0].status == "queued"
-
-
-def test_what_does_not_wait_cannot_be_decided_and_the_page_says_why(lab, browser):
-    adw_id = lab.start()
-
-    for order in ("approve", "reject"):
-        assert "Not done: workflow" in refused(browser.do(f"/workflows/{adw_id}/{order}"))
-    assert lab.state(adw_id) == "pending"
-
-
 # --- stopping and going on -------------------------------------------------------------------------------------
 
 
@@ -101,29 +84,6 @@ def test_a_workflow_is_paused_and_resumed_with_a_hint_and_a_budget(lab, browser)
     assert (document.hints[0]["text"], document.hints[0]["by"]) == ("be brief", "Ada (dashboard)")
     assert document.max_cost_usd == 12.5
     assert asked(lab, adw_id) == [("pause", "Ada (dashboard)"), ("resume", "Ada (dashboard)")]
-
-
-def test_a_workflow_is_resumed_from_a_phase(lab, browser):
-    adw_id = lab.start(1, "optional")
-    lab.work()
-    browser.do(f"/workflows/{adw_id}/pause")
-
-    page = browser.do(f"/workflows/{adw_id}/resume", {"from_phase": "plan"})
-
-    assert "goes on with plan, from its beginning" in page.text
-    assert document_of(lab, adw_id).phases[0].round == 2
-    browser.do(f"/workflows/{adw_id}/pause")
-    assert "has no phase" in refused(browser.do(f"/workflows/{adw_id}/resume", {"from_phase": "nothing"}))
-
-
-def test_a_failed_workflow_is_tried_again_when_attempts_are_granted(lab, browser, broken):
-    assert "used 1 of 1 attempts" in refused(browser.do(f"/workflows/{broken}/retry"))
-    page = browser.do(f"/workflows/{broken}/retry", {"grant": "2", "hint": "once more"})
-
-    assert "goes on with build, with 2 more attempts" in page.text
-    assert document_of(lab, broken).phases[0].granted == 2
-    assert lab.state(broken) == "building"
-    assert "not failed: resume it instead" in refused(browser.do(f"/workflows/{broken}/retry"))
 
 
 @pytest.mark.parametrize(
@@ -211,17 +171,6 @@ def test_a_rollback_shows_its_plan_first_and_is_done_by_a_worker(lab, browser, g
     assert "The workflow is rolled back." in browser.see(f"/workflows/{gated}/rollback").text
 
 
-def test_a_rollback_that_keeps_the_branch_says_so_in_its_plan(lab, browser):
-    adw_id = workflow_lab.put(lab.app, workflow_lab.reworked(lab.app.clock.now()))
-
-    whole = browser.see(f"/workflows/{adw_id}/rollback").text
-    assert "delete the branch" in whole
-    assert "kept: " not in whole
-    kept = browser.see(f"/workflows/{adw_id}/rollback?keep_branch=true")
-    assert "kept: delete the branch" in kept.text
-    assert kept.all("input", name="keep_branch")[0]["value"] == "yes"
-
-
 def test_what_is_merged_is_not_rolled_back_and_the_page_says_why(lab, browser):
     adw_id = workflow_lab.put(lab.app, workflow_lab.finished(lab.app.clock.now(), pr_merged=True))
 
@@ -229,16 +178,6 @@ def test_what_is_merged_is_not_rolled_back_and_the_page_says_why(lab, browser):
 
     assert "merged" in page.text
     assert [form["action"] for form in page.all("form")] == ["/logout"]
-
-
-def test_a_rollback_waits_only_a_moment_for_whoever_works_on_it(lab, browser, monkeypatch):
-    monkeypatch.setattr(api_workflows, "ROLLBACK_WAIT_SECONDS", 0.0)
-    adw_id = lab.start()
-    with lab.open("worker") as worker:
-        run = worker.runs.claim(worker.processes.me("worker"), ttl_seconds=60.0)
-        worker.runs.begin(run)
-
-        assert "Not done: " in refused(browser.do(f"/workflows/{adw_id}/rollback"))
 
 
 # --- steps that loop -------------------------------------------------------------------------------------------

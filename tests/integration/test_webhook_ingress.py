@@ -6,7 +6,6 @@ import asyncio
 import json
 import sqlite3
 import threading
-from functools import partial
 
 import httpx
 import pytest
@@ -125,14 +124,6 @@ def test_what_is_not_signed_is_401_and_nothing_of_it_is_stored(lab, spoil):
     assert lab.get("/api/v1/deliveries")["deliveries"] == []
 
 
-def test_both_secrets_count_while_one_is_changed(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEBHOOK_SECRET_NEXT": "the-next-secret"}) as lab:
-        body, _ = labelled()
-        answers = [lab.deliver(signed(body, secret=secret))[0] for secret in (SECRET, "the-next-secret", "neither")]
-
-    assert [answer.status_code for answer in answers] == [202, 202, 401]
-
-
 def test_without_a_secret_nothing_is_taken_and_it_says_what_to_set(tmp_path):
     with WebLab(tmp_path / "home", {"ADW_WEBHOOK_SECRET": ""}) as lab:
         [answer] = lab.deliver(signed(b"{}", secret=""))
@@ -163,12 +154,6 @@ def test_one_guid_with_another_body_is_a_conflict(lab):
     assert rows(lab, "deliveries") == 1
 
 
-def test_deliveries_are_posted(lab):
-    answer = lab.ask("GET", "/webhooks/github")
-
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-
-
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
@@ -197,15 +182,6 @@ def test_an_issue_that_is_asked_about_in_a_loop_is_left_alone(tmp_path):
         assert "loop" in answers[-1]["message"]
         assert elsewhere.json()["status"] == "accepted"
         assert rows(lab, "runs") == 4
-
-
-def test_after_an_hour_the_limits_begin_again(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEBHOOK_SENDER_LIMIT": "1"}) as lab:
-        lab.deliver(labelled(1, guid="guid-1"))
-        with sqlite3.connect(lab.home / "state" / "adw.db") as connection:
-            connection.execute("UPDATE deliveries SET received_at = '2020-01-01T00:00:00.000000Z'")
-
-        assert lab.deliver(labelled(2, guid="guid-2"))[0].status_code == 202
 
 
 # --- trouble ---------------------------------------------------------------------------------------------------
@@ -242,32 +218,3 @@ def test_a_database_that_hangs_does_not_keep_the_sender_waiting(lab, monkeypatch
         door.close()
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_late")
-
-
-# --- to the end ------------------------------------------------------------------------------------------------
-
-
-def test_fifty_deliveries_about_one_issue_at_once_are_one_workflow(tmp_path):
-    """The label, comments, repeats: whatever asks, one workflow has the issue."""
-    env = {
-        "ADW_FORGE_KIND": "local",
-        "ADW_GITHUB_REPOSITORY": "",
-        "ADW_WEBHOOK_REPOSITORIES": "acme/shop",
-        "ADW_WEBHOOK_ISSUE_LIMIT": "0",
-    }
-    with WebLab(tmp_path / "home", env) as lab:
-        number = lab.app.forge.create_issue("A fine thing", "Please.").number
-        may_write(lab, "ada")
-        one = partial(comment, "/adw run", issue=number)
-        deliveries = [labelled(number, guid="label"), *(one(guid=f"comment-{n}") for n in range(49))]
-
-        answers = lab.deliver(*deliveries)
-        lab.work()
-
-        assert {answer.status_code for answer in answers} == {202}
-        with lab.open("cli") as app:
-            kept = app.deliveries.page(limit=100)
-            [adw_id] = app.store.ids()
-            assert app.store.load(adw_id).document.current_state == "completed"
-            assert {row.status for row in kept} == {"done", "refused"}
-            assert adw_id in {answer.json()["adw_id"] for answer in answers}

@@ -8,8 +8,6 @@ import pytest
 
 from adws.adw_modules.deliveries import commands
 from adws.adw_modules.deliveries.commands import (
-    COMMANDS,
-    MEANINGS,
     Actor,
     CommandAction,
     No,
@@ -155,16 +153,7 @@ def test_write_or_more_is_enough(permission):
     assert why_not_permitted(ADA, permission, access()) == ""
 
 
-def test_more_than_write_can_be_asked_for():
-    assert why_not_permitted(ADA, "write", access(permission="maintain"))
-    assert not why_not_permitted(ADA, "admin", access(permission="maintain"))
-
-
 # --- what it means ---------------------------------------------------------------------------------------------
-
-
-def test_every_command_has_a_meaning():
-    assert set(MEANINGS) == set(COMMANDS) == set(TABLE)
 
 
 @pytest.mark.parametrize(("kind", "standing", "expected"), CASES, ids=lambda one: getattr(one, "name", None))
@@ -175,11 +164,6 @@ def test_each_command_means_one_thing_in_each_state(kind, standing, expected):
         assert result is expected
     else:
         assert result == No(why=f"workflow {ADW_ID} {expected}", is_done=expected.endswith("already"))
-
-
-@pytest.mark.parametrize("kind", ["resume", "rework"])
-def test_whoever_is_at_work_can_be_given_a_hint(kind):
-    assert meaning(kind, WorkflowStanding.ACTIVE, adw_id=ADW_ID, text="use tabs") is CommandAction.HINT
 
 
 @pytest.mark.parametrize(
@@ -196,13 +180,6 @@ def test_whoever_is_at_work_can_be_given_a_hint(kind):
 )
 def test_where_a_workflow_stands_is_read_off_its_document(fields, standing):
     assert standing_of(document_of(spec_of("plan", "build"), **fields)) is standing
-
-
-def test_a_workflow_that_waits_for_a_person_is_not_only_paused():
-    document = document_of(spec_of("plan", "build"), current_state="paused")
-    document.phases[0] = document.phases[0].model_copy(update={"status": "waiting"})
-
-    assert standing_of(document) is WorkflowStanding.WAITING
 
 
 @pytest.mark.parametrize(

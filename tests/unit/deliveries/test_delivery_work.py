@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.deliveries.commands import Actor
 from adws.adw_modules.deliveries.handler import MAX_SECONDS, MAX_TRIES
-from adws.adw_modules.errors import ForgeBusy, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.errors import ForgeRefused, ForgeUnavailable
 from adws.adw_modules.forge.model import NewPullRequest
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.queue.model import NewRun, RunState
@@ -227,20 +227,6 @@ def test_each_command_in_each_state_has_its_answer(lab, kind, standing):
     assert comment_commands.is_ours(said)
 
 
-def test_a_rollback_is_queued_for_a_worker(lab):
-    lab.stand("PAUSED")
-
-    lab.carry_out(lab.command("rollback", "wrong way"))
-
-    run = lab.home.run()
-    assert (run.kind, run.state, run.payload["reason"], run.asked_by) == (
-        "rollback",
-        RunState.PENDING,
-        "wrong way",
-        "ada",
-    )
-
-
 def test_what_is_merged_is_not_rolled_back(lab):
     lab.home.create(issue=lab.issue, current_state="completed", pr_merged=True, pr_number=8, has_run=False)
 
@@ -256,16 +242,6 @@ def test_status_is_answered_with_the_table_of_phases(lab):
     lab.carry_out(lab.command("status"))
 
     assert "| plan | queued |" in only_comment(lab)
-
-
-@pytest.mark.parametrize(("kind", "event"), [("approve", "approval_given"), ("reject", "approval_refused")])
-def test_what_is_said_with_a_decision_is_kept(lab, kind, event):
-    lab.stand("WAITING")
-
-    lab.carry_out(lab.command(kind, "rename it"))
-
-    told = [one for one in lab.home.parts.events.of_workflow(ADW_ID) if one.event_type == event]
-    assert [(one.data["by"], one.data["text"]) for one in told] == [("ada", "rename it")]
 
 
 def test_whoever_works_on_it_is_told_and_marks_what_it_obeyed(lab):
@@ -337,13 +313,6 @@ def test_a_refusal_is_said_once_politely_and_without_what_starts_a_workflow(lab)
     assert comment_commands.read_comment(said) is None
 
 
-def test_each_person_is_told_for_himself(lab):
-    lab.carry_out(lab.command("stop", actor=EVE))
-    lab.carry_out(lab.command("stop", actor=Actor(login="mallory")))
-
-    assert len(lab.comments()) == 2
-
-
 def test_programs_may_only_when_they_are_listed(make_lab):
     refused, listed = make_lab(), make_lab(webhook_bots="helper[bot]")
 
@@ -383,15 +352,6 @@ def test_a_forge_that_gives_no_answer_is_asked_again_later(lab):
     lab.home.clock.advance(6)
     lab.work()
     assert (lab.row(guid).status, lab.workflows()) == ("done", [CHOSEN])
-
-
-def test_a_forge_says_itself_when_to_come_again(lab):
-    lab.deliver(lab.request())
-    lab.forge.permission = always(ForgeBusy(90.0))
-
-    end = lab.work()
-
-    assert (timestamps.parse(end.run.not_before) - lab.home.clock.now()).total_seconds() == 90.0
 
 
 def test_a_forge_that_never_answers_is_given_up_on_in_the_end(lab):
@@ -565,15 +525,6 @@ def claimed(lab):
     return lab.home.runs.claim(me, ttl_seconds=30.0, run_id=waits.run_id)
 
 
-def test_what_is_done_is_not_done_again_when_only_its_run_is_left(lab):
-    lab.deliver(lab.request(), guid="g")
-    lab.deliveries.finish("g", status="refused", outcome="no")
-
-    end = lab.work()
-
-    assert (end.run.state, end.run.reason, lab.workflows()) == (RunState.COMPLETED, "no", [])
-
-
 def test_a_run_that_is_stopped_says_so_on_its_delivery(lab):
     guid = lab.deliver(lab.request())
     run = lab.claim()
@@ -601,51 +552,6 @@ def test_a_run_whose_delivery_is_forgotten_fails(lab):
     lab.deliveries.get = lambda _guid: None
 
     assert lab.work().run.state is RunState.FAILED
-
-
-def test_a_delivery_is_replayed_once_more_on_request(lab):
-    lab.stand("PAUSED")
-    guid = lab.deliver(lab.command("resume"))
-    lab.work()
-    lab.home.control.pause(ADW_ID, by="bob")
-
-    lab.deliveries.again(guid, asked_by="bob")
-    lab.work()
-
-    assert lab.home.state() == "planning"
-    assert (lab.row(guid).status, len(lab.comments())) == ("done", 1)
-    assert lab.forge.calls == ["create_comment"], "the same was said before"
-
-
-def test_an_answer_that_is_another_now_changes_the_comment_that_is_there(lab):
-    lab.stand("PAUSED")
-    guid = lab.deliver(lab.command("status"))
-    lab.work()
-    lab.home.control.abandon(ADW_ID, by="bob")
-
-    lab.deliveries.again(guid, asked_by="bob")
-    lab.work()
-
-    assert "**abandoned**" in only_comment(lab)
-    assert lab.forge.calls == ["create_comment", "edit_comment"]
-
-
-def test_of_two_answers_that_were_posted_at_once_the_first_stays(lab):
-    """
-    A worker that was taken for dead may post its answer at the same moment.
-    """
-    lab.stand("PAUSED")
-    post = lab.forge.create_comment
-
-    def posted_twice(number, body):
-        post(number, body)
-        return post(number, body)
-
-    lab.forge.create_comment = posted_twice
-    lab.carry_out(lab.command("status"))
-
-    [comment] = lab.comments()
-    assert comment.comment_id == 1
 
 
 def test_a_start_that_is_replayed_starts_nothing_new(lab):
@@ -839,18 +745,6 @@ def test_what_a_comment_wants_changed_goes_to_the_branch_of_the_open_pull_reques
     assert (row.status, row.adw_id) == ("done", CHOSEN), row.outcome
     assert (document.continues, document.pr_number) == (ADW_ID, number)
     assert [hint["text"] for hint in document.hints] == ["paint it red"]
-
-
-def test_a_pull_request_of_an_abandoned_workflow_is_named_and_not_continued(lab):
-    lab.stand("ABANDONED")
-    number = lab.put_up()
-
-    row = lab.carry_out(lab.request(hint="paint it red", cause="comment"))
-
-    assert row.status == "refused"
-    assert f"has the open pull request #{number}" in row.outcome
-    assert f"it is not continued, as workflow {ADW_ID} is abandoned" in row.outcome
-    assert lab.workflows() == [ADW_ID]
 
 
 @pytest.mark.parametrize("how", ["again", "closed", "merged"])

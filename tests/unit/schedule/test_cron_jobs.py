@@ -144,14 +144,6 @@ def test_a_quota_is_told_once_when_it_is_used_up_and_once_when_it_is_free(lab):
     ]
 
 
-def test_a_job_that_was_cut_off_and_is_done_again_tells_the_same(lab):
-    lab.meter.exceeded = {"disk"}
-
-    first, again = lab.jobs().quota(tick()), lab.jobs().quota(tick())
-
-    assert first == again
-
-
 def test_what_another_machine_knows_of_its_own_disk_is_left_to_it(lab):
     memo = {"exceeded": {"disk@there": "tick 0", "cost_per_day": "tick 0"}}
 
@@ -159,15 +151,6 @@ def test_what_another_machine_knows_of_its_own_disk_is_left_to_it(lab):
 
     assert end.memo == {"exceeded": {"disk@there": "tick 0"}}
     assert [notice.kind for notice in end.notices] == ["quota_free"]
-
-
-def test_what_is_used_up_is_said_with_what_to_do(lab):
-    lab.meter.exceeded = {"disk"}
-
-    end = lab.jobs().quota(tick())
-
-    assert end.outcome == "used up, so that new work waits: disk"
-    assert end.details == ("disk: disk!",)
 
 
 # --- crashed and stuck work ------------------------------------------------------------------------------------
@@ -226,10 +209,6 @@ def test_left_overs_are_removed_where_that_is_switched_on(lab):
     assert (end.outcome, end.details[0]) == ("1 removed, 1 left", "lock 42: held")
 
 
-def test_a_home_without_left_overs_says_so(lab):
-    assert lab.jobs().gc(tick("gc")).outcome == "nothing is left over"
-
-
 def test_a_breaker_whose_time_has_come_may_be_tried_and_the_place_of_an_ended_trial_is_free(lab):
     now = timestamps.to_text(lab.clock.now())
     past = timestamps.to_text(lab.clock.now() - timedelta(seconds=1))
@@ -256,10 +235,6 @@ def test_a_breaker_whose_time_has_come_may_be_tried_and_the_place_of_an_ended_tr
     assert (breakers.read("anthropic").state, breakers.read("anthropic").changed_at) == ("half_open", now)
     assert breakers.read("openai").permits == ()
     assert breakers.read("git").changed_at == past
-
-
-def test_with_no_breaker_nobody_is_held_off(lab):
-    assert lab.jobs().breakers(tick("breakers")).outcome == "no party is held off"
 
 
 def test_old_notifications_are_forgotten(lab):

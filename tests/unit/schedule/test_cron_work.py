@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adws.adw_modules.errors import DatabaseUnavailable, ForgeUnavailable, UsageError
+from adws.adw_modules.errors import ForgeUnavailable, UsageError
 from adws.adw_modules.queue.model import CRON, NewRun, RunState
 from adws.adw_modules.schedule.jobs import BUSY_SECONDS, CRON_ENTRIES, CronRuns, JobEnd
 from adws.adw_modules.worker.run_executor import RunExecutor
@@ -74,12 +74,6 @@ def test_asking_twice_is_asking_once(lab):
     assert lab.cron.queue("report").run_id != lab.cron.queue("gc").run_id
 
 
-def test_an_entry_that_is_switched_off_can_be_asked_for(lab):
-    lab.cron.queue("report")
-
-    assert lab.work().run.state is RunState.COMPLETED
-
-
 def test_what_is_no_entry_is_refused_by_naming_those_there_are(lab):
     with pytest.raises(UsageError, match="'dance' is no entry of the schedule; use one of notify, recover, quota,"):
         lab.cron.queue("dance")
@@ -118,15 +112,6 @@ def test_what_another_cron_is_at_is_looked_at_again_soon(lab):
     lab.book.finish(tick, status="done", outcome="well")
     lab.clock.advance(BUSY_SECONDS)
     assert lab.work().run.state is RunState.COMPLETED
-
-
-def test_a_database_that_is_away_leaves_the_run_for_later(lab):
-    lab.raises = DatabaseUnavailable("it does not answer")
-    lab.cron.queue("gc")
-
-    end = lab.work()
-
-    assert (end.run.state, end.run.reason) == (RunState.PENDING, "it does not answer")
 
 
 def test_a_run_that_shall_stop_does_nothing(lab):

@@ -77,10 +77,6 @@ def test_other_events_are_told_to_nobody(made):
     assert notify.notice_of(made, all_channels) is None
 
 
-def test_what_no_channel_is_switched_on_for_is_not_told():
-    assert notify.notice_of(event(status="failed"), lambda _kind: ()) is None
-
-
 def test_a_person_is_told_what_to_type():
     assert notify.notice_of(event(status="failed"), all_channels).text == (
         "adw explain 1a2b3c4d says why and what to type"
@@ -94,25 +90,6 @@ def test_a_long_reason_is_cut_and_has_one_line():
     assert len(told.title) == notify.MAX_TITLE
     assert "\n" not in told.title
     assert told.title.endswith("...")
-
-
-def test_a_quota_is_told_when_it_is_used_up_and_when_it_is_free():
-    up = notify.quota_notice("disk", is_exceeded=True, detail="1 GB\nfree", key="k", channels=("http",))
-    free = notify.quota_notice("disk", is_exceeded=False, detail="", key="k", channels=("http",))
-
-    assert (up.kind, up.title, up.text) == (
-        "quota_exceeded",
-        "the quota disk is used up: new work waits",
-        "1 GB free",
-    )
-    assert (free.kind, free.title) == ("quota_free", "the quota disk is free again: work goes on")
-
-
-@pytest.mark.parametrize(("why", "end"), [("", "since noon"), ("nobody has it", "since noon: nobody has it")])
-def test_a_workflow_that_does_not_move_is_told_with_since_when(why, end):
-    told = notify.stuck_notice("1a2b3c4d", since="noon", why=why, key="k", channels=("http",))
-
-    assert told.title == f"workflow 1a2b3c4d has not moved {end}"
 
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 60.0), (2, 120.0), (4, 480.0), (5, None), (6, None)], ids=str)

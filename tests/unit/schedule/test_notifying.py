@@ -88,12 +88,6 @@ def test_each_transition_is_told_once_over_restarts(lab):
     assert lab.post.titles == ["workflow 1a2b3c4d failed", "workflow 1a2b3c4d is completed"]
 
 
-def test_what_was_written_is_brought_to_the_events_first(lab):
-    lab.notifier().gather()
-
-    assert lab.flushed == 1
-
-
 def test_the_first_look_tells_of_the_last_hour_only(lab):
     lab.happen("failed", "longago0", ago=7200.0)
     lab.happen("failed", "justnow0", ago=60.0)
@@ -110,13 +104,6 @@ def test_what_is_switched_off_is_not_told(lab):
     lab.go(lab.notifier(notify_events="completed"))
 
     assert lab.post.titles == ["workflow 1a2b3c4d is completed"]
-
-
-def test_without_channels_nothing_is_gathered(lab):
-    lab.happen("failed")
-
-    assert lab.notifier(channels={}).gather() == 0
-    assert lab.flushed == 0
 
 
 @pytest.mark.parametrize("error", [NotifyFailed("no answer"), ValueError("a bug")], ids=["expected", "bug"])
@@ -207,20 +194,3 @@ def test_what_happens_while_the_last_notices_are_sent_is_told_too(lab):
     beside._thread.join()
 
     assert lab.post.titles == ["workflow 1a2b3c4d failed", "workflow 5e6f7a8b failed"]
-
-
-def test_without_channels_no_thread_is_started(lab):
-    lab.happen("failed")
-    thread = NotifyThread(lab.home(channels={}))
-    thread.poke()
-    thread.close()
-
-    assert (thread._thread, lab.flushed) == (None, 0)
-
-
-def test_a_thread_that_was_never_needed_is_closed_at_once(lab):
-    thread = NotifyThread(lab.home())
-    thread.close()
-    thread.poke()
-
-    assert lab.post.titles == []

@@ -117,16 +117,6 @@ def test_who_labelled_is_the_actor_and_not_who_wrote_the_issue(lab):
     assert (lab.requests()[0].actor.login, lab.requests()[0].actor.is_bot) == ("some-app[bot]", True)
 
 
-def test_a_forge_that_does_not_know_who_labelled_takes_the_author(lab):
-    plain = MemoryForge(REPOSITORY, clock=lab.clock)
-    plain.create_issue("Add a button", labels=("adw",), author="mona")
-
-    lab.jobs(plain).issues(TICK)
-    lab.jobs(plain).issues(TICK)
-
-    assert [request.actor.login for request in lab.requests()] == ["mona"]
-
-
 def test_an_issue_that_has_or_had_a_workflow_is_left_alone(lab):
     issue = lab.forge.create_issue("Add a button", labels=("adw",))
     lab.label(issue.number)
@@ -238,13 +228,6 @@ def test_the_word_asks_again_with_each_comment(lab):
 def test_our_own_comment_asks_for_nothing(lab):
     issue = lab.forge.create_issue("Add a button", author="mona")
     lab.forge.create_comment(issue.number, "adw")
-
-    assert lab.jobs().comments(TICK).details == ()
-
-
-def test_an_issue_with_a_workflow_and_no_comment_is_left_alone(lab):
-    issue = lab.forge.create_issue("Add a button", author="mona")
-    lab.parts.store.create(make_document(issue_number=issue.number, repository=REPOSITORY))
 
     assert lab.jobs().comments(TICK).details == ()
 

@@ -59,21 +59,6 @@ def test_those_that_come_while_others_are_stored_go_together_next(queue, store):
     assert store.batches == [[0], list(range(1, 10))]
 
 
-def test_those_that_arrive_together_are_stored_together(queue, store):
-    async def scenario():
-        store.go.set()
-        return await asyncio.gather(*(queue.put(number) for number in range(5)))
-
-    assert asyncio.run(scenario()) == [f"answer {number}" for number in range(5)]
-    assert store.batches == [[0, 1, 2, 3, 4]]
-
-
-def test_one_alone_does_not_wait_for_others(queue, store):
-    store.go.set()
-
-    assert asyncio.run(queue.put(5)) == "answer 5"
-
-
 def test_a_crowd_is_stored_in_parts(queue, store, monkeypatch):
     monkeypatch.setattr(trigger_webhook, "MOST_AT_A_TIME", 4)
 

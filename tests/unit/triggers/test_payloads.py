@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
-
 import pytest
 
 from adws.adw_triggers import delivery
 from adws.adw_triggers.delivery import Malformed, parse
-
-
-@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", ""])
-def test_a_json_object_is_read(kind):
-    assert parse(kind, '{"a": [1, null, "é"]}'.encode()) == {"a": [1, None, "é"]}
-
-
-def test_a_form_has_the_payload_in_its_field():
-    body = urlencode({"payload": '{"a": "b c&d é"}'}).encode()
-
-    assert parse("application/x-www-form-urlencoded", body) == {"a": "b c&d é"}
 
 
 @pytest.mark.parametrize(

@@ -85,34 +85,9 @@ def test_each_entry_is_due_once_for_the_last_tick_that_was_not_done(expression, 
     assert result == tuple(Due(entry=entry(expression), at=at(tick), missed=missed) for tick, missed in due)
 
 
-def test_the_count_of_missed_ticks_has_an_end():
-    last = {"quota": "2020-01-01T00:00:00.000000Z"}
-
-    assert trigger_cron.due([entry("* * * * *")], last, NOW)[0].missed == trigger_cron.MOST_COUNTED
-
-
-def test_the_oldest_tick_comes_first():
-    entries = [entry("* * * * *", "a"), entry("0 6 * * *", "b"), entry("0 6 * * *", "c")]
-
-    assert [due.entry.name for due in trigger_cron.due(entries, {}, NOW)] == ["b", "c", "a"]
-
-
 def test_the_next_tick_is_that_of_the_entry_that_comes_first():
     assert trigger_cron.next_tick([entry("0 6 * * *"), entry("*/15 * * * *")], NOW) == at("03-10T12:15")
     assert trigger_cron.next_tick([entry("")], NOW) is None
-
-
-@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-03-08", "2026-11-01"], ids=str)
-def test_days_on_which_clocks_change_have_24_hours_like_all_others(day):
-    begin = timestamps.parse(f"{day}T00:00:00Z")
-    done: list[datetime] = []
-    last = {"quota": timestamps.to_text(begin)}
-    for minute in range(0, 24 * 60 + 1, 7):
-        for due in trigger_cron.due([entry("30 * * * *")], last, begin + timedelta(minutes=minute)):
-            done.append(due.at)
-            last["quota"] = timestamps.to_text(due.at)
-
-    assert done == [begin + timedelta(hours=hour, minutes=30) for hour in range(24)]
 
 
 @given(
@@ -143,11 +118,3 @@ def test_over_any_downtime_every_tick_is_covered_once_and_in_order(expression, g
     assert set(done) <= set(real)
     assert done[-1:] == real[-1:]  # the last tick is never left out
     assert covered == len(real) or covered > trigger_cron.MOST_COUNTED
-
-
-@given(moment=st.datetimes(min_value=datetime(2001, 1, 1), max_value=datetime(2090, 1, 1)))  # noqa: DTZ001 - made aware below
-def test_what_is_due_is_never_in_the_future(moment):
-    now = moment.replace(tzinfo=UTC)
-
-    for due in trigger_cron.due([entry(one, str(index)) for index, one in enumerate(EXPRESSIONS)], {}, now):
-        assert now - timedelta(days=63) < due.at <= now

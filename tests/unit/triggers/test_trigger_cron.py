@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import ConfigError, DatabaseUnavailable, ForgeUnavailable
+from adws.adw_modules.errors import ConfigError, DatabaseUnavailable
 from adws.adw_modules.schedule.jobs import JobEnd
 from adws.adw_modules.schedule.store import Notice
 from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
@@ -60,26 +60,6 @@ def test_what_is_due_is_done_once(lab):
     assert lab.book.rows()[0].status == "done"
 
 
-def test_ticks_that_were_missed_are_made_up_for_once_and_counted(lab):
-    cron = lab.cron()
-    list(cron.run_due())
-    lab.clock.advance(600.0)
-
-    (ran,) = cron.run_due()
-
-    assert ran.missed == 9
-    assert len(lab.done) == 2
-
-
-def test_what_a_job_remembers_it_gets_the_next_time(lab):
-    cron = lab.cron()
-    for _ in range(3):
-        list(cron.run_due())
-        lab.clock.advance(60.0)
-
-    assert lab.book.rows()[0].memo == {"times": 3}
-
-
 def test_a_tick_that_another_cron_did_in_between_is_not_done_again(lab):
     """
     Both look; one is done before the other claims.
@@ -98,18 +78,6 @@ def test_a_tick_that_another_cron_did_in_between_is_not_done_again(lab):
 
     assert [ran.status for ran in seen_by_slow] == ["busy"]
     assert len(lab.done) == 1
-
-
-def test_a_job_that_fails_is_written_down_and_comes_again_with_its_next_tick(lab):
-    lab.raises["quota"] = ForgeUnavailable("nobody answers")
-    cron = lab.cron()
-
-    (ran,) = cron.run_due()
-
-    assert (ran.status, ran.outcome) == ("failed", "nobody answers")
-    assert list(cron.run_due()) == []
-    lab.clock.advance(60.0)
-    assert len(list(cron.run_due())) == 1
 
 
 def test_a_bug_in_one_job_does_not_keep_the_others_from_being_done(lab):
@@ -208,21 +176,6 @@ def test_it_survives_a_database_that_is_gone_for_a_while(lab):
     cron.run()
 
     assert len(looks) == 3
-
-
-def test_with_every_entry_switched_off_it_waits_and_looks_now_and_then(lab):
-    cron = lab.cron(ScheduleEntry(name="quota", expression=""))
-    original = lab.clock.sleep
-
-    def sleep(seconds):
-        original(seconds)
-        if sum(lab.clock.slept) > 60:
-            cron.stop()
-
-    lab.clock.sleep = sleep
-    cron.run()
-
-    assert lab.done == []
 
 
 def test_expressions_that_cannot_be_used_are_all_told_with_where_they_stand():

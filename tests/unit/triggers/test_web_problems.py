@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules import errors
-from adws.adw_triggers.http import RETRY_SECONDS, Problem, bug, code_of, problem_of
+from adws.adw_triggers.http import code_of, problem_of
 
 #: 5xx only for what no client can cause.
 NOT_THE_CLIENTS_DOING = {502, 503}
@@ -51,25 +51,3 @@ def test_the_status_says_whose_move_it_is(error, status, code):
     problem = problem_of(error)
 
     assert (problem.status, problem.code, problem.message) == (status, code, str(error))
-
-
-def test_who_may_try_again_is_told_when():
-    assert problem_of(errors.DatabaseUnavailable("gone")).headers() == {"Retry-After": str(RETRY_SECONDS)}
-    assert problem_of(errors.UsageError("wrong")).headers() == {}
-
-
-def test_an_error_has_one_shape():
-    problem = Problem(status=404, code="gone", message="it is not there", advice="look elsewhere")
-
-    assert problem.to_json() == {"error": {"code": "gone", "message": "it is not there", "advice": "look elsewhere"}}
-
-
-def test_nothing_is_told_of_a_bug():
-    assert bug().status == 500
-    assert set(bug().to_json()["error"]) == {"code", "message", "advice"}
-
-
-def test_a_late_report_of_a_former_owner_is_told_that_the_run_is_not_his_any_more():
-    problem = problem_of(errors.RunLost(7))
-
-    assert (problem.status, problem.message) == (409, "run 7 is not yours any more: adw runs shows who has it")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from adws.testing import FakeClock
@@ -71,17 +69,3 @@ def test_what_cannot_be_found_out_leaves_the_last_value_and_is_tried_again(clock
 
     assert value.get() == "third"
     assert [record.message for record in caplog.records] == ["A value could not be found out"]
-
-
-def test_it_is_found_out_in_a_thread_of_its_own(clock):
-    found_by = threading.Event()
-    name = []
-
-    def find():
-        name.append(threading.current_thread().name)
-        found_by.set()
-
-    CachedValue(find, clock=clock, keep_seconds=30.0).get()
-
-    assert found_by.wait(30)
-    assert name == ["adw-lately"]

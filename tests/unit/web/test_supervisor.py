@@ -6,7 +6,7 @@ import pytest
 
 from adws.testing import FakeClock
 from adws.web import server
-from adws.web.server import LONGEST_WAIT_SECONDS, STEADY_SECONDS, Supervisor, wait_seconds
+from adws.web.server import LONGEST_WAIT_SECONDS, STEADY_SECONDS, Supervisor
 
 
 class FakeChild:
@@ -48,21 +48,6 @@ class Lab:
         while self.clock.monotonic() < until:
             self.supervisor.tick()
             self.clock.advance(step)
-
-
-def test_as_many_workers_are_started_as_are_wanted():
-    lab = Lab(3)
-    lab.watch(5)
-
-    assert len(lab.children) == 3
-    assert lab.supervisor.counts() == (3, 3)
-
-
-def test_none_are_started_when_none_are_wanted():
-    lab = Lab(0)
-    lab.watch(5)
-
-    assert lab.supervisor.counts() == (0, 0)
 
 
 def test_a_worker_that_ended_is_started_again_and_the_others_are_left_alone():
@@ -134,11 +119,6 @@ def test_killed_all_are_gone():
 
     assert lab.supervisor.counts() == (2, 0)
     assert [child.told for child in lab.children] == [["kill"], ["kill"]]
-
-
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 1.0), (2, 2.0), (3, 4.0), (7, 60.0), (5000, 60.0)], ids=str)
-def test_the_wait_doubles_up_to_a_minute(failures, seconds):
-    assert wait_seconds(failures) == seconds
 
 
 @pytest.mark.parametrize(
