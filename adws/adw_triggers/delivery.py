@@ -52,7 +52,7 @@ _FOREIGN: Mapping[str, str] = MappingProxyType({"issues": "comment", "pull_reque
 _NUMBERED = ("issue", "pull_request")
 #: Commands whose names are no verbs.
 _VERBS: Mapping[str, str] = MappingProxyType(
-    {"status": "tell about", "clean_up": "clean up after", "rework": "build again in"}
+    {"status": "report on", "clean_up": "clean up after", "rework": "build again in"}
 )
 
 

@@ -424,7 +424,7 @@ def _rejection(context: _EventContext) -> str:
     """Return why the sender is rejected, "" when they are not; what they may do is decided later."""
     login = context.actor.login
     if not login:
-        return "whoever sent it has no account any more"
+        return "the sender has no account any more"
     if _is_own(context):
         return f"{login} is the account of adw itself"
     if context.actor.is_bot and login.lower() not in {bot.lower() for bot in context.rules.bots}:

@@ -119,7 +119,7 @@ class OpenIteration(BaseModel):
 
 
 class Retry(BaseModel):
-    """Something that is tried again at a moment."""
+    """A scheduled retry."""
 
     kind: str = Field(description="phase, or call of a step")
     retry_id: str = Field(description="what is cancelled: the workflow, or the execution")
@@ -135,7 +135,7 @@ class Retry(BaseModel):
 
 
 class RetryList(BaseModel):
-    """What waits for its time, the next one first."""
+    """Scheduled retries, the next one first."""
 
     retries: list[Retry]
 
@@ -198,7 +198,7 @@ def show_iteration(home: HomeOf, execution_id: ExecutionId, index: Index) -> Ope
 
 @router.get("/retries", operation_id="list_retries")
 def list_retries(home: HomeOf, wanted: Annotated[RetryFilter, Query()]) -> RetryList:
-    """List what is tried again later: phases, and calls of steps."""
+    """List scheduled retries of phases and of calls of steps."""
     rows = home.pending_retries.all(adw_id=wanted.adw_id, limit=wanted.limit)
 
     return RetryList(retries=[Retry.model_validate(one.to_json()) for one in rows])
@@ -206,7 +206,7 @@ def list_retries(home: HomeOf, wanted: Annotated[RetryFilter, Query()]) -> Retry
 
 @router.post("/retries/{retry_id}/cancel", operation_id="cancel_retry")
 def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None = None) -> Cancelled:
-    """Give it up: the calls of an execution, or the next attempt of a workflow's phase. 409 when nothing waits."""
+    """Cancel a retry: calls of an execution, or the next attempt of a phase. 409 when none is scheduled."""
     asked = order or CancelOrder()
     with fitting():
         message = api_workflows.cancel_retry(home, retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
@@ -244,7 +244,7 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
 Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
 Values = dict[str, JsonValue]
 
-_KEPT = "kept as it is sent; without it adw says what it knows"
+_KEPT = "kept as it is sent; adw fills in what it knows when it is missing"
 Label = Annotated[Annotated[str, Field(max_length=200)] | StrictInt, Field(description=_KEPT)]
 
 
@@ -268,7 +268,7 @@ class Heartbeat(_Body):
 
 
 class Report(_Body):
-    """What came of a task."""
+    """The result of a task."""
 
     claim: Claim
     ok: bool
@@ -307,9 +307,7 @@ class EmittedEvent(_Body):
     iteration_index: int | None = Field(
         default=None, ge=0, le=2**31, description="of an iteration, counted from 0; may stand in data instead"
     )
-    attempt_number: JsonValue = Field(
-        default=None, description="adw knows this itself; it may be sent, and is not looked at"
-    )
+    attempt_number: JsonValue = Field(default=None, description="adw knows this itself; it may be sent, and is ignored")
 
 
 class Task(BaseModel):
@@ -337,11 +335,11 @@ class TaskList(BaseModel):
     tasks: list[Task]
 
 
-class Told(BaseModel):
-    """That something was taken."""
+class Accepted(BaseModel):
+    """Confirms that a report was accepted."""
 
     task_id: str
-    is_new: bool = Field(description="false: it was told before, and nothing was changed")
+    is_new: bool = Field(description="false: it was reported before, and nothing was changed")
 
 
 class TaskFilter(BaseModel):
@@ -392,7 +390,7 @@ def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) 
 
 
 @external_router.post("/external/{task_id}/report", operation_id="report_external_task")
-def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Told:
+def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
     """Report the end of a task; the workflow goes on. 409 when the task is not yours any more."""
     _refuse_foreign(request, task_id)
     event = TaskEvent(
@@ -403,13 +401,13 @@ def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Tol
     )
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
-    return Told(task_id=task_id, is_new=is_new)
+    return Accepted(task_id=task_id, is_new=is_new)
 
 
 @external_router.post("/event/emit", operation_id="emit_event")
-def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Told:
+def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Accepted:
     """
-    Tell of a task or of a loop that is run for it; action_completed and action_failed end the task.
+    Report an event of a task or of a loop that is run for it; action_completed and action_failed end the task.
 
     409 when the task is not yours any more, or when an event contradicts what is recorded of its loop.
     """
@@ -438,7 +436,7 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Told:
     )
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
-    return Told(task_id=task_id, is_new=is_new)
+    return Accepted(task_id=task_id, is_new=is_new)
 
 
 def _label(said: str | int | None) -> str:
@@ -446,7 +444,7 @@ def _label(said: str | int | None) -> str:
 
 
 def task_of(task: ExternalTask) -> Task:
-    """Return a task as the API tells of it."""
+    """Return a task as the API shows it."""
     return Task(
         task_id=task.task_id,
         adw_id=task.adw_id,

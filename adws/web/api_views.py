@@ -49,7 +49,7 @@ class DeliveryFilter(PageOf):
 
 @router.get("/runs", operation_id="list_runs")
 def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.RunPage:
-    """List what waits for a worker, what is with one, and how it ended; newest first."""
+    """List queued, running and finished runs, newest first."""
     before = _run_in(wanted.cursor)
     page = home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before)
     shown = page[: wanted.limit]
@@ -98,7 +98,7 @@ def list_quotas(home: HomeOf) -> models.QuotaList:
 
 @router.get("/breakers", operation_id="list_breakers")
 def list_breakers(home: HomeOf) -> models.BreakerList:
-    """Show which outside parties failed, and which are held off."""
+    """List circuit breakers of external services."""
     now = home.clock.now()
     stored = home.breakers.stored()
 
@@ -181,8 +181,7 @@ def _can_read(home: Home) -> bool:
 
 # `/admin/recover-runs` and `/api/v1/sessions`: taking back what dead workers left, and whose agents are at work.
 #
-# Both need the token. What is recovered is told to the log with who asked, and answered under the same names in every
-# mode.
+# Both need the token. What is recovered is logged with who asked, and the answer has the same fields in every mode.
 
 
 logger = logging.getLogger("adw.web")
@@ -224,7 +223,7 @@ _NO_ORDER = models.RecoverOrder()
 def recover_runs(
     home: HomeOf, wanted: Annotated[RecoverQuery, Query()], order: models.RecoverOrder = _NO_ORDER
 ) -> models.Recovered:
-    """Find work whose worker is gone and make it ready to go on; the body wins over the address."""
+    """Recover runs of dead workers; the body wins over the address."""
     recovery = home.recovery
     mode = mode_of(order.mode or wanted.mode or home.settings.recovery_mode)
     is_forced = order.force if order.force is not None else bool(wanted.force)

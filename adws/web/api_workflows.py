@@ -6,7 +6,7 @@ Accepted means durable: when a start is answered, the document and its run exist
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
@@ -140,105 +140,80 @@ def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repositor
     return models.Started(adw_id=adw_id, state=applied.state, run_id=applied.run.run_id if applied.run else None)
 
 
-# Orders about a workflow over HTTP: the API and the dashboard do the same, and say the same about it.
+# Control of a workflow over HTTP: the API and the dashboard use the same functions and return the same messages.
 #
-# While the workflow has an owner the owner is asked, and the request is kept: `is_done` of the answer is false then.
+# While a worker owns the workflow, it is sent a request, which is stored: `is_done` of the answer is false then.
 
 
 #: Seconds that a rollback waits for the owner to release the workflow before it is refused.
 ROLLBACK_WAIT_SECONDS = 5.0
 
 
-class Orders:
-    """Orders about one workflow, by one person."""
+def order(
+    home: Home,
+    adw_id: str,
+    kind: str,
+    *,
+    by: str,
+    control: Control | None = None,
+    text: str = "",
+    is_urgent: bool = False,
+    from_phase: str = "",
+    workflow: str = "",
+    grant: int = 0,
+    budget: float | None = None,
+) -> models.Done:
+    """
+    Carry out one order about a workflow and return the result; *by* is recorded in the history.
 
-    def __init__(self, home: Home, adw_id: str, *, by: str, control: Control | None = None) -> None:
-        """*by* is who orders it, for the history; *control* changes the workflow, that of the home unless given."""
-        self._home = home
-        self._adw_id = adw_id
-        self._by = by
-        self._given = control
+    *text* is the reason, hint or comment that comes with it. *control* is that of the home unless the change is to be
+    marked. Raises StateNotFound, and UsageError when the order does not fit the state of the workflow.
+    """
+    document, change = home.load(adw_id), control or home.control
+    answer: Asked | Applied
+    if kind == "stop":
+        answer = change.stop(adw_id, by=by, reason=text, is_urgent=is_urgent)
+    elif kind == "pause":
+        answer = change.pause(adw_id, by=by, reason=text)
+    elif kind == "abandon":
+        answer = change.abandon(adw_id, by=by, reason=text)
+    elif kind == "approve":
+        answer = change.approve(adw_id, by=by, text=text)
+    elif kind == "reject":
+        answer = change.reject(adw_id, by=by, text=text)
+    elif kind == "hint":
+        answer = change.hint(adw_id, text, by=by)
+    elif kind == "retry":
+        if document.current_state != "failed":
+            raise UsageError(f"workflow {adw_id} is {document.current_state}, not failed: resume it instead")
+        answer = change.resume(adw_id, by=by, hint=text, grant=grant, budget=budget)
+    elif workflow and from_phase:
+        raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
+    elif workflow:
+        answer = change.continue_with(adw_id, home.workflows.get(workflow), by=by, hint=text, budget=budget)
+    else:
+        answer = change.resume(adw_id, by=by, from_phase=from_phase, hint=text, budget=budget)
+    catch_up(home)
+    if isinstance(answer, Applied):
+        run_id = answer.run.run_id if answer.run else None
+        return models.Done(adw_id=adw_id, state=answer.state, is_done=True, message=answer.message, run_id=run_id)
 
-    def pause(self, *, reason: str = "") -> models.Done:
-        """Park the workflow; an attempt under way is suspended and does not count."""
-        return self._told(self._control().pause(self._adw_id, by=self._by, reason=reason))
+    return models.Done(
+        adw_id=adw_id,
+        state=home.load(adw_id).current_state,
+        is_done=False,
+        message=f"asked {answer.owner}, who is at work; the {answer.request.kind} is kept",
+        request_id=answer.request.request_id,
+    )
 
-    def stop(self, *, reason: str = "", is_urgent: bool = False) -> models.Done:
-        """Stop the work on it: its processes are asked to end, then killed; the workflow is paused."""
-        return self._told(self._control().stop(self._adw_id, by=self._by, reason=reason, is_urgent=is_urgent))
 
-    def abandon(self, *, reason: str = "") -> models.Done:
-        """Give it up and free its issue; what it made is kept."""
-        return self._told(self._control().abandon(self._adw_id, by=self._by, reason=reason))
+def roll_back(home: Home, adw_id: str, options: RollbackOptions) -> models.Done:
+    """Queue a rollback for a worker; raises WorkflowBusy when the owner does not release the workflow soon."""
+    state = home.load(adw_id).current_state
+    run = home.rollbacks.queue(adw_id, options, by=options.by, wait_seconds=ROLLBACK_WAIT_SECONDS)
+    message = f"workflow {adw_id} waits for a worker that rolls it back"
 
-    def resume(
-        self, *, from_phase: str = "", hint: str = "", budget: float | None = None, workflow: str = ""
-    ) -> models.Done:
-        """Make it go on, with the phases of *workflow* if one is named; a worker takes it up."""
-        control = self._control()
-        if workflow and from_phase:
-            raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
-        if workflow:
-            spec = self._home.workflows.get(workflow)
-            return self._told(control.continue_with(self._adw_id, spec, by=self._by, hint=hint, budget=budget))
-
-        return self._told(control.resume(self._adw_id, by=self._by, from_phase=from_phase, hint=hint, budget=budget))
-
-    def retry(self, *, hint: str = "", grant: int = 0, budget: float | None = None) -> models.Done:
-        """Try a failed workflow again; with a *grant* also when its attempts are used up."""
-        control, state = self._control(), self._state()
-        if state != "failed":
-            raise UsageError(f"workflow {self._adw_id} is {state}, not failed: resume it instead")
-
-        return self._told(control.resume(self._adw_id, by=self._by, hint=hint, grant=grant, budget=budget))
-
-    def approve(self, *, text: str = "") -> models.Done:
-        """Let the phase that waits for a person pass, and go on."""
-        return self._told(self._control().approve(self._adw_id, by=self._by, text=text))
-
-    def reject(self, *, text: str = "") -> models.Done:
-        """Send the phase that waits for a person back to work, with *text* as a hint."""
-        return self._told(self._control().reject(self._adw_id, by=self._by, text=text))
-
-    def hint(self, *, text: str) -> models.Done:
-        """Say what to do differently in the next attempt."""
-        return self._told(self._control().hint(self._adw_id, text, by=self._by))
-
-    def roll_back(self, wishes: RollbackOptions) -> models.Done:
-        """Let a worker undo everything it made; raises WorkflowBusy when its owner does not release it soon."""
-        state = self._state()
-        run = self._home.rollbacks.queue(self._adw_id, wishes, by=self._by, wait_seconds=ROLLBACK_WAIT_SECONDS)
-
-        return models.Done(
-            adw_id=self._adw_id,
-            state=state,
-            is_done=False,
-            message=f"workflow {self._adw_id} waits for a worker that rolls it back",
-            run_id=run.run_id,
-        )
-
-    def _control(self) -> Control:
-        """Return what changes workflows; raise StateNotFound for one that is not there."""
-        self._home.store.load(self._adw_id)
-
-        return self._given or self._home.control
-
-    def _state(self) -> str:
-        return self._home.load(self._adw_id).current_state
-
-    def _told(self, done: Asked | Applied) -> models.Done:
-        catch_up(self._home)
-        if isinstance(done, Applied):
-            run_id = done.run.run_id if done.run else None
-            return models.Done(adw_id=self._adw_id, state=done.state, is_done=True, message=done.message, run_id=run_id)
-
-        return models.Done(
-            adw_id=self._adw_id,
-            state=self._state(),
-            is_done=False,
-            message=f"asked {done.owner}, who is at work; the {done.request.kind} is kept",
-            request_id=done.request.request_id,
-        )
+    return models.Done(adw_id=adw_id, state=state, is_done=False, message=message, run_id=run.run_id)
 
 
 def cancel_retry(home: Home, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
@@ -249,15 +224,13 @@ def cancel_retry(home: Home, retry_id: str, *, by: str, index: int | None = None
     return message
 
 
-# `/api/v1/workflows/{id}/...`: what people do to a workflow, by the same functions as the command line.
-#
-# While the workflow has an owner the owner is asked, and the answer is 202: the request is kept, `is_done` is false.
+# `/api/v1/workflows/{id}/...`: control of one workflow. A stored request is answered with 202.
 
 
 control_router = APIRouter(
     prefix="/api/v1/workflows/{adw_id}",
     tags=["workflows"],
-    responses={**ERRORS, 202: {"model": models.Done, "description": "Whoever works on it was asked."}},
+    responses={**ERRORS, 202: {"model": models.Done, "description": "The worker that owns it was asked."}},
 )
 
 #: What a request without a body means.
@@ -266,80 +239,79 @@ _NO_RESUME, _NO_RETRY, _NO_DECISION = models.Resume(), models.Retry(), models.De
 
 
 @control_router.post("/pause", operation_id="pause_workflow")
-def pause(home: HomeOf, adw_id: AdwId, response: Response, order: models.Order = _NO_ORDER) -> models.Done:
-    """Park a workflow; an attempt under way is suspended and does not count."""
-    with fitting():
-        return _told(response, Orders(home, adw_id, by=asker(order.by)).pause(reason=order.reason))
+def pause(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
+    """Pause a workflow; an attempt under way is suspended and does not count."""
+    return _ordered(response, home, adw_id, "pause", body.by, text=body.reason)
 
 
 @control_router.post("/stop", operation_id="stop_workflow")
-def stop(home: HomeOf, adw_id: AdwId, response: Response, order: models.StopOrder = _NO_STOP) -> models.Done:
+def stop(home: HomeOf, adw_id: AdwId, response: Response, body: models.StopOrder = _NO_STOP) -> models.Done:
     """Stop the work on a workflow: its processes are asked to end, then killed; the workflow is paused."""
-    with fitting():
-        orders = Orders(home, adw_id, by=asker(order.by))
-        return _told(response, orders.stop(reason=order.reason, is_urgent=order.is_urgent))
+    return _ordered(response, home, adw_id, "stop", body.by, text=body.reason, is_urgent=body.is_urgent)
 
 
 @control_router.post("/abandon", operation_id="abandon_workflow")
-def abandon(home: HomeOf, adw_id: AdwId, response: Response, order: models.Order = _NO_ORDER) -> models.Done:
-    """Give a workflow up and free its issue; what it made is kept."""
-    with fitting():
-        return _told(response, Orders(home, adw_id, by=asker(order.by)).abandon(reason=order.reason))
+def abandon(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
+    """Abandon a workflow and release its issue lock; what it made is kept."""
+    return _ordered(response, home, adw_id, "abandon", body.by, text=body.reason)
 
 
 @control_router.post("/resume", operation_id="resume_workflow")
-def resume(home: HomeOf, adw_id: AdwId, response: Response, order: models.Resume = _NO_RESUME) -> models.Done:
+def resume(home: HomeOf, adw_id: AdwId, response: Response, body: models.Resume = _NO_RESUME) -> models.Done:
     """
-    Make a workflow that stopped go on; a worker takes it up. 409 while somebody works on it.
+    Resume a paused or failed workflow; a worker takes it up. 409 while a worker owns it.
 
-    With `workflow` also one that is completed goes on, with the phases of that workflow.
+    With `workflow` a completed one is continued too, with the phases of that workflow.
     """
-    with fitting():
-        orders = Orders(home, adw_id, by=asker(order.by))
-        done = orders.resume(
-            from_phase=order.from_phase, hint=order.hint, budget=order.budget_usd, workflow=order.workflow
-        )
-        return _told(response, done)
+    return _ordered(
+        response,
+        home,
+        adw_id,
+        "resume",
+        body.by,
+        text=body.hint,
+        from_phase=body.from_phase,
+        budget=body.budget_usd,
+        workflow=body.workflow,
+    )
 
 
 @control_router.post("/retry", operation_id="retry_workflow")
-def retry(home: HomeOf, adw_id: AdwId, response: Response, order: models.Retry = _NO_RETRY) -> models.Done:
-    """Try a failed workflow again; with a grant also when its attempts are used up."""
-    with fitting():
-        orders = Orders(home, adw_id, by=asker(order.by))
-        return _told(response, orders.retry(hint=order.hint, grant=order.grant, budget=order.budget_usd))
+def retry(home: HomeOf, adw_id: AdwId, response: Response, body: models.Retry = _NO_RETRY) -> models.Done:
+    """Retry a failed workflow; with a grant also when its attempts are used up."""
+    return _ordered(response, home, adw_id, "retry", body.by, text=body.hint, grant=body.grant, budget=body.budget_usd)
 
 
 @control_router.post("/approve", operation_id="approve_workflow")
-def approve(home: HomeOf, adw_id: AdwId, response: Response, order: models.Decision = _NO_DECISION) -> models.Done:
-    """Let the phase that waits for a person pass, and go on."""
-    with fitting():
-        return _told(response, Orders(home, adw_id, by=asker(order.by)).approve(text=order.text))
+def approve(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
+    """Approve the phase that waits for approval, and continue."""
+    return _ordered(response, home, adw_id, "approve", body.by, text=body.text)
 
 
 @control_router.post("/reject", operation_id="reject_workflow")
-def reject(home: HomeOf, adw_id: AdwId, response: Response, order: models.Decision = _NO_DECISION) -> models.Done:
-    """Send the phase that waits for a person back to work, with the text as a hint."""
-    with fitting():
-        return _told(response, Orders(home, adw_id, by=asker(order.by)).reject(text=order.text))
+def reject(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
+    """Send the phase that waits for approval back to work, with the text as a hint."""
+    return _ordered(response, home, adw_id, "reject", body.by, text=body.text)
 
 
 @control_router.post("/rollback", operation_id="rollback_workflow", status_code=202)
-def rollback(home: HomeOf, adw_id: AdwId, order: models.RollbackOrder = _NO_ROLLBACK) -> models.Done:
-    """Undo everything a workflow made; a worker does it. 409 when whoever works on it does not let go soon."""
-    by = asker(order.by)
-    wishes = RollbackOptions(
-        reason=order.reason or f"rolled back by {by}",
-        keep_branch=order.keep_branch,
-        force=order.force,
-        forget_hosts=tuple(order.forget_hosts),
+def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLBACK) -> models.Done:
+    """Undo everything a workflow made; a worker does it. 409 when the worker that owns it does not release it soon."""
+    by = asker(body.by)
+    options = RollbackOptions(
+        reason=body.reason or f"rolled back by {by}",
+        keep_branch=body.keep_branch,
+        force=body.force,
+        forget_hosts=tuple(body.forget_hosts),
         by=by,
     )
     with fitting():
-        return Orders(home, adw_id, by=by).roll_back(wishes)
+        return roll_back(home, adw_id, options)
 
 
-def _told(response: Response, done: models.Done) -> models.Done:
+def _ordered(response: Response, home: Home, adw_id: str, kind: str, by: str, **options: Any) -> models.Done:
+    with fitting():
+        done = order(home, adw_id, kind, by=asker(by), **options)
     if not done.is_done:
         response.status_code = 202
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 # Who may use the API: clients that show one of the tokens of the settings.
 #
-# Every token is compared in constant time, and all of them each time, so that the time of an answer tells nothing.
-# After a few wrong ones an address waits as at the login; while it waits its tokens are not looked at.
+# Every token is compared in constant time, and all of them each time, so that the time of an answer reveals nothing.
+# After a few wrong ones an address waits as at the login; while it waits its tokens are not checked.
 
 
 _CLOSED = Problem(

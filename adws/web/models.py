@@ -229,11 +229,11 @@ class RollbackOrder(Order):
 
 
 class Done(BaseModel):
-    """What came of an order."""
+    """The result of an order."""
 
     adw_id: str
     state: str
-    is_done: bool = Field(description="false: whoever works on it was asked, and the request is kept")
+    is_done: bool = Field(description="false: the worker that owns it was asked, and the request is kept")
     message: str
     run_id: int | None = Field(default=None, description="the run that goes on with it")
     request_id: int | None = Field(default=None, description="what its owner was asked")
@@ -326,7 +326,7 @@ class QuotaLine(BaseModel):
     """One limit and how much of it is used."""
 
     name: str
-    used: float | None = Field(description="with what is reserved and expected; null: it cannot be told here")
+    used: float | None = Field(description="with what is reserved and expected; null: unknown here")
     reserved: float = Field(description="of that, what workflows under way are expected to need besides")
     expected: float = Field(description="of that, what one more workflow is expected to need")
     limit: float
@@ -343,7 +343,7 @@ class QuotaList(BaseModel):
 
 
 class BreakerLine(BaseModel):
-    """An outside party that failed, and whether it is held off."""
+    """The circuit breaker of an external service."""
 
     model_config = _FROM_ATTRIBUTES
 

@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 def test_who_is_new_is_told_what_to_type_until_there_is_something_to_see(new):
     page = new.person("/")
 
-    expect(page.get_by_role("heading", name="Nothing was started here yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="Start your first workflow")).to_be_visible()
     expect(page.get_by_text("adw run 7 --detach")).to_be_visible()
     expect(page.get_by_text("1 worker waits for work")).to_be_visible()
 
     new.start("gated")
-    expect(page.get_by_role("heading", name="Waits for a person")).to_be_visible()
+    expect(page.get_by_role("heading", name="Waiting for a person")).to_be_visible()
 
 
 def test_a_workflow_is_seen_to_move_without_loading_the_page_again(served):
@@ -34,7 +34,7 @@ def test_a_workflow_is_seen_to_move_without_loading_the_page_again(served):
     with served.output():
         pass
 
-    expect(running).to_contain_text("Nothing is at work")
+    expect(running).to_contain_text("Nothing is running")
     expect(tiles).to_contain_text(re.compile(rf"\b{before + 1} of \d+ completed"))
     assert page.evaluate("window.stayed"), "the page was loaded again"
 
@@ -54,7 +54,7 @@ def test_what_waits_says_for_what_and_until_when(situations):
     page = served.person("/")
 
     people, others = (
-        page.get_by_role("region", name="Waits for a person"),
+        page.get_by_role("region", name="Waiting for a person"),
         page.get_by_role("region", name="Waits", exact=True),
     )
     expect(people).to_contain_text("gated: an issue")
@@ -72,7 +72,7 @@ def test_without_the_script_everything_can_be_read(situations):
 
     for name in ("gated", "patient", "looped", "scripted"):
         expect(page.get_by_role("main")).to_contain_text(f"{name}: ")
-    for name in ("At work now", "Waits for a person", "Failures", "Queue", "Workers", "Limits"):
+    for name in ("Running", "Waiting for a person", "Failures", "Queue", "Workers", "Limits"):
         expect(page.get_by_role("heading", level=2, name=name)).to_be_visible()
 
 
@@ -80,8 +80,8 @@ def test_work_without_a_worker_is_a_concern(still):
     still.start()
     page = still.person("/")
 
-    expect(page.get_by_role("region", name="Needs somebody")).to_contain_text("No worker is there")
-    expect(page.get_by_role("region", name="Needs somebody")).to_contain_text("adw worker")
+    expect(page.get_by_role("region", name="Needs attention")).to_contain_text("No worker is running")
+    expect(page.get_by_role("region", name="Needs attention")).to_contain_text("adw worker")
 
 
 def test_it_can_be_used_by_keyboard_alone(situations):

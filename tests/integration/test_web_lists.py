@@ -45,7 +45,7 @@ def test_an_empty_home_says_how_to_begin(browser):
     for path, words in (
         ("/workflows", "There are no workflows yet"),
         ("/runs", "Nothing was queued yet"),
-        ("/runners", "No worker is there"),
+        ("/runners", "No worker is running"),
         ("/locks", "No issue is taken"),
         ("/deliveries", "Nothing came in"),
     ):
@@ -197,11 +197,11 @@ def test_the_overview_shows_the_first_lines_and_leads_to_the_rest(lab, browser):
     ids = [start(lab, number, f"Thing {number}") for number in range(1, 12)]
     for adw_id in ids[:10]:
         assert lab.post(f"/api/v1/workflows/{adw_id}/pause", {}).status_code in {200, 202}
-    assert "all that wait" not in browser.see("/").text
+    assert "show all" not in browser.see("/").text
 
     assert lab.post(f"/api/v1/workflows/{ids[10]}/pause", {}).status_code in {200, 202}
 
     page = browser.see("/")
-    assert "The first 10 of them; all that wait" in page.text
+    assert "The first 10; show all" in page.text
     assert len(set(re.findall(r"Thing \d+", page.text))) == 10
     assert "/workflows?state=paused" in page.links()

@@ -31,6 +31,13 @@ def state(lab, run_id: int) -> str:
     return lab.app.runs.get(run_id).state.value
 
 
+def test_nobody_recovers_without_the_token(lab, token):
+    run_id = claim_and_die(lab)
+
+    assert lab.ask("POST", PATH, token=token).status_code == 401
+    assert state(lab, run_id) == "claimed"
+
+
 def test_what_is_recovered_is_answered_with_its_runs_and_told_to_the_log(lab, caplog):
     run_id = claim_and_die(lab)
 

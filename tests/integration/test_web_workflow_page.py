@@ -125,7 +125,7 @@ def test_a_home_without_git_says_so_and_shows_the_rest(lab, browser):
 
     page = browser.see(f"/workflows/{adw_id}")
 
-    assert "Its branch is not here any more." in page.text or "git does not tell" in page.text
+    assert "Its branch is not here any more." in page.text or "git failed" in page.text
     assert "Add a discount code" in page.text
 
 

@@ -217,7 +217,7 @@ class WorkflowStanding(Enum):
 class CommandAction(Enum):
     """What is done to a workflow."""
 
-    TELL = "tell"
+    STATUS = "status"
     PAUSE = "pause"
     STOP = "stop"
     HINT = "hint"
@@ -245,7 +245,7 @@ _OPEN = (_S.ACTIVE, _S.WAITING, _S.PAUSED, _S.FAILED)
 #: command -> where the workflow stands -> what is done; where nothing stands, nothing is.
 MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyType(
     {
-        "status": dict.fromkeys(_S, _A.TELL),
+        "status": dict.fromkeys(_S, _A.STATUS),
         "pause": {_S.ACTIVE: _A.PAUSE},
         "stop": {_S.ACTIVE: _A.STOP},
         "resume": {_S.ACTIVE: _A.HINT, _S.PAUSED: _A.RESUME, _S.FAILED: _A.RESUME},
@@ -321,7 +321,7 @@ def meaning(kind: str, standing: WorkflowStanding, *, adw_id: str, text: str = "
     """Return what the command *kind* means for workflow *adw_id*, or why it means nothing there."""
     action = MEANINGS[kind].get(standing)
     if action is _A.HINT and not text:
-        action = None  # there is nothing to tell a running worker
+        action = None  # nothing to pass on to a running worker
     if action is not None:
         return action
     stands = f"workflow {adw_id} is {standing.value}"
@@ -342,7 +342,7 @@ _WORDS: Mapping[str, str] = MappingProxyType({"clean_up": "clean up", "rework": 
 def why_no_follow_up(document: WorkflowDocument, *, most: int) -> str:
     """Return why the work is not sent on once more, "" when it may be."""
     if document.followups >= most:
-        return f"the work was sent on {document.followups} of {most} times already: a person has to look at it"
+        return f"the work was sent on {document.followups} of {most} times already: a person has to decide"
 
     return ""
 

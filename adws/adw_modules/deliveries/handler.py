@@ -448,7 +448,7 @@ class DeliveryHandler:
         why = self._why_not(command, document)
         if why:
             return DeliveryResult(status=REFUSED, text=why, adw_id=adw_id)
-        if action is CommandAction.TELL:
+        if action is CommandAction.STATUS:
             state = document.current_state.replace("_", " ")
             return DeliveryResult(
                 status=DONE,
@@ -641,7 +641,7 @@ def _said(answer: Asked | Applied) -> str:
     if isinstance(answer, Applied):
         return answer.message
 
-    return f"workflow {answer.request.adw_id} is at work: its worker was told, and obeys within a moment"
+    return f"workflow {answer.request.adw_id} is running: its worker was asked, and acts within a moment"
 
 
 # Cleaning up after a pull request was merged: the worktree goes, the branch stays, the issue becomes free.

@@ -250,12 +250,14 @@ class CronJobs:
         ready = [row.name for row in after if row.state == circuit_breaker.CircuitState.HALF_OPEN.value]
         # A process that died between closing a breaker and this left runs to their own time.
         due = self._home.service_waits.wake()
-        outcome = f"{len(held)} held off, {len(ready)} ready for a trial" if held or ready else "no party is held off"
-        details = tuple(f"{row.name} is held off until {row.reopens_at}: {row.reason}" for row in held)
+        outcome = (
+            f"{len(held)} open, {len(ready)} ready for a trial call" if held or ready else "no circuit breaker is open"
+        )
+        details = tuple(f"Circuit breaker open for {row.name} until {row.reopens_at}: {row.reason}" for row in held)
 
-        may_try = (f"{name} may be tried" for name in ready)
+        trials = (f"{name} is ready for a trial call" for name in ready)
 
-        return JobEnd(outcome=outcome, details=(*details, *may_try, *(f"{adw_id} is due now" for adw_id in due)))
+        return JobEnd(outcome=outcome, details=(*details, *trials, *(f"{adw_id} is due now" for adw_id in due)))
 
     def retention(self, tick: Tick) -> JobEnd:
         """Forget what is older than the settings say, and old notifications."""
@@ -263,16 +265,16 @@ class CronJobs:
         now = self._home.clock.now()
         workflows, details = self._home.retention.forget_all()
         notices = self._home.notifications.forget_before(timestamps.to_text(now - KEEP_NOTIFICATIONS))
-        told = "; ".join(
+        outcome = "; ".join(
             (
                 f"{counted(workflows, 'workflow')} and {counted(notices, 'notification')} forgotten",
                 *details[:MOST_NAMED],
             )
         )
 
-        return JobEnd(outcome=told, details=details)
+        return JobEnd(outcome=outcome, details=details)
 
-    # --- telling people ----------------------------------------------------------------------------------------
+    # --- notifying people ----------------------------------------------------------------------------------------
 
     def report(self, tick: Tick) -> JobEnd:
         """Make the report of the day."""
@@ -288,15 +290,15 @@ class CronJobs:
             outcomes=reports.outcomes(window),
             failures=reports.failures(window, limit=_MOST_FAILURES),
         )
-        told, channels = reports_module.report(counts), self._home.notifier.channels_of("report")
+        text, channels = reports_module.report(counts), self._home.notifier.channels_of("report")
         title = f"adw: {reports_module.headline(counts)}"
-        notice = Notice(key=f"report:{tick.due}", kind="report", title=title, text=told, channels=channels)
+        notice = Notice(key=f"report:{tick.due}", kind="report", title=title, text=text, channels=channels)
 
         return JobEnd(
             outcome=reports_module.headline(counts),
-            memo={"report": told},
+            memo={"report": text},
             notices=(notice,),
-            details=tuple(told.splitlines()),
+            details=tuple(text.splitlines()),
         )
 
     def _stuck(self) -> tuple[StuckNow, ...]:
@@ -311,7 +313,7 @@ class CronJobs:
         self._home.reports.refresh()
 
         return JobEnd(
-            outcome=f"{made} new, {sent.sent} sent, {sent.failed} to be tried again, {sent.given_up} given up"
+            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} given up"
         )
 
 

@@ -1,9 +1,9 @@
 """
-Telling people: by a command, by HTTP, by a comment on the issue.
+Notifications: by a command, by HTTP, by a comment on the issue.
 
 Each channel sends one notice within a time limit and raises NotifyFailed when that did not work; whether and when it is
 retried is decided elsewhere. Nothing is sent that was not redacted. After a crash in the middle a notice may come
-twice: it carries its key, so that the receiver can tell, and a comment is looked up before it is posted.
+twice: it carries its key, so that the receiver can recognise it, and a comment is looked up before it is posted.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class CommentChannel:
             return
         if number is None:
             return
-        # An id has no space for a whole key; part of its hash tells notices of one issue apart.
+        # An id has no space for a whole key; part of its hash distinguishes notices of one issue.
         marker = Marker(adw_id=f"{row.adw_id[:40]}-{key_of(row)[:16]}", op=NOTICE)
         try:
             forge, key = home.forge, home.forge_key
@@ -196,10 +196,10 @@ _STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
 _AWAITING = "awaiting_approval"
 _SAID = {"failed": "failed", "paused": "is paused", "approval": "waits for approval", "completed": "is completed"}
 _HINTS = {
-    "failed": "adw explain {id} says why and what to type",
-    "paused": "adw explain {id} says what it waits for, adw resume {id} makes it go on",
-    "approval": "adw approve {id} lets it pass, adw reject {id} sends it back",
-    "stuck": "adw explain {id} says what it waits for",
+    "failed": "adw explain {id} shows why and what to do",
+    "paused": "adw explain {id} shows what it waits for, adw resume {id} continues it",
+    "approval": "adw approve {id} approves it, adw reject {id} sends it back",
+    "stuck": "adw explain {id} shows what it waits for",
 }
 
 ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that send it
@@ -214,7 +214,8 @@ def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
     data = event.data
     if kind == "breaker_opened":
         until, why = data.get("reopens_at"), data.get("reason")
-        told = f"{data.get('party')} is held off until {until or 'it answers again'}{f': {why}' if why else ''}"
+        told = f"Circuit breaker open for {data.get('party')} until {until or 'it answers again'}"
+        told += f": {why}" if why else ""
     else:
         where = data.get("phase") or event.node_name
         why = data.get("message") or data.get("reason") or data.get("terminal_reason")
@@ -304,15 +305,6 @@ CLAIM_RESERVE_SECONDS = 30.0
 JOIN_SECONDS = 15.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sent:
-    """The result of one pass."""
-
-    sent: int = 0
-    failed: int = 0
-    given_up: int = 0
-
-
 class Notifier:
     """Gathers notices and sends them."""
 
@@ -336,8 +328,8 @@ class Notifier:
     def _pick(self, event: Event) -> Notice | None:
         return notice_of(event, self.channels_of)
 
-    def send(self) -> Sent:
-        """Send what is due, and return the result; errors of a channel stay here."""
+    def send(self) -> dict[str, int]:
+        """Send what is due, and return how many were sent, stay pending or were given up; channel errors stay here."""
         counts = {"sent": 0, "pending": 0, "given_up": 0}
         ttl_seconds = TIMEOUT_SECONDS + CLAIM_RESERVE_SECONDS
         for _ in range(MOST_AT_ONCE):
@@ -346,13 +338,13 @@ class Notifier:
                 break
             counts[self._send(row)] += 1
 
-        return Sent(sent=counts["sent"], failed=counts["pending"], given_up=counts["given_up"])
+        return counts
 
     def _send(self, row: NotificationRow) -> str:
         home, error = self._home, ""
         channel, max_attempts = home.channels.get(row.channel), MAX_ATTEMPTS
         if row.attempts > max_attempts:
-            error = row.error or "whoever sent it died each time"
+            error = row.error or "the sender died each time"
         elif channel is None:
             error = f"the channel {row.channel} is not set up any more"
         else:

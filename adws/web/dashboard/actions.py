@@ -1,16 +1,17 @@
 """
-What people order on the page of a workflow: the same as with the command line and the API, by the same code.
+Actions on the page of a workflow, by the same code as the command line and the API.
 
-Every order leads back to the page, which says what was done; a refusal is said there too. What cannot be taken back is
-asked for on a page of its own, a rollback with the plan of what it would undo.
+Every action redirects to the page, which shows the result or why it was refused. What cannot be undone is confirmed on
+a page of its own, a rollback with its plan.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from typing import Annotated, cast
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -19,10 +20,9 @@ from adws.adw_modules import views
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.rollback.plan import RollbackOptions, plan_lines
-from adws.adw_modules.worker.control import Applied, Asked, Control, allowed_actions
+from adws.adw_modules.worker.control import Control, allowed_actions
 from adws.app import Home
 from adws.web import api_workflows
-from adws.web.api_workflows import Orders
 from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.auth import PageAuth
@@ -30,8 +30,6 @@ from adws.web.dashboard.frame import sentence
 from adws.web.dashboard.sessions import Form
 from adws.web.dependencies import AdwId, HomeOf
 
-# What people do on a page: the form they sent, who they are for the history, and what the next page tells them.
-#
 # By the time a route runs `PageAuth` has checked login, origin, read-only mode and the token of the form.
 
 
@@ -72,14 +70,6 @@ def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
     return home.control.asked_by(mark(request, home, action))
 
 
-def told(done: Asked | Applied) -> str:
-    """Return what a person is told about what they asked for."""
-    if isinstance(done, Applied):
-        return done.message
-
-    return f"asked {done.owner}, who is at work; the {done.request.kind} is kept"
-
-
 def done(request: Request, where: str, text: str) -> Response:
     """Return the answer to a form: the page at *where*, with *text* on top of it."""
     answer = RedirectResponse(dashboard_sessions.own_path(where), status_code=303)
@@ -100,79 +90,48 @@ _MOST_GRANT = 100
 NOT_DONE = "Not done: "
 
 
-@router.post("/pause")
-def pause(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Park it."""
-    return _ordered(request, home, adw_id, "pause", lambda them, form: them.pause(reason=_text(form, "reason")).message)
+#: Order -> the options of `api_workflows.order` that its form gives.
+_FORMS: Mapping[str, Callable[[Form], dict[str, Any]]] = MappingProxyType(
+    {
+        "pause": lambda form: {"text": _text(form, "reason")},
+        "stop": lambda form: {"text": _text(form, "reason"), "is_urgent": form.is_set("urgent")},
+        "abandon": lambda form: {"text": _text(form, "reason")},
+        "resume": lambda form: {
+            "text": _text(form, "hint"),
+            "from_phase": form.text("from_phase", most=100),
+            "budget": _budget(form),
+        },
+        "retry": lambda form: {"text": _text(form, "hint"), "grant": _grant(form), "budget": _budget(form)},
+        "approve": lambda form: {"text": _text(form, "text")},
+        "reject": lambda form: {"text": _text(form, "text")},
+        "hint": lambda form: {"text": _hint(form)},
+    }
+)
 
 
-@router.post("/stop")
-def stop(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Stop the work on it; what is urgent gives its processes no time to end by themselves."""
+def _order(kind: str) -> Callable[[Request, Home, str], Response]:
+    def carry_out(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
+        def work(form: Form, control_: Control) -> str:
+            options = _FORMS[kind](form)
+            return api_workflows.order(home, adw_id, kind, by=_by(request), control=control_, **options).message
 
-    def order(them: Orders, form: Form) -> str:
-        return them.stop(reason=_text(form, "reason"), is_urgent=form.is_set("urgent")).message
+        return _ordered(request, home, adw_id, kind, work)
 
-    return _ordered(request, home, adw_id, "stop", order)
-
-
-@router.post("/resume")
-def resume(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Make it go on, where it stopped or from a phase, with a hint."""
-
-    def order(them: Orders, form: Form) -> str:
-        phase = form.text("from_phase", most=100)
-
-        return them.resume(from_phase=phase, hint=_text(form, "hint"), budget=_budget(form)).message
-
-    return _ordered(request, home, adw_id, "resume", order)
+    return carry_out
 
 
-@router.post("/retry")
-def retry(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Try it again, with a grant and a hint."""
-
-    def order(them: Orders, form: Form) -> str:
-        return them.retry(hint=_text(form, "hint"), grant=_grant(form), budget=_budget(form)).message
-
-    return _ordered(request, home, adw_id, "retry", order)
-
-
-@router.post("/approve")
-def approve(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Let the phase that waits pass."""
-    return _ordered(request, home, adw_id, "approve", lambda them, form: them.approve(text=_text(form, "text")).message)
-
-
-@router.post("/reject")
-def reject(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Send the phase that waits back to work."""
-    return _ordered(request, home, adw_id, "reject", lambda them, form: them.reject(text=_text(form, "text")).message)
-
-
-@router.post("/hint")
-def hint(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Say what to do differently."""
-
-    def order(them: Orders, form: Form) -> str:
-        text = _text(form, "text")
-        if not text:
-            raise UsageError("a hint needs words: say what to do differently")
-
-        return them.hint(text=text).message
-
-    return _ordered(request, home, adw_id, "hint", order)
+for _kind in _FORMS:
+    router.add_api_route(f"/{_kind}", _order(_kind), methods=["POST"], name=_kind)
 
 
 @router.post("/cancel")
 def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Give up what waits to be tried again: a phase, a call of a step, or all that a step has left."""
+    """Cancel a scheduled retry: of a phase, of a call of a step, or of all that a step has left."""
     form = guard(request)
     retry_id, index = form.text("retry", most=300), form.text("index", most=20)
 
-    def order(_them: Orders, form: Form) -> str:
+    def work(form: Form, control_: Control) -> str:
         if retry_id == adw_id:
-            control_ = control(request, home, "cancel_retry", adw_id)
             return control_.cancel_retry(adw_id, by=_by(request), reason=_text(form, "reason")).message
         _refuse_foreign(home, adw_id, retry_id)
         number = _whole(index, "the number of an iteration", most=2**53) if index else None
@@ -180,7 +139,7 @@ def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
 
     where = "" if retry_id == adw_id else f"/executions/{retry_id}"
 
-    return _ordered(request, home, adw_id, "cancel_retry", order, where=where)
+    return _ordered(request, home, adw_id, "cancel_retry", work, where=where)
 
 
 # --- what is asked for first -----------------------------------------------------------------------------------
@@ -198,14 +157,6 @@ def ask_abandon(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse:
         name=views.workflow(document).name,
         document=document,
         is_possible=allowed_actions(document, now=home.clock.now).may_abandon,
-    )
-
-
-@router.post("/abandon")
-def abandon(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Give it up."""
-    return _ordered(
-        request, home, adw_id, "abandon", lambda them, form: them.abandon(reason=_text(form, "reason")).message
     )
 
 
@@ -243,7 +194,7 @@ def ask_rollback(
 def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     """Let a worker roll it back."""
 
-    def order(them: Orders, form: Form) -> str:
+    def work(form: Form, _control: Control) -> str:
         by = _by(request)
         hosts = tuple(dict.fromkeys(form.text("forget_hosts").replace(",", " ").split()))
         wishes = RollbackOptions(
@@ -254,9 +205,9 @@ def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
             by=by,
             mark=mark(request, home, "rollback"),
         )
-        return them.roll_back(wishes).message
+        return api_workflows.roll_back(home, adw_id, wishes).message
 
-    return _ordered(request, home, adw_id, "rollback", order)
+    return _ordered(request, home, adw_id, "rollback", work)
 
 
 # --- what they share -------------------------------------------------------------------------------------------
@@ -267,15 +218,15 @@ def _ordered(
     home: Home,
     adw_id: str,
     action: str,
-    order: Callable[[Orders, Form], str],
+    work: Callable[[Form, Control], str],
     *,
     where: str = "",
 ) -> Response:
-    """Do *order*, and lead back to the page with the result."""
+    """Do *work* and redirect to the page, which shows the result."""
     form = guard(request)
     control_ = control(request, home, action, adw_id)
     try:
-        said = sentence(order(Orders(home, adw_id, by=_by(request), control=control_), form))
+        said = sentence(work(form, control_))
     except AdwError as exc:
         said = f"{NOT_DONE}{exc}"
 
@@ -284,6 +235,14 @@ def _ordered(
 
 def _by(request: Request) -> str:
     return frame.viewer(request).by
+
+
+def _hint(form: Form) -> str:
+    text = _text(form, "text")
+    if not text:
+        raise UsageError("a hint needs words: say what to do differently")
+
+    return text
 
 
 def _refuse_foreign(home: Home, adw_id: str, execution_id: str) -> None:

@@ -1,49 +1,24 @@
 """
-The frame of every page: how a page is made, what its template may use, how it stays live.
+The frame of every page: how it is rendered, what its template may use, how it stays live.
 
-A page is a plain FastAPI route in a module of this package, with a router of its own that is not in the schema:
+A page is a FastAPI route that is not in the schema and is registered in `web/app.py` (`PAGES`); it returns
+`frame.render(request, "things.html", topic="home", things=...)`. By the time it runs, `PageAuth` has checked the login.
+`frame.viewer(request).by` is the name for the history. An `AdwError` becomes a page.
 
-    router = APIRouter(include_in_schema=False)
+**Templates** extend `base.html` and import `parts.html` as `ui` with context. Everything is escaped and redacted; an
+unknown name is an error. Nothing is inline (`style=`, `onclick=`, `<script>`, `<style>`): the policy of the pages
+forbids it. Lengths in pictures are SVG attributes.
 
-    @router.get("/things")
-    def things(request: Request, home: HomeOf) -> HTMLResponse:
-        return frame.render(request, "things.html", topic="home", things=...)
+**Live.** With a `topic` the script listens at `/live?topic=...`. After a change it fetches the page again and replaces
+every element that has `data-live` and an `id`. Focus, scroll positions and open `<details>` with an `id` are kept; a
+form that somebody is typing in is left alone.
 
-and is registered in `web/app.py` (`PAGES`). By the time it runs, `PageAuth` has checked that the caller is logged in.
-`frame.viewer(request)` says who that is (`.by` is for the history). Raise an `AdwError`: it becomes a page.
+**Tails.** `<pre data-tail="/workflows/ID/log?after=N">`: the script appends the answer (`text/plain`) and continues
+with the address in its header `Adw-Next`, until there is none. Without the script the page has to show the first part.
 
-**Templates** are in `templates/`. Everything is escaped, a name that is not there is an error, and every text is
-redacted on its way out. A page begins with
-
-    {% extends "base.html" %}{% import "parts.html" as ui with context %}
-    {% block title %}Things{% endblock %}{% block main %} ... {% endblock %}
-
-and may fill `head` (buttons beside the title). Every template has `page` (`Page` below). Filters: `age` `moment`
-`elapsed` (of a timestamp), `span` (seconds), `money`, `number`, `size` (bytes), `clip` (first line of a strange text),
-`plain`, `tone`, `words`. Macros of `ui`: `badge(state)`, `when(timestamp)`, `since(timestamp)` (counts on by itself),
-`foreign(text)` (strange text in a line, isolated), `block(text)` (strange text of many lines),
-`workflow(adw_id)` (a link), `facts(pairs)` (pairs of a term and text or markup), `meter(label, used, limit, ...)`,
-`{% call ui.table(caption, headings) %}` rows `{% endcall %}`, `{% call ui.card(title) %}`,
-`{% call ui.form(action) %}` (POST, with the CSRF token), `button(action, label, tone, fields)` (a form of one button),
-`pager(next_url, first_url)`, `empty(text, hint)`. Nothing inline: no `style=`, no `onclick=`, no `<script>`, no
-`<style>`; the policy of the pages forbids them. Lengths in pictures are SVG attributes.
-
-**Live.** With `topic="home"` or `topic="workflow:ID"` the script listens at `/live?topic=...`. When something changed
-it fetches the address of the page again and puts every element that has `data-live` and an `id` in the place of the old
-one with that id. Focus, scroll positions and open `<details>` are kept (give the latter an `id`). A form that somebody
-is typing in is left alone. Keep `data-tail` and what people type outside of such elements where you can.
-
-**Tails.** `<pre data-tail="/workflows/ID/log?after=N">` is followed by the script: it GETs the address and appends the
-answer (`text/plain`), then asks the address in the header `Adw-Next` of the answer, until there is none. An empty
-answer means that there is nothing new yet. Without the script the page has to show the first part itself.
-
-**Actions.** A form POSTs to a route. `PageAuth` has checked login, origin, read-only mode and CSRF before the route
-runs, so it begins with `form = actions.guard(request)` (not async; `form.text("hint")`, `form.is_set("force")`), and
-does its work in a plain `def`, which runs in a thread. `actions.control(request, home, "pause", adw_id)` is the Control
-whose changes leave the audit event `action_asked`; for what is not a Control call `actions.note(request, "what",
-adw_id=...)`. It ends with `return actions.done(request, "/where", "what was done")`: 303, and the message on the next
-page; `actions.told(done)` makes it of what a Control answers. Wrap calls in `with middleware.fitting():` as in the API.
-`frame.confirm(request, ...)` asks first. While `page.is_read_only` the macros show no buttons.
+**Actions.** A form is posted to a route (`dashboard/actions.py`), after `PageAuth` has checked login, origin, read-only
+mode and CSRF. It ends with `actions.done(request, "/where", "what was done")`: 303, and the message on the next page.
+While `page.is_read_only` the macros show no buttons.
 """
 
 from __future__ import annotations
@@ -91,59 +66,16 @@ MARKS: Mapping[str, str] = MappingProxyType(
 #: State or status, of anything -> its tone. What is not named is quiet.
 TONES: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(
-            (
-                "completed",
-                "complete",
-                "succeeded",
-                "closed",
-                "ok",
-                "alive",
-                "online",
-                "idle",
-                "made",
-                "adopted",
-                "done",
-            ),
-            "good",
-        ),
-        **dict.fromkeys(
-            ("failed", "dead", "open", "exceeded", "stale", "lost", "silent", "blocked", "exhausted", "bad"), "bad"
-        ),
-        **dict.fromkeys(
-            (
-                "planning",
-                "building",
-                "linting",
-                "testing",
-                "reviewing",
-                "documenting",
-                "shipping",
-                "cleaning",
-                "running",
-                "claimed",
-                "executing",
-                "busy",
-                "active",
-                "in_flight",
-            ),
-            "busy",
-        ),
-        **dict.fromkeys(
-            (
-                "paused",
-                "waiting",
-                "retry_wait",
-                "half_open",
-                "stopping",
-                "suspended",
-                "interrupted",
-                "parked",
-                "draining",
-            ),
-            "wait",
-        ),
-        **dict.fromkeys(("rolled_back", "abandoned", "stopped", "skipped", "undone", "cancelled", "gone"), "gone"),
+        word: its_tone
+        for its_tone, words_of_it in {
+            "good": "completed complete succeeded closed ok alive online idle made adopted done",
+            "bad": "failed dead open exceeded stale lost silent blocked exhausted bad",
+            "busy": "planning building linting testing reviewing documenting shipping cleaning running claimed"
+            " executing busy active in_flight",
+            "wait": "paused waiting retry_wait half_open stopping suspended interrupted parked draining",
+            "gone": "rolled_back abandoned stopped skipped undone cancelled gone",
+        }.items()
+        for word in words_of_it.split()
     }
 )
 

@@ -61,7 +61,7 @@ def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
 
 @router.get("/runs")
 def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show what waits for a worker, what is with one, and how it ended; newest first."""
+    """Show queued, running and finished runs, newest first."""
     wanted = _asked(request, api_views.RunFilter)
     result = api_views.list_runs(home, wanted)
 

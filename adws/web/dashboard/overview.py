@@ -51,9 +51,9 @@ WAITS: Mapping[WaitKind, str] = MappingProxyType(
         WaitKind.RATE_LIMIT: "a rate limit",
         WaitKind.QUOTA: "a quota",
         WaitKind.OUTAGE: "a service that is not available",
-        WaitKind.BREAKER: "a breaker",
+        WaitKind.BREAKER: "a circuit breaker",
         WaitKind.CALLS: "calls of a step",
-        WaitKind.EXTERNAL: "work outside",
+        WaitKind.EXTERNAL: "an external task",
         WaitKind.APPROVAL: "approval",
         WaitKind.PERSON: "a person",
         WaitKind.LATER: "its time",
@@ -71,7 +71,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "worktrees": "Worktrees",
         "worktree_size": "Largest worktree",
         "cost_per_day": "Cost of the day",
-        "runs": "Workflows at work",
+        "runs": "Running workflows",
     }
 )
 
@@ -165,7 +165,8 @@ def today_of(now: datetime) -> str:
 
 def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
     """Return the numbers that are to be seen first."""
-    people = _count_of(seen.for_people)
+    approvals = [one for one in seen.for_people if one.kind is WaitKind.APPROVAL]
+    others = [one for one in seen.for_people if one.kind is not WaitKind.APPROVAL]
     oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
     longest = frame.elapsed(min((one.started_at for one in seen.running), default=""), seen.now)
     failed = seen.states.get("failed", Count(number=0))
@@ -175,36 +176,38 @@ def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
 
     return (
         Tile(
-            label="At work",
+            label="Running",
             value=_count_of(seen.running),
-            note=f"the longest for {longest}" if seen.running else "nothing is at work",
+            note=f"the longest for {longest}" if seen.running else "nothing is running",
             href="#running",
             tone="busy" if seen.running else "",
         ),
         Tile(
-            label="Waiting",
-            value=_count_of((*seen.waiting, *seen.for_people)),
-            note=f"{people} for a person" if seen.for_people else "none for a person",
-            href="#waiting",
-            tone="wait" if seen.for_people else "",
-        ),
-        Tile(
-            label="Due, no worker yet",
+            label="Queued",
             value=str(seen.queue.due),
             note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
             href="/runs?state=pending",
         ),
         Tile(
+            label="Waiting for approval",
+            value=_count_of(approvals),
+            note=f"{_count_of(others)} more need a person" if others else "nothing else needs a person",
+            href="#waiting",
+            tone="wait" if seen.for_people else "",
+        ),
+        Tile(
             label="Failed",
             value=str(failed),
-            note="wait for a retry or a rollback" if failed.number else "none is failed",
+            note="retry them or roll them back" if failed.number else "none",
             href="/workflows?state=failed",
             tone="bad" if failed.number else "",
         ),
         Tile(
-            label=f"Success, {DAYS} days",
+            label="Success rate",
             value=frame.NOTHING if rate is None else f"{100 * rate:.0f} %",
-            note=f"{ended.completed:,} of {ended.ended:,} completed" if ended.ended else "nothing ended yet",
+            note=f"{ended.completed:,} of {ended.ended:,} completed in {DAYS} days"
+            if ended.ended
+            else "nothing ended yet",
             href="#outcomes",
         ),
         Tile(
@@ -235,15 +238,15 @@ def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
     """Return what somebody should look at, what stops most first."""
     found: list[Concern] = []
     if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
-        why = f"{seen.queue.due} wait for one. Start one with:"
-        found.append(Concern(what="No worker is there", why=why, advice="adw worker", is_command=True))
+        why = f"{seen.queue.due} queued. Start a worker with:"
+        found.append(Concern(what="No worker is running", why=why, advice="adw worker", is_command=True))
     found += (
         Concern(what=f"{LIMITS.get(gauge.name, gauge.name)}: the limit is reached", why=gauge.detail)
         for gauge in seen.gauges
         if gauge.is_exceeded
     )
     found += (
-        Concern(what=f"{breaker.name} is held off", why=breaker.reason or "it failed too often")
+        Concern(what=f"Circuit breaker open for {breaker.name}", why=breaker.reason or "it failed too often")
         for breaker in seen.breakers
         if breaker.state == "open"
     )
@@ -293,9 +296,7 @@ def _amounts(status: QuotaStatus) -> str:
     return f"{shown(status.used - status.reserved)} and {shown(status.reserved)} reserved of {shown(status.limit)}"
 
 
-# `/`: what runs now, what is waiting and why, how it went, what it cost, what is held by whom.
-#
-# However many workflows there are, this reads stored sums, and a few lines of each list.
+# `/`: however many workflows there are, this reads stored sums, and a few lines of each list.
 
 
 router = APIRouter(include_in_schema=False)

@@ -34,7 +34,7 @@ def access(**lists: object) -> SimpleNamespace:
 
 #: Every command in every state: what is done, or how the answer ends.
 TABLE = {
-    "status": dict.fromkeys(WorkflowStanding, CommandAction.TELL),
+    "status": dict.fromkeys(WorkflowStanding, CommandAction.STATUS),
     "pause": {
         "ACTIVE": CommandAction.PAUSE,
         "WAITING": "is waiting for approval already",
@@ -226,9 +226,7 @@ def test_work_is_sent_on_a_bounded_number_of_times():
     document = document_of(spec_of("plan"), followups=3)
 
     assert why_no_follow_up(document, most=4) == ""
-    assert why_no_follow_up(document, most=3) == (
-        "the work was sent on 3 of 3 times already: a person has to look at it"
-    )
+    assert why_no_follow_up(document, most=3) == ("the work was sent on 3 of 3 times already: a person has to decide")
 
 
 # --- once ------------------------------------------------------------------------------------------------------

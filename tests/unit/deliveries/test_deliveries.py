@@ -354,7 +354,7 @@ def test_a_comment_gives_a_command():
 @pytest.mark.parametrize(
     ("event", "told", "said"),
     [
-        ("issue_comment", comment("/adw status"), "tell about the workflow of 7 (comment)"),
+        ("issue_comment", comment("/adw status"), "report on the workflow of 7 (comment)"),
         ("pull_request", pull_request(merged=True), "clean up after the workflow of 8 (pull request)"),
         ("pull_request", pull_request(merged=False), "abandon the workflow of 8 (pull request)"),
     ],

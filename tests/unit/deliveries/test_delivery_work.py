@@ -251,7 +251,7 @@ def test_whoever_works_on_it_is_told_and_marks_what_it_obeyed(lab):
     row = lab.carry_out(lab.command("stop", "not now"))
     [request] = lab.home.requests.open_for(ADW_ID)
 
-    assert row.outcome == f"workflow {ADW_ID} is at work: its worker was told, and obeys within a moment"
+    assert row.outcome == f"workflow {ADW_ID} is running: its worker was asked, and acts within a moment"
     assert (request.kind, request.payload["reason"], request.payload["mark"]["by"]) == ("stop", "not now", "ada")
     held.give_back()
     lab.home.work()
@@ -773,7 +773,7 @@ def test_a_follow_up_of_a_follow_up_is_counted_and_bounded(lab):
             assert lab.home.state(adw_id) == "completed"
 
     assert [status for status, _ in made] == ["done", "done", "done", "refused"]
-    assert made[-1][1] == "the work was sent on 3 of 3 times already: a person has to look at it"
+    assert made[-1][1] == "the work was sent on 3 of 3 times already: a person has to decide"
     assert lab.home.document("00000002").continues == ADW_ID, "the pull request has the marker of the first"
 
 

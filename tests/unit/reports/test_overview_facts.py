@@ -109,7 +109,7 @@ def test_success_is_the_share_of_those_that_ended():
 
     result = tile(seen(outcomes=days), "Success")
 
-    assert (result.value, result.note) == ("50 %", "2 of 4 completed")
+    assert (result.value, result.note) == ("50 %", "2 of 4 completed in 14 days")
     assert tile(seen(), "Success").value == "—"
 
 
@@ -142,27 +142,26 @@ def test_what_runs_says_for_how_long():
 
     both = [running("2026-01-31T14:04:30.000000Z"), running("2026-01-31T14:00:00.000000Z")]
 
-    result = tile(seen(running=both), "At work")
+    result = tile(seen(running=both), "Running")
     assert (result.value, result.note, result.tone) == ("2", "the longest for 5 min 0 s", "busy")
-    assert tile(seen(running=both * 25), "At work").value == "50+"
-    assert tile(seen(), "At work").note == "nothing is at work"
+    assert tile(seen(running=both * 25), "Running").value == "50+"
+    assert tile(seen(), "Running").note == "nothing is running"
 
 
-def test_what_waits_says_how_much_of_it_is_for_people():
-    one = WaitingNow(subject=SUBJECT, kind=WaitKind.RETRY)
+def test_approvals_are_counted_apart_from_what_else_needs_a_person():
+    approval, paused = (WaitingNow(subject=SUBJECT, kind=kind) for kind in (WaitKind.APPROVAL, WaitKind.PERSON))
 
-    result = tile(seen(waiting=[one] * 3, for_people=[one] * 2), "Waiting")
+    result = tile(seen(for_people=[approval, approval, paused]), "Waiting")
 
-    assert (result.value, result.note, result.tone) == ("5", "2 for a person", "wait")
-    assert tile(seen(waiting=[one] * 3), "Waiting").note == "none for a person"
-    assert tile(seen(waiting=[one] * 50), "Waiting").value == "50+"
+    assert (result.value, result.note, result.tone) == ("2", "1 more need a person", "wait")
+    assert tile(seen(), "Waiting").note == "nothing else needs a person"
 
 
 def test_what_is_due_says_since_when():
     queue = QueueNow(due=Count(number=2), later=NONE, at_work=NONE, oldest_due_at="2026-01-31T14:04:00.000000Z")
 
-    assert tile(seen(queue=queue), "Due").note == "the oldest for 1 min 0 s"
-    assert tile(seen(), "Due").note == "nothing is due"
+    assert tile(seen(queue=queue), "Queued").note == "the oldest for 1 min 0 s"
+    assert tile(seen(), "Queued").note == "nothing is due"
 
 
 def test_failed_workflows_are_counted_in_red():
@@ -186,7 +185,7 @@ def test_work_that_is_due_without_a_worker_is_a_concern():
 
     [alone] = overview.concerns(seen(queue=queue, runners=[runner("silent")]))
 
-    assert (alone.what, alone.advice, alone.is_command) == ("No worker is there", "adw worker", True)
+    assert (alone.what, alone.advice, alone.is_command) == ("No worker is running", "adw worker", True)
     assert overview.concerns(seen(queue=queue, runners=[runner("online")])) == ()
 
 
@@ -201,10 +200,10 @@ def test_what_stops_work_is_a_concern_with_what_to_do():
     )
 
     assert result == (
-        Concern(what="Workflows at work: the limit is reached", why="the detail of runs"),
+        Concern(what="Running workflows: the limit is reached", why="the detail of runs"),
         Concern(what="z: the limit is reached", why="the detail of z"),
-        Concern(what="anthropic is held off", why="HTTP 529"),
-        Concern(what="y is held off", why="it failed too often"),
+        Concern(what="Circuit breaker open for anthropic", why="HTTP 529"),
+        Concern(what="Circuit breaker open for y", why="it failed too often"),
         Concern(
             what="Pay by invoice",
             why="its worker is silent",

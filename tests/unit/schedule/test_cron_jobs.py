@@ -226,11 +226,11 @@ def test_a_breaker_whose_time_has_come_may_be_tried_and_the_place_of_an_ended_tr
 
     end = lab.jobs().breakers(tick("breakers"))
 
-    assert end.outcome == "1 held off, 2 ready for a trial"
+    assert end.outcome == "1 open, 2 ready for a trial call"
     assert end.details == (
-        f"github is held off until {future}: 529",
-        "anthropic may be tried",
-        "openai may be tried",
+        f"Circuit breaker open for github until {future}: 529",
+        "anthropic is ready for a trial call",
+        "openai is ready for a trial call",
     )
     assert (breakers.read("anthropic").state, breakers.read("anthropic").changed_at) == ("half_open", now)
     assert breakers.read("openai").permits == ()
@@ -305,7 +305,7 @@ def test_notifying_says_what_came_of_it(lab):
 
     end = lab.jobs().notify(tick("notify"))
 
-    assert end.outcome == "0 new, 1 sent, 0 to be tried again, 0 given up"
+    assert end.outcome == "0 new, 1 sent, 0 to be retried, 0 given up"
     assert lab.sent == ["adw: 0 workflows, 0 runs waiting, 0.00 USD in a day"]
 
 

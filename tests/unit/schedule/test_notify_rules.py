@@ -47,12 +47,12 @@ def event(event_type="state_changed", status="", **fields) -> Event:
         (
             event("breaker_opened", data={"party": "anthropic", "reopens_at": "noon", "reason": "529"}),
             "breaker_opened",
-            "anthropic is held off until noon: 529",
+            "Circuit breaker open for anthropic until noon: 529",
         ),
         (
             event("breaker_opened", data={"party": "git"}),
             "breaker_opened",
-            "git is held off until it answers again",
+            "Circuit breaker open for git until it answers again",
         ),
     ],
     ids=["failed", "completed", "paused", "approval", "breaker", "breaker-without-facts"],
@@ -79,7 +79,7 @@ def test_other_events_are_told_to_nobody(made):
 
 def test_a_person_is_told_what_to_type():
     assert notify.notice_of(event(status="failed"), all_channels).text == (
-        "adw explain 1a2b3c4d says why and what to type"
+        "adw explain 1a2b3c4d shows why and what to do"
     )
     assert notify.hint_of("quota_free", "") == ""
 
