@@ -12,7 +12,7 @@ def test_who_is_new_is_told_what_to_type_until_there_is_something_to_see(new):
 
     expect(page.get_by_role("heading", name="Start your first workflow")).to_be_visible()
     expect(page.get_by_text("adw run 7 --detach")).to_be_visible()
-    expect(page.get_by_text("1 worker waits for work")).to_be_visible()
+    expect(page.get_by_text("1 worker runs beside this server")).to_be_visible()
 
     new.start("gated")
     expect(page.get_by_role("heading", name="Waiting for a person")).to_be_visible()
@@ -55,7 +55,7 @@ def test_what_waits_says_for_what_and_until_when(situations):
 
     people, others = (
         page.get_by_role("region", name="Waiting for a person"),
-        page.get_by_role("region", name="Waits", exact=True),
+        page.get_by_role("region", name="Waiting", exact=True),
     )
     expect(people).to_contain_text("gated: an issue")
     expect(people).to_contain_text("for approval")

@@ -31,6 +31,7 @@ def state(lab, run_id: int) -> str:
     return lab.app.runs.get(run_id).state.value
 
 
+@pytest.mark.parametrize("token", [None, "wrong-token-0123456789"])
 def test_nobody_recovers_without_the_token(lab, token):
     run_id = claim_and_die(lab)
 
