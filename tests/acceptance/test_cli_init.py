@@ -81,7 +81,7 @@ def test_what_is_written_can_be_read_by_every_command(adw, repository, path):
 
     config, workflow = adw("config", "--json").json(), adw("workflows", "sdlc", "--json").json()
 
-    assert config["repository"]["value"] == "acme/shop"
+    assert config["github.repository"]["value"] == "acme/shop"
     assert workflow["ready"] is True
     gates = {phase["name"]: phase.get("gates") for phase in workflow["phases"]}
     assert [gate["command"] for gate in gates["test"]] == [["make", "test"]]
@@ -168,7 +168,7 @@ def test_a_directory_of_the_repository_is_not_used_for_state(adw, repository, pa
     adw("init", "--yes")
 
     config = adw("config", "--json").json()
-    assert config["state_dir"]["value"] == str(repository / ".adw/state")
+    assert config["state.dir"]["value"] == str(repository / ".adw/state")
     assert (repository / ".gitignore").read_text().splitlines()[-2:] == ["/.adw/", ".ports.env"]
 
 
@@ -178,7 +178,7 @@ def test_a_remote_that_is_not_called_origin_is_used_when_it_is_the_only_one(adw,
     adw("init", "--yes")
 
     config = adw("config", "--json").json()
-    assert (config["git_remote"]["value"], config["repository"]["value"]) == ("upstream", "acme/shop")
+    assert (config["git.remote"]["value"], config["github.repository"]["value"]) == ("upstream", "acme/shop")
 
 
 def test_what_has_to_be_done_next_is_told(adw, home, tmp_path, monkeypatch):
