@@ -375,7 +375,7 @@ def test_a_home_that_is_not_there_is_refused(adw, tmp_path):
 
 def test_what_is_not_set_is_null_for_programs(adw):
     settings = adw("config", "--json").json()
-    shown = {line.split()[0]: line for line in adw("config").stdout.splitlines()}
+    shown = {line.split()[0]: line for line in adw("config").stdout.splitlines() if line}
 
     for name in ("github.repository", "github.token", "webhook.secret"):
         assert settings[name] == {"value": None, "origin": "default"}

@@ -59,18 +59,14 @@ def test_an_id_that_could_leave_its_directory_is_refused(adw_id):
     ],
 )
 def test_our_ids_and_those_of_other_tools_are_told_apart(adw_id, ours):
-    """
-    Both are allowed; only eight hex digits are ours.
-    """
+    """Both are allowed; only eight hex digits are ours."""
     assert identifiers.check_adw_id(adw_id) == adw_id
     assert identifiers.is_ours(adw_id) is ours
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))])))
 def test_a_moment_survives_its_text(moment):
-    """
-    The text is fixed width and gives the same moment back.
-    """
+    """The text is fixed width and gives the same moment back."""
     text = timestamps.to_text(moment) if moment.year >= 2 else None  # the first hours of year 1 have no UTC
 
     if text is not None:
@@ -79,18 +75,14 @@ def test_a_moment_survives_its_text(moment):
 
 
 def test_texts_sort_as_moments_do():
-    """
-    A whole second sorts before its own half, which a text without microseconds gets wrong.
-    """
+    """A whole second sorts before its own half, which a text without microseconds gets wrong."""
     whole = datetime(2026, 1, 31, 9, 0, 0, tzinfo=UTC)
 
     assert timestamps.to_text(whole) < timestamps.to_text(whole + timedelta(milliseconds=500))
 
 
 def test_a_naive_moment_is_refused_and_a_naive_text_is_utc():
-    """
-    Local time never gets in.
-    """
+    """Local time never gets in."""
     with pytest.raises(ValueError, match="time zone"):
         timestamps.to_text(datetime(2026, 1, 31))  # noqa: DTZ001 - the naive one is what is refused
 
@@ -98,9 +90,7 @@ def test_a_naive_moment_is_refused_and_a_naive_text_is_utc():
 
 
 def test_stamped_events_have_keys_that_say_where_they_belong():
-    """
-    The key is made of workflow, revision and place, so storing an event twice changes nothing.
-    """
+    """The key is made of workflow, revision and place, so storing an event twice changes nothing."""
     first, second = events.stamp(
         [Event(event_type="state_changed"), Event(event_type="state_set", execution_id="run-1")],
         adw_id="1a2b3c4d",
@@ -115,9 +105,7 @@ def test_stamped_events_have_keys_that_say_where_they_belong():
 
 
 def test_an_event_survives_its_json():
-    """
-    Empty fields are left out, zeros are not, unknown keys do no harm.
-    """
+    """Empty fields are left out, zeros are not, unknown keys do no harm."""
     event = Event(
         event_type="state_changed",
         adw_id="1a2b3c4d",
@@ -136,9 +124,7 @@ def test_an_event_survives_its_json():
 
 
 def test_every_error_has_one_base_and_says_something_by_default():
-    """
-    One tree: a caller can catch AdwError, and each class says what it is about.
-    """
+    """One tree: a caller can catch AdwError, and each class says what it is about."""
     classes = [value for _, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__]
     classes = [value for value in classes if issubclass(value, BaseException)]
 
@@ -177,18 +163,14 @@ def test_every_error_has_one_base_and_says_something_by_default():
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_an_error_is_also_the_builtin_a_caller_expects(error, builtin, words):
-    """
-    `except ValueError` and `except FileNotFoundError` keep working, and the text says what to do.
-    """
+    """`except ValueError` and `except FileNotFoundError` keep working, and the text says what to do."""
     assert isinstance(error, builtin)
     assert isinstance(error, errors.AdwError)
     assert words in str(error)
 
 
 def test_a_write_error_keeps_its_number():
-    """
-    Callers tell a full disk from a broken one by errno.
-    """
+    """Callers tell a full disk from a broken one by errno."""
     assert errors.StateWriteFailed("p", OSError(28, "No space left on device")).errno == 28
     assert errors.DurabilityUnknown("p", OSError(5, "Input/output error")).errno == 5
 
@@ -199,17 +181,13 @@ def no_factory(monkeypatch):
 
 
 def test_without_wiring_the_house_says_what_is_missing(no_factory):
-    """
-    No silent default: the caller is told what to do.
-    """
+    """No silent default: the caller is told what to do."""
     with pytest.raises(errors.UsageError, match="import adws"):
         default_home.get()
 
 
 def test_parts_are_built_once_and_can_be_replaced_for_a_while(no_factory):
-    """
-    The factory is asked at the first use only; `using()` puts other parts in place and takes them away again.
-    """
+    """The factory is asked at the first use only; `using()` puts other parts in place and takes them away again."""
     built = []
     default_home.provide(lambda: built.append(1) or f"parts {len(built)}")
 

@@ -432,9 +432,7 @@ def test_the_home_is_the_repository_above_else_the_current_directory(tmp_path):
 
 
 def test_an_empty_directory_of_that_name_is_no_repository(tmp_path):
-    """
-    The sandbox of an agent puts one into each directory that the agent may write to.
-    """
+    """The sandbox of an agent puts one into each directory that the agent may write to."""
     (tmp_path / ".git").mkdir()
     home = tmp_path / "home"
     home.mkdir()

@@ -269,9 +269,7 @@ def test_a_secret_that_cannot_be_is_refused_and_not_repeated(tmp_path, name, tex
 
 
 def test_no_secret_of_the_settings_reaches_a_process_that_adw_starts():
-    """
-    A token of the API in an agent's environment would let the agent start and approve workflows.
-    """
+    """A token of the API in an agent's environment would let the agent start and approve workflows."""
     names = {name for one in settings.SETTINGS if one.secret for name in (one.env, *one.aliases)}
 
     assert names - OWN_SECRETS == set()

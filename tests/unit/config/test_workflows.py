@@ -247,9 +247,7 @@ PHASES = st.lists(st.dictionaries(st.sampled_from(sorted(PHASE_KEYS)), ANYTHING,
     phase=ANYTHING | st.dictionaries(st.sampled_from(sorted(PHASE_KEYS)), ANYTHING, max_size=4),
 )
 def test_whatever_the_file_says_is_read_or_refused(workflow, phase):
-    """
-    Never an error of another kind: a file is written by people.
-    """
+    """Never an error of another kind: a file is written by people."""
     tables = {"definitions": PlainTable(data={"mine": workflow}), "phases": PlainTable(data={"plan": phase})}
     known, problems = None, ()
     try:

@@ -41,9 +41,7 @@ def test_a_command_that_is_not_there_would_be_found(line, is_known):
 
 @pytest.mark.parametrize("page", doc_commands.PAGES, ids=doc_commands.name_of)
 def test_what_is_typed_stands_in_a_block_that_says_so(page):
-    """
-    A block without a language that holds commands would be passed over by those who run them.
-    """
+    """A block without a language that holds commands would be passed over by those who run them."""
     passed_over = [
         block.text
         for block in doc_commands.blocks(page)

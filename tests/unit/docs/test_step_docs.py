@@ -94,9 +94,7 @@ def test_every_example_is_sound_and_kept_as_it_is(text, tmp_path):
 
 
 def test_the_examples_combine_loop_retry_and_sink_in_every_way():
-    """
-    Seven of them are the examples of the distributed loop and retry that this follows.
-    """
+    """Seven of them are the examples of the distributed loop and retry that this follows."""
     names = re.findall(r'^name = "(\w+)"\ntool', "\n".join(EXAMPLES), re.MULTILINE)
 
     assert {

@@ -33,9 +33,7 @@ def manager(store):
 
 
 def test_save_checkpoint(manager):
-    """
-    Each save returns a UUID of its own.
-    """
+    """Each save returns a UUID of its own."""
     result = {manager.save_checkpoint("task", {"step": step}) for step in range(3)}
 
     assert len(result) == 3
@@ -136,9 +134,7 @@ def test_what_is_loaded_is_what_was_saved(manager, data):
 
 
 def test_load_checkpoint_returns_latest(manager):
-    """
-    Both are saved in the same instant: the clock decides nothing.
-    """
+    """Both are saved in the same instant: the clock decides nothing."""
     manager.save_checkpoint("task", {"name": "A"})
     manager.save_checkpoint("task", {"name": "B"})
 

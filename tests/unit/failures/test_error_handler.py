@@ -205,9 +205,7 @@ def test_our_own_errors_have_their_class(error, klass):
 
 
 def test_every_error_of_ours_has_a_class_of_failure():
-    """
-    A new error in errors.py needs a line in OWN_TYPES, and one above.
-    """
+    """A new error in errors.py needs a line in OWN_TYPES, and one above."""
     ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.AdwError)}
 
     tested = {base.__name__ for error, _ in OWN for base in type(error).__mro__}

@@ -199,9 +199,7 @@ def test_only_the_end_of_a_text_is_read():
 
 
 def test_words_that_end_all_trying_must_stand_at_the_very_end():
-    """
-    A test that talks of permissions and passes, or fails, is no reason to ask a person for credentials.
-    """
+    """A test that talks of permissions and passes, or fails, is no reason to ask a person for credentials."""
     output = "test_login: 401 unauthorized, permission denied: ok\n" + "test: ok\n\n" * 5
 
     assert class_of_text(output + "2 failed, 40 passed") is None
@@ -211,9 +209,7 @@ def test_words_that_end_all_trying_must_stand_at_the_very_end():
 
 
 def test_a_long_text_is_read_in_no_time():
-    """
-    No pattern goes back and forth over a hostile text.
-    """
+    """No pattern goes back and forth over a hostile text."""
     started = time.process_time()
     for hostile in ("a" * 50_000, "your " * 10_000, "environment variable " + "x " * 20_000, "retry in " + "1" * 9_000):
         class_of_text(hostile)
@@ -243,9 +239,7 @@ def test_the_text_makes_a_class_finer_only_where_that_makes_sense(name, text, kl
 
 
 def test_what_a_gate_or_an_agent_calls_the_failure_comes_before_its_text():
-    """
-    An agent may well write about rate limits.
-    """
+    """An agent may well write about rate limits."""
     failed = RunFailed(FailedRun(subtype="no_effect", text="I added a test for 'rate limit exceeded' and HTTP 429"))
 
     assert ErrorClassifier.classify(failed, "build").metadata["class"] == "no_effect"

@@ -159,9 +159,7 @@ def test_one_that_says_it_does_not_support_them_is_not_asked(lab):
 
 
 def test_after_a_crash_it_goes_on_from_what_was_saved_while_it_ran(lab):
-    """
-    A process that is gone asks nobody what it has got: only what was saved is there.
-    """
+    """A process that is gone asks nobody what it has got: only what was saved is there."""
     lab.use(Saving, at_4=Fenced(ADW_ID, 1))  # leaves everything as it is, like a process that dies
     lab.world.clock.advance(600)
     with pytest.raises(Fenced):
@@ -244,9 +242,7 @@ def test_those_of_other_phases_stay(lab):
 
 
 def test_checkpoints_stay_until_the_end_of_the_phase_is_stored(lab):
-    """
-    Who dies while a gate is asked has done all of the work: none of it is done again.
-    """
+    """Who dies while a gate is asked has done all of the work: none of it is done again."""
 
     def die(*_args):
         raise Fenced(ADW_ID, 1)  # leaves everything as it is, like a process that dies
@@ -380,9 +376,7 @@ def test_an_attempt_is_made_when_stale_ones_cannot_be_deleted(lab, monkeypatch):
 
 
 def test_a_new_round_begins_at_the_beginning(module):
-    """
-    A phase that is done anew, on what was reviewed, must not take its earlier steps as done.
-    """
+    """A phase that is done anew, on what was reviewed, must not take its earlier steps as done."""
     lab = Lab(module, max_attempts=1)
     lab.use(Saving, at_4=BROKEN)
     lab.attempt()
@@ -396,9 +390,7 @@ def test_a_new_round_begins_at_the_beginning(module):
 
 
 def test_a_checkpoint_from_before_an_earlier_phase_was_done_again_is_not_used(module):
-    """
-    What it had built on is another now.
-    """
+    """What it had built on is another now."""
     lab = Lab(module, "plan")
     lab.world.runner.scripts = {}
     lab.use(Saving, at_4=BROKEN)

@@ -219,9 +219,7 @@ def test_what_an_unknown_runner_would_need_is_not_asked():
     ids=repr,
 )
 def test_a_field_of_another_type_is_named_and_nothing_else_asked(changes, words):
-    """
-    A text where a tuple belongs would otherwise be read letter by letter.
-    """
+    """A text where a tuple belongs would otherwise be read letter by letter."""
     path, message = one(**changes)
 
     assert path == tuple(changes)
