@@ -294,7 +294,7 @@ def report_of(task: ExternalTask, report: ExternalReport) -> RunReport:
         exit_code=_whole(error.get("exit_code")),
         http_status=_whole(error.get("status")),
     )
-    failed = RunFailed(run, f"{task.worker or 'whoever did it'} reports that it failed: {said}")
+    failed = RunFailed(run, f"{task.worker or 'the external worker'} reports that it failed: {said}")
 
     return RunReport(ok=False, error=failed, summary=report.summary, result=report.result, exit_code=run.exit_code)
 
@@ -408,9 +408,7 @@ class ExternalTaskService:
     def emit(self, task_id: str, claim: int, event: TaskEvent, *, summary: str = "") -> bool:
         """Take an event; one that ends the task is its report. False when it was told before."""
         if event.event_type not in EVENT_TYPES:
-            raise UsageError(
-                f"{event.event_type!r} is nothing that is told of a task; use one of {', '.join(EVENT_TYPES)}"
-            )
+            raise UsageError(f"{event.event_type!r} is no event of a task; use one of {', '.join(EVENT_TYPES)}")
         _refuse_foreign_loop(task_id, event)
         if event.event_type in ENDS:
             return self._end(task_id, claim, event, summary)

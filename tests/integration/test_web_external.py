@@ -256,4 +256,4 @@ def test_an_event_of_another_kind_is_refused(lab):
     answer = lab.emit(event_type="state_changed")
 
     assert answer.status_code == 422
-    assert "nothing that is told of a task" in answer.json()["error"]["message"]
+    assert "is no event of a task" in answer.json()["error"]["message"]

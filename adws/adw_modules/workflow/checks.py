@@ -293,7 +293,7 @@ def _category_problems(categories: object) -> Iterator[DefinitionProblem]:
         return
     known = sorted(category.value for category in RETRYABLE)
     for index, name in enumerate(categories):
-        yield from _not_one_of(("retry", "categories", index), "kind of error that may be tried again", name, known)
+        yield from _not_one_of(("retry", "categories", index), "category of errors that can be retried", name, known)
 
 
 def _not_one_of(path: KeyPath, what: str, found: object, known: Sequence[str]) -> Iterator[DefinitionProblem]:

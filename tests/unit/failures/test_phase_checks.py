@@ -120,7 +120,7 @@ def test_a_sound_phase_has_no_problem(changes):
         (
             {"retry": RetrySpec(categories=("transient", "fatal"))},
             ("retry", "categories", 1),
-            "'fatal' is no kind of error that may be tried again; there are: rate_limit, resource, transient",
+            "'fatal' is no category of errors that can be retried; there are: rate_limit, resource, transient",
         ),
         ({"retry": RetrySpec(categories="transient")}, ("retry", "categories"), "must be a tuple of texts"),
         ({"allowed_paths": ("src", "/etc")}, ("allowed_paths", 1), "the allowed path '/etc' is absolute"),
