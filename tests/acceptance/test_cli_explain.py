@@ -65,7 +65,7 @@ def test_what_waits_for_a_person_and_what_a_person_paused(adw):
     adw_id = start(adw, "gated")
 
     assert explained(adw, adw_id) == (
-        f"Workflow {adw_id} waits for a person to look at plan. Nothing happens until somebody decides."
+        f"Workflow {adw_id} waits for a person to approve plan. Nothing happens until somebody decides."
         f" Type: adw approve {adw_id}, or adw reject {adw_id} -m TEXT.\n"
     )
     assert adw("explain", adw_id, "--json").json()["commands"] == [
@@ -99,7 +99,7 @@ def test_what_is_being_worked_on_and_whose_worker_is_gone(adw, home):
     assert moving.startswith(f"Workflow {adw_id} is moving: cli ")
     assert " works on build, attempt 1/5. It goes on by itself. " in moving
     gone = explained(adw, adw_id)
-    assert "but whoever worked on it is gone: its owner cli " in gone
+    assert "but its worker is gone: its owner cli " in gone
     assert gone.endswith(f" Type: adw recover, or adw resume {adw_id}.\n")
     cli_lab.let_go(home)  # its command goes on without a worker, and would for ever
 
@@ -111,7 +111,7 @@ def test_what_waits_for_a_retry_says_until_when_and_why(adw, home):
     said = explained(adw, start_one)
     shown = adw("status", start_one).stdout
 
-    assert f"Workflow {start_one} waits to try build again at 20" in said
+    assert f"Workflow {start_one} retries build at 20" in said
     assert " UTC (attempt 1/3 failed: " in said
     assert "build  retry_wait  1/3       1       " in shown
     assert re.search(r"\(in [3-6] min\)", shown)  # five minutes, a quarter more or less
@@ -196,7 +196,7 @@ def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home,
 
     assert f"Workflow {adw_id} waits with build until 20" in held
     assert ": anthropic is not called after it failed (overloaded: 529)" in held
-    assert " Its breaker lets a trial through at 20" in held
+    assert " Its circuit breaker lets a trial through at 20" in held
     assert commands[0] == "adw breakers reset anthropic"
     assert closed.startswith(f"Workflow {adw_id} waited with build for anthropic, whose breaker is closed again. ")
     assert closed.endswith(f" Type: adw resume {adw_id}, or adw worker.\n")

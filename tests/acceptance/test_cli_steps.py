@@ -107,7 +107,7 @@ def test_what_is_not_there_is_said_in_one_sentence(ask, begun):
     assert "1a2b3c4d" in ask("executions", "1a2b3c4d", rc=1)
     assert "there is no execution 1a2b3c4d.build.1.x" in ask("executions", "1a2b3c4d.build.1.x", rc=1)
     assert "there is no task x" in ask("external", "show", "x", rc=1)
-    assert "no phase that waits to be tried again" in ask("retries", "cancel", adw_id, rc=2)
+    assert "no scheduled retry" in ask("retries", "cancel", adw_id, rc=2)
 
 
 def test_a_retry_is_listed_and_cancelled(ask, begun):

@@ -142,7 +142,7 @@ def test_a_crash_in_the_middle_costs_one_attempt_and_nothing_else(crashed):
 
     assert [one["status"] for one in build["attempts"]] == ["interrupted", "failed", "succeeded"]
     assert re.search(r"^\$ kill -9 \d+$", done.stderr, flags=re.MULTILINE)
-    assert "whoever worked on it is gone" in done.stderr
+    assert "its worker is gone" in done.stderr
     assert "still runs" in done.stderr
     (pid,) = re.findall(r"^its agent, process (\d+), still runs", done.stderr, flags=re.MULTILINE)
     assert not Path("/proc", pid, "cmdline").exists() or b"adw-demo" not in Path("/proc", pid, "cmdline").read_bytes()

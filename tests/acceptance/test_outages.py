@@ -120,7 +120,7 @@ def test_status_says_what_is_waited_for_and_when_adw_gives_up(adw, home, remote)
     assert "waiting: ship until " in shown
     assert "git is not available (network): " in shown
     assert f"adw gives up at {ship['wait_deadline_at'][:10]} " in shown
-    assert "No attempt is used by that" in adw("explain", adw_id).stdout
+    assert "The wait uses no attempt" in adw("explain", adw_id).stdout
 
 
 def test_the_deadline_of_an_outage_is_a_setting(adw, home, remote):

@@ -198,7 +198,7 @@ def test_without_the_script_it_is_read_and_decided(served):
     served.follow(adw_id)
     page = served.person(f"/workflows/{adw_id}", has_script=False)
 
-    expect(page.locator("#now")).to_contain_text("waits for a person to look at plan")
+    expect(page.locator("#now")).to_contain_text("waits for a person to approve plan")
     expect(page.locator("#tail")).to_contain_text("a plan to look at")
     page.get_by_label("What you think of").fill("fine")
     page.get_by_role("button", name="Approve").click()

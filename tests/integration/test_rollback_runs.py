@@ -119,7 +119,7 @@ def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, mon
         late = timestamps.parse(run.not_before) - app.clock.now()
         assert (run.state, run.attempts) == (RunState.PENDING, 1)
         assert TROUBLE_SECONDS - 20.0 < late.total_seconds() <= TROUBLE_SECONDS
-        assert run.reason.startswith("the rollback is tried again at ")
+        assert run.reason.startswith("the rollback is retried at ")
 
         for _ in range(MAX_ROLLBACKS - 1):
             claimed = app.runs.claim(app.processes.me("worker"), ttl_seconds=30.0, run_id=run.run_id)

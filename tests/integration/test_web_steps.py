@@ -196,7 +196,7 @@ def test_a_phase_that_waits_for_its_steps_is_no_retry(lab, looping):
     answer = lab.post(f"/api/v1/retries/{looping[0]}/cancel")
 
     assert answer.status_code == 409
-    assert "no phase that waits to be tried again" in answer.json()["error"]["message"]
+    assert "no scheduled retry" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_a_scheduled_attempt_is_cancelled_by_a_button(lab, browser):
 
     page = browser.do(f"/workflows/{adw_id}/cancel", {"retry": adw_id})
 
-    assert "Build is not tried again; the workflow is failed." in page.text
+    assert "Build is not retried; the workflow is failed." in page.text
     assert lab.state(adw_id) == "failed"
     assert ("cancel_retry", "Ada (dashboard)") in asked(lab, adw_id)
 

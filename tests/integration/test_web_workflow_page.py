@@ -355,7 +355,7 @@ def test_the_page_is_the_same_on_postgresql(make, pg_url):
     lab.work()
 
     assert "3 of 4 done" in browser.see(f"/workflows/{looping}").text
-    assert "waits for a person to look at plan" in browser.see(f"/workflows/{gated}").text
+    assert "waits for a person to approve plan" in browser.see(f"/workflows/{gated}").text
     assert browser.see(f"/workflows/{gated}/events").all("tr")[1]["id"].startswith(f"event-{gated}.")
     browser.do(f"/workflows/{gated}/approve", {"text": "fine"})
     lab.work()

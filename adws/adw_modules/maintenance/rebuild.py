@@ -386,24 +386,16 @@ class RebuildReport:
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
+        facts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        del facts["freed"], facts["conflicts"]
+
         return {
-            "workflows": self.workflows,
-            "locks": self.locks,
+            **facts,
             "freed_locks": [
                 {"repository": lock.repository, "issue_number": lock.issue_number, "adw_id": lock.adw_id}
                 for lock in self.freed
             ],
             "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
-            "events_kept": self.events_kept,
-            "events_made": self.events_made,
-            "requests": self.requests,
-            "runs_made": list(self.runs_made),
-            "only_in_database": list(self.only_in_database),
-            "forgotten": list(self.forgotten),
-            "unreadable": dict(self.unreadable),
-            "problems": list(self.problems),
-            "was_missing": self.was_missing,
-            "set_aside": self.set_aside,
             "lost": list(self.lost),
         }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules.engine.transitions import in_doubt, is_exhausted, running_attempt
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, PageQuery, Verdict
-from adws.adw_modules.queue.model import ITERATION, LIVE_RUNS, ROLLBACK, WITHOUT_WORKFLOW, Run, RunState
+from adws.adw_modules.queue.model import ITERATION, ROLLBACK, WITHOUT_WORKFLOW, Run
 from adws.adw_modules.recovery.plan import Claim, Evidence
 from adws.adw_modules.state_machine import ACTIVE_STATES
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.app import Home
 
-_UNFINISHED = (RunState.PENDING, *LIVE_RUNS)
 _PAGE = 200
 #: Statuses of phases that the work goes past.
 _PASSED = frozenset({"complete", "skipped"})
@@ -73,7 +72,7 @@ class Owners:
 def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
     """Yield what is known about every workflow that may need something, in the order of the queue where it can."""
     owners = Owners(home.processes)
-    unfinished = list(_unfinished_runs(home))
+    unfinished = home.runs.unfinished()
     # The runs that make the calls of steps stand beside that of their workflow, and each is settled for itself.
     yield from (
         _of_run(Evidence(adw_id=r.adw_id, is_errand=True), r, owners) for r in unfinished if r.kind == ITERATION
@@ -99,13 +98,6 @@ def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
             if not seen.is_errand:
                 seen = _with_document(home, seen, owners, copied.get(adw_id, 0 if every_document else None))
             yield seen
-
-
-def _unfinished_runs(home: Home) -> Iterator[Run]:
-    before: int | None = None
-    while page := home.runs.page(states=_UNFINISHED, limit=_PAGE, before=before):
-        yield from page
-        before = page[-1].run_id
 
 
 def _copied_revisions(home: Home, *, every_document: bool) -> Iterator[tuple[str, int]]:

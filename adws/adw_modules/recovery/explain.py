@@ -17,6 +17,7 @@ from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import FINAL_RUNS, NO_DEMANDS, RunState, full_labels
 from adws.adw_modules.queue.workers import NO_WORKER, RunnerState, offer_of, state_of
+from adws.adw_modules.recovery.evidence import Owners
 from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.timestamps import to_text
 from adws.adw_modules.views import PhaseView, WorkflowView
@@ -101,7 +102,7 @@ def _paused(workflow: WorkflowView) -> Explanation:
     adw_id = workflow.adw_id
     if workflow.waiting_phase:
         return Explanation(
-            why=f"Workflow {adw_id} waits for a person to look at {workflow.waiting_phase}.",
+            why=f"Workflow {adw_id} waits for a person to approve {workflow.waiting_phase}.",
             then="Nothing happens until somebody decides.",
             commands=(f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"),
         )
@@ -127,7 +128,7 @@ def _failed(workflow: WorkflowView) -> Explanation:
 
     return Explanation(
         why=" ".join(filter(None, sentences)),
-        then="It keeps its issue and is not tried again by itself.",
+        then="It keeps its issue and is not retried by itself.",
         commands=_ways_on(workflow, phase, name or ""),
     )
 
@@ -180,7 +181,7 @@ def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
         return _queued(found, adw_id, state)
 
     return Explanation(
-        why=f"Workflow {adw_id} is {state}, but whoever worked on it is gone: {found.lease.why_over()}.",
+        why=f"Workflow {adw_id} is {state}, but its worker is gone: {found.lease.why_over()}.",
         then="The next worker, or adw recover, makes it ready to go on.",
         commands=("adw recover", f"adw resume {adw_id}"),
     )
@@ -202,16 +203,15 @@ def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
             )
         return Explanation(
             why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {_moment(phase.retry_at)}: {reason}"),
-            then="No attempt is used by that. Whoever waits for that moment goes on then: a worker, or the command "
-            "that was started for it.",
+            then="The wait uses no attempt. A worker, or the command that started it, goes on then.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
     if phase is not None:
-        waits = f"Workflow {adw_id} waits to try {phase.name} again at {_moment(phase.retry_at or '')}"
+        waits = f"Workflow {adw_id} retries {phase.name} at {_moment(phase.retry_at or '')}"
         failed = f"attempt {_attempts(phase)} failed: {phase.last_failure_reason or ''}"
         return Explanation(
             why=f"{waits} ({failed}).",
-            then="Whoever waits for that does it then: a worker, or the command that was started for it.",
+            then="A worker, or the command that started it, retries it then.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
     due = "" if found.is_due else f", not before {_moment(found.not_before)}"
@@ -259,7 +259,7 @@ def _behind_breaker(found: Diagnosis, adw_id: str, phase: PhaseView, breaker: Br
 
     return Explanation(
         why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {until}: {phase.wait_reason}"),
-        then=f"Its breaker lets a trial through {trial}. No attempt is used by that.",
+        then=f"Its circuit breaker lets a trial through {trial}. The wait uses no attempt.",
         commands=(f"adw breakers reset {breaker.name}", "adw breakers", "adw worker"),
     )
 
@@ -336,7 +336,4 @@ def worker_state(home: Home, worker: RegisteredWorker) -> RunnerState:
 
 def claim_of(row: LeaseRow | None, processes: SystemProcesses) -> Claim:
     """Return who has a workflow, and whether that owner lives."""
-    if row is None or row.owner is None:
-        return Claim()
-
-    return Claim(owner=row.owner.describe(), verdict=processes.verdict(row.owner), seconds_left=row.seconds_left)
+    return Owners(processes).claim_of_lease(row)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adws.adw_modules import default_home
 from adws.adw_modules.document import Draft, WorkflowDocument
@@ -74,18 +74,15 @@ THREADS = 4
 #: Workflows recovered at a time up to which each has it in its own log, too: opening each log is a third of the work.
 #: The log of adw and the history of each workflow have all of them.
 MOST_LOGGED = 100
-#: Steps that are done under the lease of the workflow.
-OWNING = frozenset(
-    {
-        RecoveryAction.INTERRUPT,
-        RecoveryAction.REQUEUE,
-        RecoveryAction.ENQUEUE,
-        RecoveryAction.FAIL,
-        RecoveryAction.STOP,
-        RecoveryAction.BURY,
-        RecoveryAction.END_RUN,
-    }
-)
+#: Steps that are done under the lease of the workflow: all that change its document or its run.
+OWNING = frozenset(RecoveryAction) - {
+    RecoveryAction.LEAVE,
+    RecoveryAction.REPORT,
+    RecoveryAction.PROJECT,
+    RecoveryAction.FREE_ISSUE,
+    RecoveryAction.END_LEFT,
+    RecoveryAction.FORGET,
+}
 #: State of a run after recovery -> what was done with it, where that is not what was planned.
 _DONE = {
     RunState.PENDING: RecoveryAction.REQUEUE,
@@ -615,9 +612,7 @@ def recover_stale_runs(
     With *fails_running* runs that were being worked on fail; the settings decide without.
     """
     recovery = (home or default_home.get()).recovery
-    policy = replace(recovery.policy, threshold_seconds=stale_threshold_seconds, is_forced=False)
-    if fails_running is not None:
-        policy = replace(policy, fails_running=fails_running)
+    policy = _policy(recovery, fails_running, threshold_seconds=stale_threshold_seconds)
 
     return recovery.recover(every_document=True, mode=Mode.STALE, policy=policy)
 
@@ -627,15 +622,15 @@ def recover_all_active_runs(
 ) -> RecoveryResult:
     """Take back everything whose owner is not alive, whatever its age; with *force* also from those that are."""
     recovery = (home or default_home.get()).recovery
-    policy = replace(recovery.policy, is_forced=force)
-    if fails_running is not None:
-        policy = replace(policy, fails_running=fails_running)
 
-    return recovery.recover(every_document=True, mode=Mode.ALL, policy=policy)
+    return recovery.recover(
+        every_document=True, mode=Mode.ALL, policy=_policy(recovery, fails_running, is_forced=force)
+    )
 
 
-#: Runs that are read at a time.
-_PAGE = 500
+def _policy(recovery: Recovery, fails_running: bool | None, **wanted: Any) -> Policy:
+    """Return the policy of the settings with what the caller wants otherwise."""
+    return replace(recovery.policy, **wanted, **({} if fails_running is None else {"fails_running": fails_running}))
 
 
 class RunQueue:
@@ -687,13 +682,9 @@ class RunQueue:
 
     def waiting(self) -> tuple[Run, ...]:
         """Return the waiting runs, in the order they are claimed once they are due."""
-        runs: list[Run] = []
-        before: int | None = None
-        while page := self._home.runs.page(states=(RunState.PENDING,), limit=_PAGE, before=before):
-            runs.extend(page)
-            before = page[-1].run_id
+        waiting = [run for run in self._home.runs.unfinished() if run.state is RunState.PENDING]
 
-        return tuple(sorted(runs, key=lambda run: (-run.priority, run.run_id)))
+        return tuple(sorted(waiting, key=lambda run: (-run.priority, run.run_id)))
 
     def active(self) -> tuple[Run, ...]:
         """Return what a worker has, oldest first."""

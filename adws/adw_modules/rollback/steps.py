@@ -415,7 +415,7 @@ class Undo:
             find=find,
             act=lambda: {"comment_id": forge.create_comment(number, body).comment_id},
         )
-        ledger.undone(key, "kept", {"reason": "it tells what became of the workflow"})
+        ledger.undone(key, "kept", {"reason": "it says how the workflow ended"})
 
     def _find_comment(self, forge: Forge, number: int, op: str) -> Comment | None:
         try:

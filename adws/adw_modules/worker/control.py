@@ -118,9 +118,7 @@ def waiting_phase(document: WorkflowDocument) -> int:
     """Return the index of the phase that waits for a retry; raise UsageError when none does."""
     index = _waiting_index(document)
     if index is None:
-        raise UsageError(
-            f"workflow {document.adw_id} has no phase that waits to be tried again: adw retries shows them"
-        )
+        raise UsageError(f"workflow {document.adw_id} has no scheduled retry: adw retries lists those there are")
 
     return index
 
@@ -135,7 +133,7 @@ def _waiting_index(document: WorkflowDocument) -> int | None:
 
 
 def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
-    """Fail the phase at *index* instead of trying it again; the workflow goes on without one that is not required."""
+    """Fail the phase at *index* instead of retrying it; the workflow goes on without one that is not required."""
     why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
 
     return transitions.fail_waiting(draft, spec, index, TerminalFailure(reason=CANCELLED, message=why))
@@ -521,7 +519,7 @@ class Control:
                 run = None
             else:  # the phase is not required
                 run = self._leave_to(session, "resume", by)
-            message = f"{phase} is not tried again; the workflow is {state.value}"
+            message = f"{phase} is not retried; the workflow is {state.value}"
 
             return Applied(state=state.value, message=message, run=run)
 
@@ -742,10 +740,6 @@ def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Calla
 # Scheduled retries in one list, phases and calls of steps, and cancelling one.
 
 
-#: Runs that are looked through at a time.
-_AT_ONCE = 500
-
-
 class PendingRetries:
     """Lists scheduled retries and cancels them."""
 
@@ -775,12 +769,15 @@ class PendingRetries:
         why = f"cancelled by {by}" + (f": {reason}" if reason else "")
         if not executions.cancel(retry_id, reason=why, index=index):
             what = "is over" if index is None else f"has no iteration {index} that waits for a call"
-            raise UsageError(f"execution {retry_id} {what}: adw retries shows what waits")
+            raise UsageError(f"execution {retry_id} {what}: adw retries lists the scheduled retries")
 
         return f"execution {retry_id} is {why}" if index is None else f"iteration {index} of {retry_id} is {why}"
 
     def _phases(self, adw_id: str) -> list[WaitingRetry]:
-        ids = [adw_id] if adw_id else self._waiting_workflows()
+        ids = [adw_id]
+        if not adw_id:  # the workflows whose run waits for a moment
+            waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
+            ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
         retries = []
         for one in ids:
             try:
@@ -793,13 +790,3 @@ class PendingRetries:
                 retries.append(retry)
 
         return retries
-
-    def _waiting_workflows(self) -> list[str]:
-        """Return the workflows whose run waits for a moment."""
-        waiting: dict[str, None] = {}
-        before: int | None = None
-        while page := self._home.runs.page(states=(RunState.PENDING,), limit=_AT_ONCE, before=before):
-            waiting.update(dict.fromkeys(run.adw_id for run in page if run.not_before and not run.slot))
-            before = page[-1].run_id
-
-        return list(waiting)

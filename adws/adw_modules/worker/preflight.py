@@ -1,8 +1,8 @@
 """
 What has to be so before a workflow is started: `adw run`, the API, deliveries and `adw doctor` ask the same.
 
-Looks and creates nothing. What is wrong is raised as one sentence that says what to do. What can be seen on this
-machine comes first, then what the network is asked for; each question has a time limit.
+Reads and creates nothing. A problem is raised as one sentence that says what to do. What can be seen on this machine is
+checked first, then what the network is asked for; each question has a time limit.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class Preflight:
         if not home.has_worktrees or home.git.remote_address() is None:
             return
         is_pushed = _ships(spec) and home.git.commit_of("HEAD") is not None
-        look = home.git.push_problem if is_pushed else home.git.remote_problem
-        problem = look(seconds=REMOTE_SECONDS)
+        ask = home.git.push_problem if is_pushed else home.git.remote_problem
+        problem = ask(seconds=REMOTE_SECONDS)
         if not problem:
             return
         if is_outage(problem):

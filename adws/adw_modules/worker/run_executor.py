@@ -311,7 +311,7 @@ class RunExecutor:
             handler.give_up(run, why)
         except AdwError:
             said = {"action": "run_failed", "run_id": run.run_id}
-            logger.warning("Could not tell that it is given up", extra=said, exc_info=True)
+            logger.warning("Could not record that the run is given up", extra=said, exc_info=True)
 
     def _with(self, owned: OwnedWorkflow, claim: Claim) -> RunResult:
         home = self._home
@@ -342,9 +342,7 @@ class RunExecutor:
         # Raises QuotaExceeded when a limit is reached, WorkElsewhere when only another machine can continue the work.
         self._home.workspace.admit(session, has_quota=claim.has_quota(session.document))
         if not any(record.attempts for record in session.document.phases):
-            self._home.status_comment.update(
-                session
-            )  # a phase may take an hour, and the requester is to see it at once
+            self._home.status_comment.update(session)  # the requester sees it at once: a phase may take an hour
 
         def ends(outcome: Outcome, document: WorkflowDocument) -> RunEnd | None:
             """Return how the run ends with the write of *outcome*; None: there is more to do before it ends."""
@@ -487,7 +485,7 @@ def describe(outcome: Outcome) -> str:
     if isinstance(outcome, RetryAt):
         if outcome.is_waiting:
             return f"{outcome.phase} {outcome.reason}"
-        return f"{outcome.phase} is tried again at {timestamps.to_text(outcome.at)}: {outcome.reason}"
+        return f"{outcome.phase} is retried at {timestamps.to_text(outcome.at)}: {outcome.reason}"
     if isinstance(outcome, Paused):
         return f"paused: {outcome.reason}"
     if isinstance(outcome, Failed):

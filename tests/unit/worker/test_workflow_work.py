@@ -152,7 +152,7 @@ def test_a_run_is_completed_only_by_what_it_was_for(home, kind, outcome, state):
     ("outcome", "text"),
     [
         (Done(state="completed"), "completed"),
-        (RetryAt(phase="plan", at=START, reason="busy"), "plan is tried again at 2026-01-31T09:00:00.000000Z: busy"),
+        (RetryAt(phase="plan", at=START, reason="busy"), "plan is retried at 2026-01-31T09:00:00.000000Z: busy"),
         (Paused(reason="lunch"), "paused: lunch"),
         (Failed(phase="plan", reason="FATAL", message="no"), "plan failed (FATAL): no"),
         (
