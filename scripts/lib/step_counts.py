@@ -67,9 +67,7 @@ class NineSteps:
 
     def __init__(self, home: Path, store: str) -> None:
         home.mkdir()
-        # The copy of a file in the database is committed and synced once in a while: by the clock, which would change
-        # the counts.
-        env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store, "ADW_PROJECTOR_INTERVAL_SECONDS": "60"}
+        env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store}
         self.app = app_module.open_home(config_load.load(env=env, cwd=home))
         phases = tuple(
             PhaseSpec(name=f"step{number}", state=state, runner="python", call="step_counts:nothing")
@@ -99,7 +97,8 @@ class NineSteps:
 def count(directory: Path, store: str) -> Counts:
     """Return what one workflow of nine phases costs with *store*, in a home below *directory*."""
     counts = Counts()
-    projection.COLLECT_SECONDS = 60.0
+    # The copy of a file in the database is committed, and synced, by the clock, which would change the counts.
+    projection.COLLECT_SECONDS = projection.INTERVAL_SECONDS = 60.0
     with _counting(counts) as switch:
         home = NineSteps(directory / f"counted-{store}", store)
         home.one()  # builds every part

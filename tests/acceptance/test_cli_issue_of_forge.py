@@ -76,7 +76,7 @@ def test_characters_that_no_program_can_be_given_are_cleaned_out_of_an_issue(lab
         text=True,
         check=True,
     ).stdout
-    assert subject.strip().endswith(": Oil the door")
+    assert subject.strip().endswith(": Oil the door (#1)")
     assert "Oil the door" in adw(lab, "list").stdout
 
 

@@ -12,9 +12,12 @@ import sys
 import pytest
 
 from adws.adw_modules import durable_file
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import InvalidAdwId, LockUnavailable, UnsafePath, UsageError
 from adws.adw_modules.ownership.issue_locks import acquire_lock, check_issue_number, release_lock, verify_lock_ownership
 from adws.adw_modules.ownership.local_lock import LocalLock
+from adws.adw_modules.store.files import FileStateStore
 
 HOLD = """
 import sys
@@ -143,13 +146,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
         LocalLock(tmp_path / "state").try_hold("1a2b3c4d")
 
 
-def test_a_new_directory_is_synced_with_its_parent(root, monkeypatch):
+def test_the_directory_of_a_new_workflow_is_synced_with_its_document(root, monkeypatch):
     synced = []
     root.mkdir()
     monkeypatch.setattr(durable_file, "sync_directory_at", synced.append)
     LocalLock(root).try_hold("1a2b3c4d")
+    assert synced == []
 
-    assert set(synced) == {str(root / "1a2b3c4d"), str(root)}
+    moment = "2026-01-31T09:00:00.000000Z"
+    document = WorkflowDocument(adw_id="1a2b3c4d", issue_number=1, created_at=moment, updated_at=moment)
+    FileStateStore(root, clock=SystemClock()).create(document)
+    assert synced == [str(root)]
 
 
 class RecordingLocks:

@@ -43,9 +43,9 @@ class Projection:
     The first write opens the database: reading a good file opens none, and reading a broken one creates none.
     """
 
-    def __init__(self, home: Home, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(self, home: Home, *, interval_seconds: float | None = None) -> None:
         self._home = home
-        self._interval = interval_seconds
+        self._interval = INTERVAL_SECONDS if interval_seconds is None else interval_seconds
         self._synced_at = -math.inf  #: Clock.monotonic of the last commit that waited for the disk
         self._confirmed: dict[str, int] = {}  #: workflow -> the last revision whose events are durable
         self._unsynced: dict[str, int] = {}  #: workflow -> the last revision committed without waiting for the disk
