@@ -112,7 +112,7 @@ if TYPE_CHECKING:
 
 _LOST_COPY = "the database {} is missing or empty: adw db rebuild makes it again from the documents"
 _LOST_DOCUMENTS = (
-    "the database {} is missing or empty, and the documents in it with it: bring a backup back with adw restore, or "
+    "the database {} is missing or empty, and the documents in it with it: bring a backup back with adw db restore, or "
     "delete {} to start afresh"
 )
 _NO_FORGE = (

@@ -123,7 +123,7 @@ _TABLE = (
         "bad_output", "Its answer could not be read as what was asked for. Read its output: adw logs ID.", retries=2
     ),
     # --- resources: the clean-up comes first
-    _resource("disk", "The disk is full. Free some space: adw gc removes what finished workflows left."),
+    _resource("disk", "The disk is full. Free some space: adw admin gc removes what finished workflows left."),
     _resource("port", "The port is in use. adw takes another one; it never ends a program that it did not start."),
     _resource("memory", "The machine has no memory left. Run fewer workflows at once."),
     _resource("descriptors", "Too many files are open. Raise the limit (ulimit -n) or run fewer workflows at once."),
@@ -171,7 +171,11 @@ _TABLE = (
         "The model declined the task by its policy. Reword the issue or do this part by hand.",
         needs_person=True,
     ),
-    _fatal("state", "The workflow's document needs attention first: adw verify says what is wrong.", needs_person=True),
+    _fatal(
+        "state",
+        "The workflow's document needs attention first: adw admin verify says what is wrong.",
+        needs_person=True,
+    ),
     _fatal("storage", "The disk reports errors. Check it before anything is written again.", needs_person=True),
     _fatal(
         "commit_unknown",
@@ -185,7 +189,7 @@ _TABLE = (
     ),
     _fatal("ownership", "Another process has taken this workflow over; this one stops."),
     _fatal("interrupted", "Somebody interrupted it. It goes on with: adw resume ID."),
-    _fatal("illegal", "The workflow does not allow this step now: adw explain ID says what it does allow."),
+    _fatal("illegal", "The workflow does not allow this step now: adw status ID says what it does allow."),
 )
 
 #: Every class by its name.

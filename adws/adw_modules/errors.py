@@ -252,7 +252,7 @@ class RunLost(OwnershipError):
     """A run was claimed again, or ended, by somebody else."""
 
     def __init__(self, run_id: int) -> None:
-        super().__init__(f"run {run_id} is not yours any more: adw runs shows who has it")
+        super().__init__(f"run {run_id} is not yours any more: adw queue runs shows who has it")
         self.run_id = run_id
 
 
@@ -279,7 +279,7 @@ class RunNotFound(AdwError):
     """There is no such run."""
 
     def __init__(self, run_id: int) -> None:
-        super().__init__(f"there is no run {run_id}: adw runs shows those there are")
+        super().__init__(f"there is no run {run_id}: adw queue runs shows those there are")
         self.run_id = run_id
 
 
@@ -287,7 +287,7 @@ class DeliveryNotFound(AdwError, LookupError):
     """There is no such delivery."""
 
     def __init__(self, guid: str) -> None:
-        super().__init__(f"there is no delivery {guid!r:.120}: adw deliveries shows those that are kept")
+        super().__init__(f"there is no delivery {guid!r:.120}: adw webhook deliveries shows those that are kept")
         self.guid = guid
 
 
@@ -322,7 +322,7 @@ class LockUnavailable(OwnershipError, OSError):
         why, advice = cause.strerror or str(cause), "adw needs a writable local disk with working flock"
         if cause.errno in {errno.ENOSPC, errno.EDQUOT}:
             why = f"the disk is full ({why})"
-            advice = "make room, adw gc --execute removes what finished workflows left"
+            advice = "make room, adw admin gc --execute removes what finished workflows left"
         super().__init__(f"cannot lock {path}: {why}; {advice}")
         self.path, self.errno = path, cause.errno
 
@@ -477,7 +477,7 @@ class ShippingRefused(AdwError):
 
 
 class PortsExhausted(AdwError):
-    """No port is free in the range: free some with adw gc, or widen the range."""
+    """No port is free in the range: free some with adw admin gc, or widen the range."""
 
 
 #: How the message of a quota that is used up begins; runs keep it as the reason why they wait.
@@ -560,7 +560,7 @@ class DatabaseCorrupt(DatabaseError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"the database {name} is corrupt: {reason}; bring a backup back with adw restore, or, when the documents "
+            f"the database {name} is corrupt: {reason}; restore a backup with adw db restore, or, when the documents "
             "live in files, move it aside and run adw db rebuild"
         )
         self.name, self.reason = name, reason
@@ -597,7 +597,7 @@ class TaskNotFound(AdwError):
     """There is no such task."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"there is no task {task_id}: adw external lists those there are")
+        super().__init__(f"there is no task {task_id}: adw queue external lists those there are")
 
 
 class ClaimHeld(AdwError):
@@ -625,7 +625,7 @@ class ForeignToken(AdwError):
     """The token that was shown is that of another task."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"the token is not that of task {task_id}: type adw external show {task_id} --token")
+        super().__init__(f"the token is not that of task {task_id}: type adw queue external show {task_id} --token")
 
 
 class Overdue(AdwError):
@@ -642,7 +642,7 @@ class ExecutionNotFound(AdwError):
     def __init__(self, execution_id: str, index: int | None = None, page: int | None = None) -> None:
         what = f"execution {execution_id}" if index is None else f"iteration {index} of execution {execution_id}"
         what = what if page is None else f"page {page} of {what}"
-        super().__init__(f"there is no {what}: adw executions ID lists those of a workflow")
+        super().__init__(f"there is no {what}: adw status ID lists those of a workflow")
 
 
 # How a process or an agent ended that failed: the facts that tell one failure from another.

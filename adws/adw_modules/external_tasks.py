@@ -85,7 +85,7 @@ MAX_ITERATIONS = 10_000
 PATH = "/api/v1/external"
 
 _PREFIX = "adwx_"
-_PURPOSE = b"adw external task\0"
+_PURPOSE = b"adw queue external task\0"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

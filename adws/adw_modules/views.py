@@ -129,6 +129,7 @@ class PhaseView:
             "wait_reason": self.wait_reason,
             "wait_deadline_at": self.wait_deadline_at,
             "parks": self.parks,
+            "cost_usd": self.cost_usd,
             "total_attempts": len(self.attempts),
             "suspended_attempts": self.suspended_attempts,
             "parked_attempts": self.parked_attempts,
@@ -226,6 +227,11 @@ class WorkflowView:
         return sorted(attempts, key=lambda one: (one.started_at, one.number), reverse=True)
 
     @property
+    def work_seconds(self) -> float:
+        """How long all attempts at all phases worked."""
+        return round(sum(phase.total_seconds for phase in self.phases), 3)
+
+    @property
     def rollback_blocked_by(self) -> list[str] | None:
         """What blocks the rollback, None when none was begun."""
         return None if self.rollback is None else self.rollback.blocked_by
@@ -261,7 +267,9 @@ class WorkflowView:
             "branch_name": self.branch_name,
             "worktree_path": self.worktree_path,
             "pr_number": self.pr_number,
+            "pull_request_url": self.pull_request_url or None,
             "cost_usd": self.cost_usd,
+            "work_seconds": self.work_seconds,
             "warnings": list(self.warnings),
             "hints": [{name: hint.get(name) for name in ("text", "by", "at", "phase")} for hint in self.hints],
             "rollback": rollback.model_dump(include={"reason", "started_at", "blocked_by"}) if rollback else None,

@@ -53,10 +53,42 @@ class NumberRange(click.FloatRange):
 
 
 def workflow_id(text: str) -> str:
-    """Return the id a person means: ours may be typed with `adw-` in front; raise InvalidAdwId."""
-    bare = text.removeprefix(PREFIX)
+    """
+    Return the id of the workflow a person means; raise InvalidAdwId, UsageError.
 
-    return bare if identifiers.is_ours(bare) else identifiers.check_adw_id(text)
+    An id may be typed with `adw-` in front, or as a unique prefix of four characters or more; `#3`, `owner/name#3` and
+    the address of an issue mean the newest workflow of that issue.
+    """
+    from adws.adw_modules.interfaces import PageQuery
+
+    bare = text.removeprefix(PREFIX)
+    if identifiers.is_ours(bare):
+        return bare
+    issue = parse_issue(text) if "#" in text or "/" in text else None
+    if issue is None and not re.fullmatch(r"[0-9a-f]{4,7}", bare):
+        return identifiers.check_adw_id(text)
+    with main.open_home() as app:
+        query = PageQuery(limit=1000, search=bare) if issue is None else PageQuery(limit=1000, issue_number=issue[0])
+        rows = app.catalogue.page(query).rows if app.has_database() else ()
+    if issue is not None:
+        here = [row.adw_id for row in rows if issue[1] in ("", row.repository)]
+        if not here:
+            raise UsageError(f"no workflow of issue {text}: adw list shows the workflows")
+        return here[0]
+    ids = [row.adw_id for row in rows if row.adw_id.startswith(bare)]
+    if len(ids) > 1 and bare not in ids:
+        raise UsageError(f"{text!r} is the beginning of {len(ids)} ids ({', '.join(ids[:5])}): type more of it")
+
+    return ids[0] if len(ids) == 1 else identifiers.check_adw_id(text)
+
+
+def parse_issue(text: str) -> tuple[int, str] | None:
+    """Return number and repository ("": not said) of `3`, `#3`, `owner/name#3` or the address of an issue."""
+    match = re.fullmatch(r"(?:https?://[^/\s]+/)?(?:([\w.-]+/[\w.-]+))?(?:#|/issues/)?([0-9]{1,18})/?", text.strip())
+    if match is None or (match[1] is None) is ("/" in text):
+        return None
+
+    return int(match[2]), match[1] or ""
 
 
 def parse_span(text: str) -> timedelta:
@@ -139,6 +171,34 @@ def adw_id_argument(command: _Command) -> _Command:
     return click.argument(
         "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=offer_ids
     )(command)
+
+
+def optional_id_argument(command: _Command) -> _Command:
+    """Give a command the argument ID, as *adw_id*, None when it is left out."""
+    return click.argument(
+        "adw_id",
+        metavar="[ID]",
+        required=False,
+        callback=lambda _ctx, _param, value: None if value is None else workflow_id(value),
+        shell_complete=offer_ids,
+    )(command)
+
+
+@click.command("help")
+@click.argument("names", metavar="[COMMAND]", nargs=-1)
+@click.pass_context
+def help_(ctx: click.Context, *, names: tuple[str, ...]) -> None:
+    """Show the help of a command, such as adw help db move; without one the list of commands."""
+    below: click.Context = ctx.find_root()
+    for name in names:
+        if not isinstance(below.command, click.Group):
+            raise UsageError(
+                f"{below.command_path} has no commands of its own: adw help {below.info_name} shows its help"
+            )
+        found, command, _rest = below.command.resolve_command(below, [name])
+        if command is not None:
+            below = click.Context(command, info_name=found, parent=below, max_content_width=100)
+    output.emit_as_is(below.get_help())
 
 
 # `adw completion`: the script by which a shell completes commands, options, ids and names.
@@ -285,11 +345,41 @@ def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
 
 #: command, without `adw` -> (what to type after `adw`, what it does)
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    # --- look --------------------------------------------------------------------------------------------------
     "status": (
-        ("status 1a2b3c4d", "Show how far a workflow is."),
-        ("status adw-1a2b3c4d --json", "The same for a program; an id may be typed as branches spell it."),
+        ("status", "Show what runs, what waits for a person, what is stuck, and what to type."),
+        ("status 1a2b3c4d", "Show how far a workflow is, why it waits, and what it cost."),
+        ("status octo/cat#42 --json", "The newest workflow of an issue, for a program."),
+        ("status 1a2b3c4d.build.1.fetch --index 3", "Show one iteration of a step with its calls."),
     ),
+    "report": (
+        ("report", "Show how the last 30 days went."),
+        ("report --since 7d --html report.html", "Write a page with pictures about a week."),
+        ("report --since 7d --by provider", "Show what was spent in a week, by provider."),
+        ("report 1a2b3c4d --by attempt", "Show what each attempt of one workflow cost."),
+    ),
+    "workflow list": (("workflow list", "List the workflows that can be run."),),
+    "workflow show": (("workflow show sdlc", "Show the phases of one, and what runs them here."),),
+    "queue unschedulable": (("queue unschedulable", "Show runs whose demands no worker meets."),),
+    "help": (("help db move", "Show the help of a command."),),
+    "logs": (
+        ("logs 1a2b3c4d -f", "Follow the attempt that runs."),
+        ("logs 1a2b3c4d --phase test --attempt 2 --raw", "Show the output of one attempt as it was written."),
+        ("logs 1a2b3c4d --log", "Show what adw itself logged about the workflow."),
+    ),
+    "run": (
+        ("run 42", "Start the usual workflow for issue 42, and stay with it."),
+        ("run octo/cat#42 --workflow plan_build --detach", "Leave it to a worker, and print its id."),
+        ("run 42 --dry-run", "Show what would be done, and do nothing."),
+    ),
+    "pause": (
+        ('pause 1a2b3c4d -m "release freeze"', "Pause it; its processes are asked to end."),
+        ("pause 1a2b3c4d --now", "Kill its processes at once."),
+    ),
+    "db move": (
+        ("db move postgresql://adw@db.example.com/adw --dry-run", "Show what would be moved to PostgreSQL."),
+        ("db move postgresql://adw@db.example.com/adw", "Move; may be repeated after an interruption."),
+    ),
+    # --- look --------------------------------------------------------------------------------------------------
     "list": (
         ("list --state failed", "Show what failed, newest first."),
         ("list --issue 42 --json", "Show the workflows of issue 42, for a program."),
@@ -298,62 +388,30 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("events 1a2b3c4d", "Show what happened."),
         ("events 1a2b3c4d -f", "Go on showing what happens, until Ctrl-C."),
     ),
-    "runs": (
-        ("runs", "Show what waits and what is with a worker."),
-        ("runs --state dead", "Show what was given up because too many workers vanished with it."),
+    "queue runs": (
+        ("queue runs", "Show what waits and what is with a worker."),
+        ("queue runs --state dead", "Show what was given up because too many workers vanished with it."),
     ),
-    "runners": (("runners", "Show the workers on all machines, and how long each was silent."),),
-    "executions": (
-        ("executions 1a2b3c4d", "Show the steps that loop or retry."),
-        ("executions 1a2b3c4d.build.1.fetch --index 3", "Show one iteration with its calls."),
+    "queue workers": (("queue workers", "Show the workers on all machines, and how long each was silent."),),
+    "queue retries": (("queue retries --workflow 1a2b3c4d", "Show what of one workflow is tried again, and when."),),
+    "queue retries cancel": (
+        ('queue retries cancel 1a2b3c4d -m "the service is gone"', "Give a phase up that waits to be tried again."),
+        ("queue retries cancel 1a2b3c4d.build.1.fetch --index 3", "Give one iteration of a loop up."),
     ),
-    "retries": (("retries --workflow 1a2b3c4d", "Show what of one workflow is tried again, and when."),),
-    "retries cancel": (
-        ('retries cancel 1a2b3c4d -m "the service is gone"', "Give a phase up that waits to be tried again."),
-        ("retries cancel 1a2b3c4d.build.1.fetch --index 3", "Give one iteration of a loop up."),
+    "queue external": (("queue external --all", "Show every external task, also those that are over."),),
+    "queue external show": (
+        ("queue external show 1a2b3c4d.test.1 --token", "Print a task with the token that it is done by."),
     ),
-    "external": (("external --all", "Show every task that is done outside of adw, also those that are over."),),
-    "external show": (("external show 1a2b3c4d.test.1 --token", "Print a task with the token that it is done by."),),
-    "deliveries": (("deliveries --verdict ignored", "Show what came in and was not acted on, with the reason."),),
-    "logs": (
-        ("logs 1a2b3c4d -f", "Follow the output of the attempt that runs."),
-        ("logs 1a2b3c4d --phase test --attempt 2", "Show the output of one attempt."),
-        ("logs 1a2b3c4d --log", "Show what adw itself logged about the workflow."),
+    "webhook deliveries": (
+        ("webhook deliveries --verdict ignored", "Show what came in and was not acted on, with the reason."),
     ),
-    "path": (("path 1a2b3c4d", "Print the worktree, such as for cd $(adw path 1a2b3c4d)."),),
-    "explain": (("explain 1a2b3c4d", "Say why it is not moving, and what to type."),),
-    "stuck": (
-        ("stuck", "Show what does not move, why, and what to type."),
-        ("stuck --json", "The same for a program that watches."),
-    ),
-    "report": (
-        ("report", "Show how the last 30 days went."),
-        ("report --since 7d --html report.html", "Write a page with pictures about a week."),
-        ("report --since 2026-01-01 --workflow sdlc --no-orphans --json", "One definition, for a program, quickly."),
-    ),
-    "attempts": (
-        ("attempts --since 4w", "Show how many attempts each phase needed in four weeks."),
-        ("attempts 1a2b3c4d", "Show how many attempts the phases of one workflow have used."),
-    ),
-    "ports": (("ports", "Show which workflow has which ports."),),
-    "cost": (
-        ("cost 1a2b3c4d", "Show what one workflow cost, by phase and attempt."),
-        ("cost --since 7d --by provider", "Show what was spent in a week, by provider."),
-    ),
+    "state path": (("state path 1a2b3c4d", "Print the worktree, such as for cd $(adw state path 1a2b3c4d)."),),
+    "admin ports": (("admin ports", "Show which workflow has which ports."),),
     "quota": (("quota", "Show every limit; ends with 1 when one is reached, for cron."),),
-    "agents": (("agents", "Show which agents are installed and logged in."),),
-    "plugins": (("plugins", "Show what other packages bring; ends with 1 when something cannot be used."),),
-    "workflows": (
-        ("workflows", "List the workflows there are to run."),
-        ("workflows sdlc", "Show the phases of one, and what runs them here."),
-    ),
+    "workflow agents": (("workflow agents", "Show which agents are installed and logged in."),),
+    "workflow plugins": (("workflow plugins", "Show what other packages provide; ends with 1 on a problem."),),
     "config": (("config", "Show every setting, its value and where that comes from."),),
     # --- work --------------------------------------------------------------------------------------------------
-    "run": (
-        ("run 42", "Start the usual workflow for issue 42, and stay with it."),
-        ("run 42 --workflow plan_build --detach", "Leave it to a worker, and print its id."),
-        ("run 42 --dry-run", "Say what would be done, and do nothing."),
-    ),
     "resume": (
         ("resume 1a2b3c4d", "Go on where it stopped."),
         ('resume 1a2b3c4d --from test -m "use the other port"', "Begin a phase anew, with a hint."),
@@ -362,15 +420,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("retry 1a2b3c4d", "Try a failed workflow again."),
         ('retry 1a2b3c4d --grant 2 -m "the key was wrong"', "Allow two more, and say what is different."),
     ),
-    "pause": (('pause 1a2b3c4d -m "release freeze"', "Park it; what runs is ended in order."),),
-    "stop": (
-        ("stop 1a2b3c4d", "Ask the worker to stop, and let what runs end in order."),
-        ("stop 1a2b3c4d --now", "Kill what runs at once."),
-    ),
     "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Give it up; what it made stays until rollback or gc."),),
     "approve": (('approve 1a2b3c4d -m "looks right"', "Let a phase that waits for a person pass."),),
     "reject": (('reject 1a2b3c4d -m "the plan misses the tests"', "Send it back to work, with the reason."),),
-    "replay": (("replay 72d3162e-cc78-11e3-81ab-4c9367dc0958", "Carry a delivery out again."),),
+    "webhook replay": (("webhook replay 72d3162e-cc78-11e3-81ab-4c9367dc0958", "Carry a delivery out again."),),
     "worker": (
         ("worker --concurrency 4", "Work on four runs at a time, until SIGTERM."),
         ("worker --once", "Do what is due now, and end."),
@@ -384,9 +437,9 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dashboard", "Print a link that logs a browser in, once."),
         ("dashboard --address https://adw.example.com", "The same for a server behind a proxy."),
     ),
-    "recover": (
-        ("recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
-        ("recover --mode all", "Look at everything that is with a worker, however young."),
+    "admin recover": (
+        ("admin recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
+        ("admin recover --mode all", "Look at everything that is with a worker, however young."),
     ),
     "cron": (
         ("cron --once", "Do what is due and end: the line for a crontab."),
@@ -399,32 +452,28 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("state migrate --dry-run", "Show which documents are of older versions, and what would become of them."),
         ("state migrate agents", "Import what an older ADW set-up left in that directory."),
     ),
-    "locks": (("locks", "Show which workflow has which issue, and whether its owner lives."),),
-    "locks release": (("locks release 42", "Free an issue whose workflow is gone."),),
-    "breakers": (("breakers", "Show which outside parties are held off, and until when."),),
-    "breakers reset": (("breakers reset github", "Let work on before the time: the party is known to be well."),),
+    "admin locks": (("admin locks", "Show which workflow has which issue, and whether its owner lives."),),
+    "admin locks release": (("admin locks release 42", "Free an issue whose workflow is gone."),),
+    "admin breakers": (("admin breakers", "Show which circuit breakers are open, and until when."),),
+    "admin breakers reset": (("admin breakers reset github", "Close a circuit breaker before its time."),),
     # --- undo --------------------------------------------------------------------------------------------------
     "rollback": (
         ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what stands in the way."),
         ("rollback 1a2b3c4d --keep-branch", "Undo all but the branch."),
         ("rollback 1a2b3c4d --forget-host old-laptop", "Give up what is on a machine that is gone for good."),
     ),
-    "gc": (
-        ("gc", "Show what workflows that are over left behind."),
-        ("gc --older-than 14d --execute", "Remove what is older than two weeks."),
+    "admin gc": (
+        ("admin gc", "Show what workflows that are over left behind."),
+        ("admin gc --older-than 14d --execute", "Remove what is older than two weeks."),
     ),
-    "verify": (("verify", "Check what must always hold; ends with 1 when something does not."),),
-    "adopt": (("adopt trees/1a2b3c4d", "Take an orphaned worktree back into its workflow."),),
+    "admin verify": (("admin verify", "Check what must always hold; ends with 1 when something does not."),),
+    "admin adopt": (("admin adopt trees/1a2b3c4d", "Take an orphaned worktree back into its workflow."),),
     # --- data --------------------------------------------------------------------------------------------------
     "db check": (("db check", "Look for damage, and for what does not fit together."),),
     "db upgrade": (("db upgrade", "Bring the database to the version of this adw, with a backup."),),
     "db rebuild": (("db rebuild", "Make the database again from the documents."),),
-    "db move-to": (
-        ("db move-to postgresql://adw@db.example.com/adw --dry-run", "Show what would be moved to PostgreSQL."),
-        ("db move-to postgresql://adw@db.example.com/adw", "Move; may be repeated after a cut."),
-    ),
-    "backup": (("backup nightly.tar.gz", "Write documents and database into one file, while work goes on."),),
-    "restore": (("restore nightly.tar.gz", "Bring a backup back into an empty home."),),
+    "db backup": (("db backup nightly.tar.gz", "Write documents and database into one file, while work goes on."),),
+    "db restore": (("db restore nightly.tar.gz", "Bring a backup back into an empty home."),),
     # --- begin -------------------------------------------------------------------------------------------------
     "demo": (
         ("demo", "See an issue become a pull request, in seconds."),

@@ -1,4 +1,4 @@
-"""`adw workflows`, `adw agents`, `adw plugins`, `adw config`: what can be run here, by what, with which settings."""
+"""`adw workflow` and `adw config`: what can be run here, by what, with which settings."""
 
 from __future__ import annotations
 
@@ -18,26 +18,17 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.library import Workflows
 
 
-# `adw workflows`: which workflows there are to run, and what each of them does.
+# `adw workflow list`: which workflows there are to run, and what each of them does.
 #
 # A built-in phase that nothing can run yet is shown as such: that is an error only when its workflow is started.
 
 
-@click.command()
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=cli_common.offer_names)
+@click.command("list")
 @output.json_option
-def workflows(*, name: str | None, as_json: bool) -> None:
-    """
-    List the workflows there are to run, or show the one called NAME.
-
-    There are those that come with adw, under their own names and those of ADW scripts, and those of adw.toml.
-    """
+def list_workflows(*, as_json: bool) -> None:
+    """List the workflows that can be run: those that come with adw, and those of adw.toml."""
     with main.open_home() as app:
         known, agent = app.workflows, app.settings.agent_name
-        if name is not None:
-            spec = known.get(name)
-            output.emit(_workflow_data(known, spec, agent), _workflow_lines(known, spec, agent), as_json=as_json)
-            return
         rows = []
         for spec in known.all():
             idle = len(known.without_runner(spec))
@@ -45,6 +36,17 @@ def workflows(*, name: str | None, as_json: bool) -> None:
             rows.append((spec.name, " ".join(phase.name for phase in spec.phases), readiness, spec.source))
         data = [_workflow_data(known, spec, agent) for spec in known.all()]
         output.emit({"workflows": data}, output.table(("WORKFLOW", "PHASES", "READY", "SOURCE"), rows), as_json=as_json)
+
+
+@click.command("show")
+@click.argument("name", metavar="NAME", shell_complete=cli_common.offer_names)
+@output.json_option
+def show_workflow(*, name: str, as_json: bool) -> None:
+    """Show the phases of the workflow NAME, and what runs them here; names of ADW scripts are known, too."""
+    with main.open_home() as app:
+        known, agent = app.workflows, app.settings.agent_name
+        spec = known.get(name)
+        output.emit(_workflow_data(known, spec, agent), _workflow_lines(known, spec, agent), as_json=as_json)
 
 
 def _workflow_data(known: Workflows, spec: WorkflowSpec, agent: str) -> output.Printable:
@@ -129,7 +131,7 @@ def _gate(gate: Gate) -> str:
     return output.shorten(f"{gate.kind} {about}".strip(), 40)
 
 
-# `adw agents`: which agents can be used here, and what each of them can do.
+# `adw workflow agents`: which agents can be used here, and what each of them can do.
 #
 # Asks every installed agent for its version and whether it is logged in; starts no work.
 
@@ -182,7 +184,7 @@ def agents(*, as_json: bool) -> None:
     output.emit({"agents": rows}, lines, as_json=as_json)
 
 
-# `adw plugins`: what other packages bring, and whether it can be used.
+# `adw workflow plugins`: what other packages bring, and whether it can be used.
 
 
 @click.command("plugins")

@@ -26,26 +26,19 @@ _WAIT = click.option(
 @cli_common.adw_id_argument
 @_MESSAGE
 @_WAIT
+@click.option("--now", "is_urgent", is_flag=True, help="Kill its processes at once, without asking them to end first.")
 @output.json_option
-def pause(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
-    """Park a workflow; an attempt under way is suspended and does not count."""
+def pause(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: bool) -> int:
+    """Pause a workflow: its processes are asked to end, and the attempt under way does not count."""
+    if is_urgent:
+        return _do(
+            adw_id,
+            lambda it: it.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=True),
+            wait,
+            as_json=as_json,
+        )
+
     return _do(adw_id, lambda it: it.pause(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
-
-
-@click.command()
-@cli_common.adw_id_argument
-@_MESSAGE
-@_WAIT
-@click.option("--now", "is_urgent", is_flag=True, help="Kill its processes without asking them to end first.")
-@output.json_option
-def stop(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: bool) -> int:
-    """Stop the work on a workflow: its processes are asked to end, then killed; the workflow is paused."""
-    return _do(
-        adw_id,
-        lambda it: it.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=is_urgent),
-        wait,
-        as_json=as_json,
-    )
 
 
 @click.command()

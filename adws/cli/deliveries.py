@@ -1,5 +1,5 @@
 """
-`adw deliveries`, `adw replay`: what came in from outside, what was made of it, and doing one again.
+`adw webhook deliveries`, `adw webhook replay`: what came in from outside, what was made of it, and doing one again.
 
 Looking changes nothing and makes no database.
 """
@@ -60,7 +60,7 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
         }
         lines = output.table(_HEADERS, [_cells(row, app.clock.now()) for row in shown])
         if more:
-            lines.append(f"more: adw deliveries --before {shown[-1].guid}")
+            lines.append(f"more: adw webhook deliveries --before {shown[-1].guid}")
         output.emit(data, lines if shown else "there are no deliveries", as_json=as_json)
 
 
@@ -84,7 +84,10 @@ def replay(*, guid: str, as_json: bool) -> None:
             instead=_read_again(app, row) if row.verdict == "ignored" else None,
             adw_id=app.clock.token()[:8],
         )
-        lines = [f"delivery {guid} waits for a worker as run {run.run_id}", "next: adw worker, then adw deliveries"]
+        lines = [
+            f"delivery {guid} waits for a worker as run {run.run_id}",
+            "next: adw worker, then adw webhook deliveries",
+        ]
         output.emit({"guid": guid, "run_id": run.run_id}, lines, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`adw logs`, `adw path`: the output of attempts, the log of a workflow, and where it works."""
+"""`adw logs`, `adw state path`: the output of attempts, the log of a workflow, and where it works."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ class FollowedFile:
                 yield piece
 
 
+_TRANSCRIPT = "transcript.log"
 #: Seconds between two polls of what is followed.
 _LOOK_SECONDS = 0.1
 
@@ -100,6 +101,7 @@ class Choice:
     attempt: int | None
     is_all: bool
     is_log: bool  #: the workflow's own log instead
+    is_raw: bool  #: what an agent wrote as it came, instead of its transcript
 
 
 @click.command()
@@ -108,15 +110,28 @@ class Choice:
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt.")
 @click.option("--all", "show_all", is_flag=True, help="Every attempt, not only the last one.")
 @click.option("--log", "show_log", is_flag=True, help="The workflow's own log instead: one JSON object a line.")
+@click.option("--raw", is_flag=True, help="What an agent wrote as it came, instead of the readable transcript.")
 @click.option("-f", "--follow", is_flag=True, help="Go on as more comes, through all phases, until the workflow stops.")
 @output.json_option
 def logs(
-    *, adw_id: str, phase: str | None, attempt: int | None, show_all: bool, show_log: bool, follow: bool, as_json: bool
+    *,
+    adw_id: str,
+    phase: str | None,
+    attempt: int | None,
+    show_all: bool,
+    show_log: bool,
+    raw: bool,
+    follow: bool,
+    as_json: bool,
 ) -> None:
-    """Show what the last attempt of a workflow wrote; with -f and --json one document a line."""
+    """
+    Show what the last attempt of a workflow wrote: of an agent the transcript, of a command its output.
+
+    With -f and --json one document a line.
+    """
     if show_log and (phase is not None or attempt is not None or show_all):
         raise UsageError("--log shows the log of the whole workflow: leave --phase, --attempt and --all out")
-    choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log)
+    choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log, is_raw=raw)
     with main.open_home() as app:
         cli_common.load(app, adw_id)
         if follow:
@@ -147,7 +162,17 @@ def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:
     if choice.is_log:
         path = folder / attempt_files.LOG_NAME
         return (AttemptFile(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
-    wanted = [file for file in _outputs(folder) if _is_meant(file, choice)]
+    files = _outputs(folder)
+    # An agent writes a stream of events, and its runner a transcript of that: one of them is shown.
+    told = {(file.phase, file.attempt) for file in files if file.kind == _TRANSCRIPT}
+    hidden = _TRANSCRIPT if choice.is_raw else "stdout.log"
+    wanted = [
+        file
+        for file in files
+        if choice.phase in (None, file.phase)
+        and choice.attempt in (None, file.attempt)
+        and not (file.kind == hidden and (file.phase, file.attempt) in told)
+    ]
     ordered = attempt_files.in_order(cli_common.load(app, adw_id).document, wanted)
     if not ordered or choice.is_all or choice.attempt is not None:
         return ordered
@@ -160,16 +185,12 @@ def _outputs(folder: Path) -> list[AttemptFile]:
     return [file for file in attempt_files.list_files(folder) if file.kind.endswith(".log")]
 
 
-def _is_meant(file: AttemptFile, choice: Choice) -> bool:
-    return choice.phase in (None, file.phase) and choice.attempt in (None, file.attempt)
-
-
 def _nothing(app: Home, adw_id: str, choice: Choice) -> str:
     if choice.is_log:
         return f"workflow {adw_id} has no log yet: nobody has worked on it"
     files = _outputs(_folder(app, adw_id))
     if not files:
-        return f"workflow {adw_id} has no output yet: none of its phases has run (adw explain {adw_id})"
+        return f"workflow {adw_id} has no output yet: none of its phases has run (adw status {adw_id})"
     there = dict.fromkeys(f"{file.phase} {file.attempt}" for file in files)
 
     return f"workflow {adw_id} has no such output; there is (phase and attempt): {', '.join(there)}"
@@ -203,17 +224,3 @@ def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
         if has_stopped:
             return
         app.clock.sleep(_LOOK_SECONDS)
-
-
-@click.command()
-@cli_common.adw_id_argument
-@click.option("--state", "want_state", is_flag=True, help="The directory of its document, log and output instead.")
-@output.json_option
-def path(*, adw_id: str, want_state: bool, as_json: bool) -> None:
-    """Print the directory a workflow works in, so that you can cd into it."""
-    with main.open_home() as app:
-        worktree = cli_common.load(app, adw_id).document.worktree_path
-        place = Path(worktree) if worktree else app.settings.home
-        shown = _folder(app, adw_id) if want_state else place
-
-        output.emit({"adw_id": adw_id, "path": str(shown)}, str(shown), as_json=as_json)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -26,108 +26,146 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 3, 130, 141
 
 
-class CommandEntry(NamedTuple):
+class Entry(NamedTuple):
     """Where a command lives, and its line in the help."""
 
-    module: str
-    attribute: str
+    place: str  #: module and name; "" for a group, whose commands stand in GROUPS
     summary: str
 
 
 #: Section of the help -> command -> where it lives.
-COMMANDS: dict[str, dict[str, CommandEntry]] = {
-    "Begin": {
-        "demo": CommandEntry("adws.cli.demo", "demo", "Carry a sample issue to a pull request, without an account."),
-        "init": CommandEntry("adws.cli.init", "init", "Write adw.toml, prompts and .gitignore lines for a repository."),
-        "doctor": CommandEntry("adws.cli.init", "doctor", "Say what is wrong on this machine, and what mends it."),
+COMMANDS: dict[str, dict[str, Entry]] = {
+    "Daily commands": {
+        "init": Entry("init:init", "Write adw.toml, prompts and .gitignore lines for a repository."),
+        "doctor": Entry("init:doctor", "Check this machine and repository; say how to fix each problem."),
+        "run": Entry("work:run", "Start a workflow for an issue or a task."),
+        "list": Entry("views:list_", "List workflows, newest first."),
+        "status": Entry("views:status", "Show what runs, waits or is stuck, or one workflow."),
+        "logs": Entry("logs:logs", "Show the transcript of an attempt, or the log of a workflow."),
+        "pause": Entry("control:pause", "Pause a workflow; --now kills its processes at once."),
+        "resume": Entry("work:resume", "Continue a workflow where it stopped."),
+        "retry": Entry("work:retry", "Retry a failed workflow; --grant allows more attempts."),
+        "rollback": Entry("rollback:rollback", "Undo everything a workflow made."),
+        "serve": Entry("serve:serve", "Run the dashboard, API, webhooks and workers."),
     },
-    "Look": {
-        "status": CommandEntry("adws.cli.views", "status", "Show one workflow."),
-        "list": CommandEntry("adws.cli.views", "list_", "List workflows, newest first."),
-        "events": CommandEntry("adws.cli.views", "events", "Show what happened to a workflow."),
-        "runs": CommandEntry("adws.cli.runs", "runs", "Show what waits for a worker, and what is with one."),
-        "runners": CommandEntry("adws.cli.runs", "runners", "Show the workers there are, and what they offer."),
-        "executions": CommandEntry("adws.cli.steps", "executions", "Show the steps of a workflow that loop or retry."),
-        "retries": CommandEntry("adws.cli.steps", "retries", "Show what is tried again later, and cancel it."),
-        "external": CommandEntry("adws.cli.steps", "external", "Show what is done outside of adw, and its token."),
-        "deliveries": CommandEntry(
-            "adws.cli.deliveries", "deliveries", "Show what came in from outside and what came of it."
-        ),
-        "logs": CommandEntry("adws.cli.logs", "logs", "Show the output of an attempt, or the log of a workflow."),
-        "path": CommandEntry("adws.cli.logs", "path", "Print where a workflow works."),
-        "explain": CommandEntry("adws.cli.reports", "explain", "Say why a workflow is not moving, and what to type."),
-        "stuck": CommandEntry(
-            "adws.cli.reports", "stuck", "Show what does not move as it should, why, and what to type."
-        ),
-        "report": CommandEntry("adws.cli.reports", "report", "Show how work went: success, attempts, costs, failures."),
-        "attempts": CommandEntry("adws.cli.reports", "attempts", "Show how many attempts phases need."),
-        "ports": CommandEntry("adws.cli.resources", "ports", "Show which workflow has which ports."),
-        "cost": CommandEntry("adws.cli.reports", "cost", "Show what was spent, of one workflow or of all."),
-        "quota": CommandEntry("adws.cli.resources", "quota", "Show every limit and how much of it is used."),
-        "agents": CommandEntry("adws.cli.config", "agents", "Show which agents can be used here."),
-        "plugins": CommandEntry(
-            "adws.cli.config", "plugins_", "Show what other packages bring, and whether it can be used."
-        ),
-        "workflows": CommandEntry("adws.cli.config", "workflows", "Show the workflows there are to run."),
-        "config": CommandEntry("adws.cli.config", "config", "Show the settings in force and where each comes from."),
-        "completion": CommandEntry("adws.cli.common", "completion", "Print the completion script of a shell."),
+    "More commands": {
+        "demo": Entry("demo:demo", "Carry a sample issue to a pull request, without an account."),
+        "events": Entry("views:events", "Show the events of a workflow."),
+        "approve": Entry("control:approve", "Approve the phase that waits for a person."),
+        "reject": Entry("control:reject", "Send the phase that waits for a person back, with a hint."),
+        "abandon": Entry("control:abandon", "Give a workflow up and free its issue."),
+        "worker": Entry("worker:worker", "Execute queued runs."),
+        "cron": Entry("serve:cron", "Do what is due: poll, watch quotas, recover, notify, report."),
+        "dashboard": Entry("serve:dashboard", "Print a link that logs a browser in to the dashboard."),
+        "report": Entry("reports:report", "Report success, attempts, costs and failures over a time."),
+        "quota": Entry("resources:quota", "Show every limit and how much of it is used."),
+        "config": Entry("config:config", "Show the settings in force and where each comes from."),
     },
-    "Work": {
-        "run": CommandEntry("adws.cli.work", "run", "Start a workflow for an issue."),
-        "resume": CommandEntry("adws.cli.work", "resume", "Make a workflow that stopped go on."),
-        "retry": CommandEntry("adws.cli.work", "retry", "Try a failed workflow again; --grant allows more."),
-        "pause": CommandEntry("adws.cli.control", "pause", "Park a workflow."),
-        "stop": CommandEntry("adws.cli.control", "stop", "Stop the work on a workflow."),
-        "abandon": CommandEntry("adws.cli.control", "abandon", "Give a workflow up and free its issue."),
-        "approve": CommandEntry("adws.cli.control", "approve", "Let a phase that waits for a person pass."),
-        "reject": CommandEntry("adws.cli.control", "reject", "Send a phase that waits for a person back to work."),
-        "replay": CommandEntry("adws.cli.deliveries", "replay", "Carry out a delivery again."),
-        "worker": CommandEntry("adws.cli.worker", "worker", "Work on what waits."),
-        "serve": CommandEntry("adws.cli.serve", "serve", "Webhooks, API and dashboard, with workers beside them."),
-        "dashboard": CommandEntry(
-            "adws.cli.serve", "dashboard", "Print a link that logs a browser in to the dashboard."
-        ),
-        "recover": CommandEntry("adws.cli.worker", "recover", "Find work whose worker is gone."),
-        "cron": CommandEntry("adws.cli.serve", "cron", "Do what is due: poll, watch quotas, recover, notify, report."),
+    "Groups": {
+        "queue": Entry("", "Runs, workers, scheduled retries, external tasks."),
+        "webhook": Entry("", "Deliveries that arrived, and replaying one."),
+        "workflow": Entry("", "The workflows, agents and plugins that can be used here."),
+        "state": Entry("", "Workflow documents: show, set, migrate, path."),
+        "db": Entry("", "The database: upgrade, check, rebuild, move, backup, restore."),
+        "admin": Entry("", "Locks, breakers, ports, left-overs, invariants, recovery."),
     },
-    "Change": {
-        "state": CommandEntry("adws.cli.state", "state", "Show, change and migrate workflow documents."),
-        "locks": CommandEntry(
-            "adws.cli.resources", "locks", "Show which workflow has which issue, and release a lock."
-        ),
-        "breakers": CommandEntry(
-            "adws.cli.resources", "breakers", "Show which outside parties are held off, and let work on."
-        ),
+}
+#: Commands that the last line of the help names.
+OTHERS = {
+    "help": Entry("common:help_", "Show the help of a command."),
+    "completion": Entry("common:completion", "Print the completion script of a shell."),
+}
+#: Group -> command -> where it lives.
+GROUPS: dict[str, dict[str, Entry]] = {
+    "queue": {
+        "runs": Entry("runs:runs", "Show queued and running runs, and how runs ended."),
+        "workers": Entry("runs:workers", "Show the workers on all machines, and what they offer."),
+        "retries": Entry("steps:retries", "Show scheduled retries, and cancel one."),
+        "external": Entry("steps:external", "Show tasks that are done outside of adw, and their tokens."),
+        "unschedulable": Entry("runs:unschedulable", "Show runs that no worker can execute."),
     },
-    "Undo": {
-        "rollback": CommandEntry("adws.cli.rollback", "rollback", "Undo everything a workflow made."),
-        "gc": CommandEntry("adws.cli.rollback", "gc", "Find what is left of workflows that are over, and remove it."),
-        "verify": CommandEntry("adws.cli.rollback", "verify", "Check what must always hold."),
-        "adopt": CommandEntry("adws.cli.rollback", "adopt", "Take an orphaned worktree back into a workflow."),
+    "webhook": {
+        "deliveries": Entry("deliveries:deliveries", "Show the deliveries that arrived, and their results."),
+        "replay": Entry("deliveries:replay", "Process a delivery again."),
     },
-    "Data": {
-        "db": CommandEntry("adws.cli.maintenance", "db", "Upgrade, check and rebuild the database."),
-        "backup": CommandEntry("adws.cli.maintenance", "backup", "Write a backup of documents and database."),
-        "restore": CommandEntry("adws.cli.maintenance", "restore", "Bring a backup back."),
+    "workflow": {
+        "list": Entry("config:list_workflows", "List the workflows that can be run."),
+        "show": Entry("config:show_workflow", "Show the phases of one, and what runs them here."),
+        "agents": Entry("config:agents", "Show which agents can be used here."),
+        "plugins": Entry("config:plugins_", "Show what other packages provide, and whether it can be used."),
     },
+    "state": {
+        "show": Entry("state:show", "Show the document of a workflow."),
+        "set": Entry("state:set_", "Change fields of a document, on record."),
+        "migrate": Entry("state:migrate", "Bring documents of older versions to the current one."),
+        "path": Entry("state:path", "Print the directory a workflow works in."),
+    },
+    "db": {
+        "upgrade": Entry("maintenance:upgrade", "Bring the schema of the database up to date."),
+        "check": Entry("maintenance:check", "Check the database for damage and contradictions."),
+        "rebuild": Entry("maintenance:rebuild", "Make the database again from the documents."),
+        "move": Entry("maintenance:move_to", "Move this home to PostgreSQL."),
+        "backup": Entry("maintenance:backup", "Write a backup of documents and database."),
+        "restore": Entry("maintenance:restore", "Restore a backup."),
+    },
+    "admin": {
+        "locks": Entry("resources:locks", "Show which workflow has which issue, and release a lock."),
+        "breakers": Entry("resources:breakers", "Show circuit breakers, and close one."),
+        "ports": Entry("resources:ports", "Show which workflow has which ports."),
+        "gc": Entry("rollback:gc", "Find what ended workflows left behind, and remove it."),
+        "verify": Entry("rollback:verify", "Check the invariants."),
+        "adopt": Entry("rollback:adopt", "Take an orphaned worktree back into a workflow."),
+        "recover": Entry("worker:recover", "Find work whose worker is gone."),
+    },
+}
+#: Name that somebody may remember -> where that is now.
+MOVED = {
+    "stuck": "status",
+    "explain": "status ID",
+    "attempts": "report, or adw status ID",
+    "executions": "status ID",
+    "cost": "report --by phase, or adw status ID",
+    "path": "state path ID",
+    "stop": "pause ID --now",
+    "runs": "queue runs",
+    "runners": "queue workers",
+    "retries": "queue retries",
+    "external": "queue external",
+    "deliveries": "webhook deliveries",
+    "replay": "webhook replay GUID",
+    "workflows": "workflow list",
+    "agents": "workflow agents",
+    "plugins": "workflow plugins",
+    "backup": "db backup",
+    "restore": "db restore PATH",
+    "move-to": "db move URL",
+    **{name: f"admin {name}" for name in GROUPS["admin"]},
 }
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        #: Heading -> command -> where it lives; those without a heading are not in the list.
+        self.sections = {**COMMANDS, "": OTHERS} if sections is None else sections
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every command's name, in the order of the help."""
         del ctx
-        return [name for section in COMMANDS.values() for name in section]
+        return [name for section in self.sections.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return one command, None when there is no such command."""
         del ctx
-        entry = next((section[cmd_name] for section in COMMANDS.values() if cmd_name in section), None)
+        entry = next((section[cmd_name] for section in self.sections.values() if cmd_name in section), None)
         if entry is None:
             return None
-        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        if not entry.place:
+            return LazyGroup(cmd_name, help=entry.summary, sections={"Commands": GROUPS[cmd_name]})
+        module, _, name = entry.place.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"adws.cli.{module}"), name)
         _give_examples(command)
 
         return command
@@ -135,12 +173,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command to run; an unknown one is refused with the nearest names."""
+        """Find the command to run; an unknown one is refused with its new place or the nearest names."""
         if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
             from adws.adw_modules.identifiers import nearest
 
             near = nearest(args[0], self.list_commands(ctx))
-            hint = f"did you mean {near}?" if near else "adw --help lists the commands"
+            hint = f"did you mean {near}?" if near else f"{ctx.command_path} --help lists the commands"
+            if args[0] in MOVED:
+                hint = f"use adw {MOVED[args[0]]}"
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
 
         return super().resolve_command(ctx, args)
@@ -148,10 +188,22 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help, by section, without importing any of them."""
         del ctx
-        width = max(len(name) for section in COMMANDS.values() for name in section)
-        for title, section in COMMANDS.items():
+        shown = {title: section for title, section in self.sections.items() if title}
+        width = max(len(name) for section in shown.values() for name in section)
+        for title, section in shown.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in section.items()])
+
+
+class RootGroup(LazyGroup):
+    """`adw` itself: its help fits on one screen, so its few options take one line at the end."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the options."""
+        self.format_commands(ctx, formatter)
+        formatter.write(
+            "\nOptions: --home PATH (use this home), --version, -h. See also: adw help COMMAND, adw completion.\n"
+        )
 
 
 class Invocation:
@@ -171,12 +223,12 @@ class Invocation:
         return self.known_settings
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(adws.__version__, prog_name="adw", message="%(prog)s %(version)s")
 @click.option("--home", metavar="PATH", help="Use this home instead of ADW_HOME or the repository you are in.")
 @click.pass_obj
 def cli(invocation: Invocation, home: str | None) -> None:
-    """Carry a GitHub issue to a pull request through durable, resumable, reversible phases."""
+    """Carry a GitHub issue to a pull request through durable, reversible phases."""
     if home is not None:
         invocation.overrides["home"] = home
 

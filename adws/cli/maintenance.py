@@ -1,4 +1,4 @@
-"""`adw db`, `adw backup` and `adw restore`: the database and the whole home, checked, made again, moved, copied."""
+"""`adw db`: the database and the whole home: upgraded, checked, rebuilt, moved, backed up, restored."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-@click.group()
-def db() -> None:
-    """Upgrade, check and rebuild the database."""
-
-
-@db.command()
+@click.command()
 @output.json_option
 def upgrade(*, as_json: bool) -> None:
     """
@@ -57,7 +52,7 @@ def upgrade(*, as_json: bool) -> None:
     output.emit(data, lines, as_json=as_json)
 
 
-@db.command()
+@click.command()
 @output.json_option
 def check(*, as_json: bool) -> int:
     """
@@ -76,7 +71,7 @@ def check(*, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-@db.command()
+@click.command()
 @click.option("--force", is_flag=True, help="Also while live owners work on workflows.")
 @output.json_option
 def rebuild(*, force: bool, as_json: bool) -> int:
@@ -121,7 +116,7 @@ def _conflict(conflict: LockConflict) -> str:
     return f"issue {conflict.issue_number}{where} is claimed by several: {conflict.keeper} keeps it, not {others}"
 
 
-@db.command("move-to")
+@click.command("move")
 @click.argument("url", metavar="URL")
 @click.option("--dry-run", is_flag=True, help="Only say how much there is to move.")
 @output.json_option

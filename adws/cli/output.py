@@ -196,6 +196,14 @@ _SENTENCES = {
     "hint_given": "hint noted: {text}",
     "work_salvaged": "{why}: the worktree is restored to {commit}, and {ref} keeps what was there",
 }
+#: Tool of an agent -> what it does, on the line that lives.
+_VERBS = {
+    **dict.fromkeys(("Edit", "MultiEdit", "NotebookEdit", "edit", "replace"), "edits"),
+    **dict.fromkeys(("Write", "write", "write_file"), "writes"),
+    **dict.fromkeys(("Read", "read", "read_file"), "reads"),
+    **dict.fromkeys(("Bash", "bash", "run_shell_command"), "runs"),
+    **dict.fromkeys(("Grep", "Glob", "grep", "glob", "search_file_content"), "searches"),
+}
 #: Discarded files that are named.
 _FILES = 5
 _STDERR = 2
@@ -247,6 +255,7 @@ class LiveLine:
         self._lock = threading.Lock()
         self._head = ""
         self._last = ""
+        self._worktree = ""  #: left out of paths
         self._since = clock.monotonic()
         self._console: Console = Console(stderr=True, highlight=False)
         self._live: Live | None = None
@@ -255,6 +264,7 @@ class LiveLine:
         """Show what was just stored."""
         head = headline(document)
         with self._lock:
+            self._worktree = document.worktree_path or ""
             if head != self._head:
                 self._head, self._last, self._since = head, "", self._clock.monotonic()
         if self._live is None:
@@ -269,7 +279,7 @@ class LiveLine:
         """Keep the last line of output."""
         del adw_id
         with self._lock:
-            self._last = clean(self._redact(line))
+            self._last = activity(clean(self._redact(line)), self._worktree)
 
     def interject(self, text: str) -> None:
         """Show *text* from a signal handler, in place of the line that lives."""
@@ -297,6 +307,14 @@ def restore_terminal() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         with suppress(OSError):
             os.write(_STDERR, b"\r\x1b[2K\x1b[?25h")
+
+
+def activity(line: str, worktree: str) -> str:
+    """Return a line of output in a few words: tools as verbs, such as `edits src/app.py`, paths within the worktree."""
+    short = line.replace(f"{worktree.rstrip('/')}/", "") if worktree else line
+    tool, _, about = short.partition(" ")
+
+    return f"{_VERBS[tool]} {about}" if about and tool in _VERBS else short
 
 
 def headline(document: WorkflowDocument) -> str:

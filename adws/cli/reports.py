@@ -1,38 +1,23 @@
-"""
-`adw report`, `adw stuck` and `adw attempts`: what was done, what does not move, how many attempts phases need.
-
-Read-only. The last two start without SQLAlchemy and the like; a report searches for left-overs, which takes
-more than that.
-"""
+"""`adw report`: how work went, what it cost, what is stuck and left over. Read-only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import costs, timestamps, views
+from adws.adw_modules import costs, timestamps
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.identifiers import JsonObject, counted, span
-from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of
-from adws.adw_modules.recovery.explain import explain as explained
-from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, PhaseAttempts, StuckNow, Window
 from adws.adw_modules.reports.reports import Report, short
 from adws.app import Home
 from adws.cli import common as cli_common
 from adws.cli import main, output
-
-if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
-
-# How `adw report`, `adw stuck` and `adw attempts` look.
-
 
 #: Attempts that have a column of their own; more are counted together.
 _COLUMNS = 5
@@ -154,13 +139,13 @@ def _failure_lines(found: Report, now: datetime) -> list[str]:
 
 def _orphan_lines(found: Report) -> list[str]:
     if found.orphans is None:
-        return ["nobody looked; adw gc does"]
+        return ["nobody looked; adw admin gc does"]
     problems = list(found.problems)
     if not found.orphans:
         return ["nothing", *problems]
     rows = [(one.kind, one.name, one.adw_id or "-", one.why) for one in found.orphans]
 
-    return [*output.table(("KIND", "WHAT", "ID", "WHY"), rows), "adw gc --execute removes them", *problems]
+    return [*output.table(("KIND", "WHAT", "ID", "WHY"), rows), "adw admin gc --execute removes them", *problems]
 
 
 # --- what is stuck ---------------------------------------------------------------------------------------------
@@ -214,48 +199,23 @@ def _needed(needed: Mapping[int, int]) -> tuple[str, ...]:
     return (*map(str, few), str(sum(needed.values()) - sum(few)))
 
 
-def used_attempts(document: WorkflowDocument) -> list[dict[str, output.Printable]]:
-    """Return how many attempts the phases of a workflow have used, and which phases those are."""
-    by_number: dict[int, list[str]] = {}
-    for phase in document.phases:
-        by_number.setdefault(phase.attempts_used, []).append(phase.name)
-
-    return [
-        {"attempts_used": number, "phase_count": len(names), "phase_ids": names}
-        for number, names in sorted(by_number.items())
-    ]
-
-
-def used_lines(used: Sequence[Mapping[str, output.Printable]], adw_id: str) -> list[str]:
-    """Return the same for people."""
-    if not used:
-        return [f"workflow {adw_id} has no phases"]
-    rows = [
-        (str(one["attempts_used"]), str(one["phase_count"]), ", ".join(map(str, one["phase_ids"])))
-        for one in used
-        if isinstance(one["phase_ids"], list)
-    ]
-
-    return output.table(("ATTEMPTS", "PHASES", "WHICH"), rows)
-
-
+#: US dollars that two sums of the same amounts may differ by.
+_SAME_USD = 0.00005
+_COST_COLUMNS = ("COST USD", "ATTEMPTS", "TOKENS", "")
+WAYS = ("phase", "attempt", "day", "provider", "workflow")
 #: Goes where text goes.
 STDOUT = "-"
-_SINCE = "Only from that day on, as UTC has days: 2026-01-31, 7d, 4w."
+_SINCE = "Only since that day (UTC): 2026-01-31, 7d, 4w; by default 30d, and everything for costs."
 
 workflow_option = click.option(
     "--workflow", metavar="NAME", default="", help="Only workflows of that definition, such as sdlc."
 )
-optional_id = click.argument(
-    "adw_id",
-    metavar="[ID]",
-    required=False,
-    callback=lambda _ctx, _param, value: None if value is None else cli_common.workflow_id(value),
-)
 
 
 @click.command()
-@click.option("--since", metavar="WHEN", default="30d", show_default=True, help=_SINCE)
+@cli_common.optional_id_argument
+@click.option("--since", metavar="WHEN", default="", help=_SINCE)
+@click.option("--by", type=click.Choice(WAYS), help="Show only costs, one line for each of these.")
 @workflow_option
 @click.option("--no-orphans", is_flag=True, help="Do not look for left-overs: that takes longest, and asks the forge.")
 @click.option(
@@ -267,16 +227,31 @@ optional_id = click.argument(
     help="Write a page with pictures to FILE, or print it; it needs nothing else.",
 )
 @output.json_option
-def report(*, since: str, workflow: str, no_orphans: bool, html: str | None, as_json: bool) -> None:
+def report(
+    *,
+    adw_id: str | None,
+    since: str,
+    by: str | None,
+    workflow: str,
+    no_orphans: bool,
+    html: str | None,
+    as_json: bool,
+) -> None:
     """
     Show how work went: success metrics, attempts, costs, frequent failures; and what is stuck and left over now.
 
-    Days are whole days of UTC. What is forgotten because of its age (adw gc) still counts.
+    Days are whole days of UTC. What is forgotten because of its age (adw admin gc) still counts. With ID or --by only
+    costs are shown, in US dollars, of one workflow or of all; an amount that was estimated from tokens is marked.
     """
     if html is not None and as_json:
         raise UsageError("--html and --json exclude each other: leave one of them out")
+    if (adw_id is not None or by is not None) and (workflow or no_orphans or html is not None):
+        raise UsageError("ID and --by show only costs: leave --workflow, --no-orphans and --html out")
     with main.open_home() as app:
-        window = Window(since=cli_common.parse_since(since, app.clock.now()), workflow=workflow)
+        if by is not None or adw_id is not None:
+            _show_costs(app, adw_id, since, by, as_json=as_json)
+            return
+        window = Window(since=cli_common.parse_since(since or "30d", app.clock.now()), workflow=workflow)
         result = _report(app, window, with_orphans=not no_orphans)
         if html is None:
             output.emit(result.to_json(), report_lines(result, app.clock.now()), as_json=as_json)
@@ -310,131 +285,37 @@ def _deliver(page: str, place: str) -> None:
     output.say(f"wrote {place}")
 
 
-@click.command()
-@optional_id
-@output.json_option
-def stuck(*, adw_id: str | None, as_json: bool) -> None:
-    """
-    Show what does not move as it should, why, and what to type.
-
-    A worker that is silent, work that nobody has, an attempt that takes longer than its own history says, what is due
-    while no worker is there, and what a limit of this home keeps from going on. What waits for a moment or a person is
-    not stuck: adw explain says what it waits for.
-    """
-    with main.open_home() as app:
-        result = app.reporting.stuck() if app.has_database() else ()
-        if adw_id is not None:
-            cli_common.load(app, adw_id)  # there must be such a workflow
-            result = tuple(one for one in result if one.subject.adw_id == adw_id)
-        limits = app.reporting.limits() if app.has_database() else ()
-        data: output.Printable = {
-            "stuck": [reports_module.stuck_json(one) for one in result],
-            "limits": [{"name": one.name, "used": one.used, "limit": one.limit, "why": one.detail} for one in limits],
-        }
-        named = [f"the quota {one.name} is used up, so that new work waits: {one.detail}" for one in limits]
-        lines = stuck_lines(result, app.clock.now()) if result or not named else []
-        output.emit(data, [*named, *lines], as_json=as_json)
-
-
-@click.command()
-@optional_id
-@click.option("--since", metavar="WHEN", default="", help=_SINCE)
-@workflow_option
-@output.json_option
-def attempts(*, adw_id: str | None, since: str, workflow: str, as_json: bool) -> None:
-    """
-    Show how many attempts phases need until they succeed, of all workflows; of one: how many each phase has used.
-    """
-    with main.open_home() as app:
-        if adw_id is not None:
-            if since or workflow:
-                raise UsageError("--since and --workflow are for all workflows: leave them out, or the ID")
-            used = used_attempts(cli_common.load(app, adw_id).document)
-            output.emit({"adw_id": adw_id, "phases": used}, used_lines(used, adw_id), as_json=as_json)
-            return
-        window = Window(since=cli_common.parse_since(since, app.clock.now()) if since else "", workflow=workflow)
-        result = app.reports.attempts(window) if app.has_database() else ()
-        data: output.Printable = {
-            "since": window.first_day or None,
-            "workflow": workflow or None,
-            "phases": [reports_module.attempts_json(phase) for phase in result],
-        }
-        output.emit(data, attempt_lines(result), as_json=as_json)
-
-
-# `adw explain`: why a workflow is not moving, what will happen next, and what to type.
-
-
-@click.command()
-@cli_common.adw_id_argument
-@output.json_option
-def explain(*, adw_id: str, as_json: bool) -> None:
-    """Say why a workflow is not moving, what will happen next, and what to type."""
-    with main.open_home() as app:
+def _show_costs(app: Home, adw_id: str | None, since: str, by: str | None, *, as_json: bool) -> None:
+    """Show what one workflow or all of them cost; an amount that nobody knows is not counted as 0."""
+    start = cli_common.parse_since(since, app.clock.now()) if since else ""
+    by = by or ("workflow" if adw_id is None else "phase")
+    account: JsonObject = {}
+    if adw_id is None:
+        entries = list(app.costs.entries(start)) if app.has_database() else []
+    else:
         document = cli_common.load(app, adw_id).document
-        if app.has_database():
-            answer = explained(diagnosis_of(app, document, now=app.clock.now()))
-        else:
-            answer = explained(Diagnosis(workflow=views.workflow(document), lease=Claim()))
-        data = {"adw_id": adw_id, "why": answer.why, "then": answer.then, "commands": list(answer.commands)}
+        entries = [one for one in costs.of_document(document) if one.ended_at >= start]
+        cap = costs.cap_of(document, app.settings.quota_max_cost)
+        account = {"adw_id": adw_id, "total_usd": document.cost.total_usd, "cap_usd": cap}
+    sums, total = costs.grouped(entries, "phase" if by == "attempt" else by)
+    lines = _in_order(sums, by, is_one=adw_id is not None)
+    names = {entry.adw_id: entry.workflow for entry in entries} if by == "workflow" else {}
+    entries.sort(key=lambda entry: (entry.ended_at, entry.adw_id))
+    shown = [
+        one.to_json() if isinstance(one, CostEntry) else _line_data(one, names)
+        for one in (entries if by == "attempt" else lines)
+    ]
+    in_all = {name: value for name, value in total.to_json().items() if name != "key"}
+    data: JsonObject = {"by": by, "since": start or None, "lines": [*shown], "total": in_all, **account}
+    notes = _cost_notes(total, account, is_whole=not start)
+    if not total.attempts:
+        text = ["no attempt has cost anything" + (f" since {start}" if start else ""), *notes]
+    elif by == "attempt":
+        text = [*_attempt_table(entries, total), "", *notes]
+    else:
+        text = [*_cost_table(lines, total, by, names), "", *notes]
 
-        output.emit(data, answer.paragraph(), as_json=as_json)
-
-
-# --- `adw cost`: what was spent, by phase, attempt, day, provider or workflow ----------------------------------------
-#
-# Says which figures were estimated and which nobody knows.
-
-
-#: US dollars that two sums of the same amounts may differ by.
-_SAME_USD = 0.00005
-_COST_COLUMNS = ("COST USD", "ATTEMPTS", "TOKENS", "")
-WAYS = ("phase", "attempt", "day", "provider", "workflow")
-
-
-@click.command()
-@optional_id
-@click.option("--since", metavar="WHEN", default="", help="Only attempts that ended since: 2026-01-31, 12h, 7d, 4w.")
-@click.option(
-    "--by", type=click.Choice(WAYS), help="What a line is for; of one workflow its phases, else each workflow."
-)
-@output.json_option
-def cost(*, adw_id: str | None, since: str, by: str | None, as_json: bool) -> None:
-    """
-    Show what was spent, of one workflow or of all.
-
-    Amounts are US dollars. A figure that was reckoned from tokens is marked, one that nobody knows is not counted as 0.
-    """
-    with main.open_home() as app:
-        start = cli_common.parse_since(since, app.clock.now()) if since else ""
-        by = by or ("workflow" if adw_id is None else "phase")
-        account: JsonObject = {}
-        if adw_id is None:
-            entries = list(app.costs.entries(start)) if app.has_database() else []
-        else:
-            document = cli_common.load(app, adw_id).document
-            entries = [one for one in costs.of_document(document) if one.ended_at >= start]
-            cap = costs.cap_of(document, app.settings.quota_max_cost)
-            account = {"adw_id": adw_id, "total_usd": document.cost.total_usd, "cap_usd": cap}
-        sums, total = costs.grouped(entries, "phase" if by == "attempt" else by)
-        lines = _in_order(sums, by, is_one=adw_id is not None)
-        names = {entry.adw_id: entry.workflow for entry in entries} if by == "workflow" else {}
-        entries.sort(key=lambda entry: (entry.ended_at, entry.adw_id))
-        shown = [
-            one.to_json() if isinstance(one, CostEntry) else _line_data(one, names)
-            for one in (entries if by == "attempt" else lines)
-        ]
-        in_all = {name: value for name, value in total.to_json().items() if name != "key"}
-        data: JsonObject = {"by": by, "since": start or None, "lines": [*shown], "total": in_all, **account}
-        notes = _cost_notes(total, account, is_whole=not start)
-        if not total.attempts:
-            text = ["no attempt has cost anything" + (f" since {start}" if start else ""), *notes]
-        elif by == "attempt":
-            text = [*_attempt_table(entries, total), "", *notes]
-        else:
-            text = [*_cost_table(lines, total, by, names), "", *notes]
-
-        output.emit(data, text, as_json=as_json)
+    output.emit(data, text, as_json=as_json)
 
 
 def _in_order(lines: Sequence[CostLine], by: str, *, is_one: bool) -> Sequence[CostLine]:

@@ -1,5 +1,5 @@
 """
-`adw ports`, `adw quota`, `adw breakers`, `adw locks`: what workflows share, and letting go of it by hand.
+`adw quota`, `adw admin ports`, `breakers`, `locks`: what workflows share, and releasing it by hand.
 
 Looking changes nothing and makes no database.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# --- adw ports -------------------------------------------------------------------------------------------------
+# --- adw admin ports -------------------------------------------------------------------------------------------------
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _quota_cells(status: QuotaStatus) -> tuple[str, ...]:
     )
 
 
-# --- adw breakers ----------------------------------------------------------------------------------------------
+# --- adw admin breakers ----------------------------------------------------------------------------------------------
 
 
 _WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
@@ -137,7 +137,7 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
     ]
     lines = output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells)
     if any(row.state == "open" for row in rows):
-        lines += ["", "adw breakers reset NAME closes one"]
+        lines += ["", "adw admin breakers reset NAME closes one"]
     names = ("name", "state", "failures", "generation", "opened_at", "reopens_at", "reason", "settings", "changed_at")
     data = [{**{name: getattr(row, name) for name in names}, "trials": len(row.permits)} for row in rows]
     output.emit({"breakers": data}, lines if rows else "no outside party has failed", as_json=as_json)
@@ -150,7 +150,7 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
 def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
     """Close a breaker, so that its party is asked again at once."""
     if (name is None) is not is_all:
-        raise UsageError("name one breaker, or all of them with --all: adw breakers shows them")
+        raise UsageError("name one breaker, or all of them with --all: adw admin breakers shows them")
     with main.open_home() as app:
         rows = _breakers(app)
         chosen = [row for row in rows if is_all or row.name == name]
@@ -179,7 +179,7 @@ def _breakers(app: Home) -> list[BreakerRow]:
     return [seen(row, now) for row in app.breakers.stored()]
 
 
-# --- adw locks -------------------------------------------------------------------------------------------------
+# --- adw admin locks -------------------------------------------------------------------------------------------------
 
 
 @click.group(invoke_without_command=True)
@@ -221,7 +221,9 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
             elsewhere = [lock.repository or "this home" for lock in _all_locks(app) if lock.issue_number == number]
             there = f"there is one in {', '.join(elsewhere)}: see --repository"
             of = f" of {repository}" if repository else ""
-            raise AdwError(f"no workflow has issue {number}{of}; {there if elsewhere else 'adw locks shows the locks'}")
+            raise AdwError(
+                f"no workflow has issue {number}{of}; {there if elsewhere else 'adw admin locks shows the locks'}"
+            )
         notes = cli_common.notes_before_a_write(app, lock.adw_id)
         has_event = _release(app, lock, force=force)
     data: JsonObject = {**_lock_facts(lock), "released": True, "event": has_event}
@@ -318,4 +320,4 @@ def _is_readable(app: Home, adw_id: str, *, force: bool) -> bool:
 
 def _let_go(app: Home, lock: IssueLock) -> None:
     if not app.locks.release(lock.issue_number, lock.adw_id, lock.repository):
-        raise AdwError(f"{_name(lock)} went to another workflow meanwhile: look again with adw locks")
+        raise AdwError(f"{_name(lock)} went to another workflow meanwhile: look again with adw admin locks")

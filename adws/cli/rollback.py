@@ -1,4 +1,4 @@
-"""`adw rollback`, `adw gc`, `adw adopt`, `adw verify`: undo, find what is left over, take it back, check."""
+"""`adw rollback`, `adw admin gc`, `adopt`, `verify`: undo, find what is left over, take it back, check."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _lines(report: RollbackReport) -> list[str]:
     return [*lines, f"workflow {report.adw_id} is not rolled back yet: {len(report.blocked_by)} left; {again}"]
 
 
-# `adw gc` and `adw adopt`: what is left of workflows that are over, and taking a worktree back.
+# `adw admin gc` and `adw admin adopt`: what is left of workflows that are over, and taking a worktree back.
 
 
 EXIT_LEFT = 1
@@ -153,7 +153,7 @@ def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
             rows = [(orphan.kind, orphan.name, orphan.adw_id, orphan.why) for orphan in orphans]
         lines = output.table(headers, rows) if rows else ["there is nothing left over"]
         if rows and not execute:
-            lines.append("adw gc --execute removes them")
+            lines.append("adw admin gc --execute removes them")
         data: output.Printable = {"orphans": found, "executed": execute, "problems": list(collector.problems)}
         output.emit(data, [*lines, *collector.problems], as_json=as_json)
 
@@ -173,7 +173,7 @@ def adopt(*, what: str, as_json: bool) -> None:
         output.emit(done.to_json(), f"{told}{more}", as_json=as_json)
 
 
-# `adw verify`: the eleven things that must always hold, checked against what is there.
+# `adw admin verify`: the eleven things that must always hold, checked against what is there.
 
 
 EXIT_BROKEN = 1

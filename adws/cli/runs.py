@@ -1,5 +1,5 @@
 """
-`adw runs`: queued and running jobs, and how they ended.
+`adw queue runs`: queued and running jobs, and how they ended.
 
 Read-only. Starts without SQLAlchemy and the like, because people look at the queue when something is stuck.
 """
@@ -17,7 +17,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, RegisteredWorker, Verdict
 from adws.adw_modules.queue.model import Run, RunState
-from adws.adw_modules.queue.workers import RunnerState
+from adws.adw_modules.queue.workers import Patience, RunnerState, plan_unmatched
 from adws.adw_modules.recovery.explain import why_held, worker_state
 from adws.adw_modules.workflow.requirements import Requirements
 from adws.cli import main, output
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What `adw runs` shows: plain data for `--json`, and lines of text made from that same data.
+# What `adw queue runs` shows: plain data for `--json`, and lines of text made from that same data.
 #
 # Pure.
 
@@ -88,7 +88,7 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
     lines = output.table(("RUN", "WORKFLOW", "KIND", "STATE", "ASKED", "WORKER", "DUE", "REASON"), cells)
     lines += _advice(rows)
     if next_page is not None:
-        lines.append(f"older ones: adw runs --before {next_page}")
+        lines.append(f"older ones: adw queue runs --before {next_page}")
 
     return lines
 
@@ -144,7 +144,7 @@ def _seconds(value: object) -> float:
 
 # What is shown of workers and of waiting runs: plain data for `--json`, and lines made from that same data.
 #
-# Starts fast, as `adw runs` does: people look at workers when something is stuck.
+# Starts fast, as `adw queue runs` does: people look at workers when something is stuck.
 
 
 #: Characters of a runner's id in the table; --json has it whole.
@@ -234,18 +234,42 @@ def _known_state(text: str) -> RunState:
         raise UsageError(f"{text!r} is not a state of a run; use one of {known}") from exc
 
 
-# `adw runners`: the workers there are, what they offer, and when they were last heard of.
+# `adw queue workers`: the workers there are, what they offer, and when they were last heard of.
 #
 # Read-only, and starts without SQLAlchemy and the like.
 
 
 @click.command()
 @output.json_option
-def runners(*, as_json: bool) -> None:
-    """Show the workers there are, on every machine: online, draining, silent or gone."""
+def workers(*, as_json: bool) -> None:
+    """Show the workers on every machine: online, draining, silent or gone."""
     with main.open_home() as app:
         result = app.workers.all() if app.has_database() else ()
         now = app.clock.now()
         rows = [runner_data(runner, state=worker_state(app, runner), now=now) for runner in result]
 
         output.emit({"runners": list(rows)}, runner_lines(rows), as_json=as_json)
+
+
+@click.command()
+@output.json_option
+def unschedulable(*, as_json: bool) -> None:
+    """Show the runs that no worker can execute, and why; each is failed after runs.no_match_seconds."""
+    with main.open_home() as app:
+        patience = Patience(no_match=0.0, lease=app.settings.lease_ttl_seconds)
+        waiting = app.runs.demanding() if app.has_database() else ()
+        unmatched = (
+            plan_unmatched(waiting, app.workers.all(), now=app.clock.now(), patience=patience) if waiting else ()
+        )
+        data: list[JsonObject] = [
+            {"run_id": one.run.run_id, "adw_id": one.run.adw_id, "demands": one.run.demands.to_json()}
+            for one in unmatched
+        ]
+        rows = [(str(one.run.run_id), one.run.adw_id, one.run.demands.describe()) for one in unmatched]
+        lines = (
+            output.table(("RUN", "WORKFLOW", "DEMANDS"), rows)
+            if rows
+            else ["every run has a worker that can execute it"]
+        )
+
+        output.emit({"unschedulable": data}, lines, as_json=as_json)

@@ -275,7 +275,7 @@ def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_jso
             return 0
         if entry is not None and detach:
             run = app.cron_runs.queue(entry, by=cli_common.who())
-            text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw runs"]
+            text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw queue runs"]
             output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
             return 0
         made = cron_of(app, entries)

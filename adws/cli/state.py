@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 SHOWN_WIDTH = 160
 
 
-@click.group()
-def state() -> None:
-    """Show, change and migrate workflow documents."""
-
-
-@state.command()
+@click.command()
 @cli_common.adw_id_argument
 @output.json_option
 def show(*, adw_id: str, as_json: bool) -> None:
@@ -45,7 +40,7 @@ def show(*, adw_id: str, as_json: bool) -> None:
             output.say(f"adw: {warning}")
 
 
-@state.command(name="set")
+@click.command(name="set")
 @cli_common.adw_id_argument
 @click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
 @click.option("-m", "--message", metavar="REASON", default="", help="Why; it is kept in the events.")
@@ -70,7 +65,7 @@ def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: 
             output.say(f"adw: {note}")
 
 
-@state.command()
+@click.command()
 @click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @output.json_option
@@ -136,3 +131,17 @@ def _shown(value: JsonValue) -> str:
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
     return output.shorten(text, SHOWN_WIDTH)
+
+
+@click.command()
+@cli_common.adw_id_argument
+@click.option("--state", "want_state", is_flag=True, help="The directory of its document, log and output instead.")
+@output.json_option
+def path(*, adw_id: str, want_state: bool, as_json: bool) -> None:
+    """Print the directory a workflow works in, so that you can cd into it."""
+    with main.open_home() as app:
+        worktree = cli_common.load(app, adw_id).document.worktree_path
+        place = Path(worktree) if worktree else app.settings.home
+        shown = app.settings.state_dir / adw_id if want_state else place
+
+        output.emit({"adw_id": adw_id, "path": str(shown)}, str(shown), as_json=as_json)

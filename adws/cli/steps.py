@@ -1,8 +1,4 @@
-"""
-`adw executions`: the steps of a workflow that loop or retry, their iterations, and the calls of one of these.
-
-Read-only, and starts without SQLAlchemy.
-"""
+"""Steps that loop or retry, for `adw status`; `adw queue retries`, `adw queue external`."""
 
 from __future__ import annotations
 
@@ -33,26 +29,12 @@ _WIDTH = 50
 _LONGEST = 2000
 
 
-@click.command()
-@click.argument("name", metavar="ID")
-@click.option("--step", default="", help="Only those of this step.")
-@click.option("--failed", "only_failed", is_flag=True, help="Only iterations that failed.")
-@click.option("--index", type=click.IntRange(min=0), metavar="N", help="Open one iteration: its calls and pages.")
-@click.option("--after", type=click.IntRange(min=-1), default=-1, metavar="N", help="Only iterations after this one.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines to show.")
-@output.json_option
-def executions(
-    *, name: str, step: str, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool
-) -> None:
-    """Show the executions of workflow ID; with the id of an execution its iterations, and with --index one of them."""
+def show_step(name: str, *, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool) -> None:
+    """Show the iterations of the execution *name* of a step, or with *index* one of them with its calls."""
     with main.open_home() as app:
         if not app.has_database():
             raise app.no_workflow(name)
         now = app.clock.now()
-        if "." not in name and index is None:
-            result = _of_workflow(app, name, step, limit, only_failed=only_failed)
-            output.emit({"executions": [one.to_json() for one in result]}, _lines(result, now), as_json=as_json)
-            return
         if index is not None:
             detail = app.execution_views.iteration(name, index)
             output.emit(detail.to_json(), _detail_lines(detail, now), as_json=as_json)
@@ -69,17 +51,7 @@ def executions(
         output.emit(data, [*_lines([execution], now), "", *_iteration_lines(shown, now, more)], as_json=as_json)
 
 
-def _of_workflow(app: Home, adw_id: str, step: str, limit: int, *, only_failed: bool) -> Sequence[ExecutionLine]:
-    result = app.execution_views.of_workflow(adw_id, step=step, limit=limit)
-    if not result and not app.store.exists(adw_id):
-        raise app.no_workflow(adw_id)
-
-    return [one for one in result if one.failed or not only_failed]
-
-
 def _lines(found: Sequence[ExecutionLine], now: datetime) -> list[str]:
-    if not found:
-        return ["No step of it loops or retries."]
     rows = [
         (
             one.execution_id,
@@ -162,7 +134,7 @@ def _shown(value: JsonValue) -> str:
     return output.shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
-# `adw retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
+# `adw queue retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
 
 
 _ERROR_WIDTH = 60
@@ -219,7 +191,7 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
     return output.table(("ID", "INDEX", "PHASE", "STEP", "TRIED", "NEXT TRY", "WHY", "LAST ERROR"), rows)
 
 
-# `adw external`: external tasks, who has them, and their tokens.
+# `adw queue external`: external tasks, who has them, and their tokens.
 #
 # Read-only. The token is printed when it is asked for, and nowhere else.
 

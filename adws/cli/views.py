@@ -16,7 +16,7 @@ import click
 
 from adws.adw_modules import events as events_module
 from adws.adw_modules import identifiers, views
-from adws.adw_modules.errors import DatabaseError, UsageError
+from adws.adw_modules.errors import DatabaseError, StateError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery
@@ -25,7 +25,9 @@ from adws.cli import common as cli_common
 from adws.cli import main, output
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.interfaces import AgentSession
+    from adws.adw_modules.recovery.explain import Explanation
     from adws.adw_modules.steps.views import ExecutionLine
     from adws.app import Home
 
@@ -45,7 +47,9 @@ class Status:
 
     view: WorkflowView
     session: AgentSession | None = None  #: the newest of its agents
-    executions: Sequence[ExecutionLine] = ()  #: steps that are under way
+    executions: Sequence[ExecutionLine] = ()  #: steps that loop or retry
+    ports: Sequence[int] = ()
+    explanation: Explanation | None = None  #: why it does not move, and what to type
     database_problem: str | None = None  #: why the database cannot be read; then the owner is not known
 
     def to_json(self) -> JsonObject:
@@ -54,6 +58,10 @@ class Status:
             **self.view.to_json(),
             "agent_session": _session_data(self.session),
             "executions": [one.to_json() for one in self.executions],
+            "ports": list(self.ports),
+            "why": self.explanation.why if self.explanation else None,
+            "then": self.explanation.then if self.explanation else None,
+            "commands": list(self.explanation.commands) if self.explanation else [],
             "database_problem": self.database_problem,
         }
 
@@ -99,8 +107,10 @@ def status_lines(status: Status, now: datetime) -> list[str]:
             ("agent", _session_line(status.session)),
             ("branch", view.branch_name or ""),
             ("worktree", view.worktree_path or ""),
-            ("pull request", f"#{view.pr_number}" if view.pr_number else ""),
+            ("ports", ", ".join(map(str, status.ports))),
+            ("pull request", f"#{view.pr_number} {view.pull_request_url}".strip() if view.pr_number else ""),
             ("cost", f"{view.cost_usd:.2f} USD" if view.cost_usd else ""),
+            ("duration", identifiers.span(view.work_seconds) if view.work_seconds else ""),
             ("created", output.moment(view.created_at, now) if view.created_at else "unknown"),
             ("updated", output.moment(view.updated_at, now) if view.updated_at else "unknown"),
         ]
@@ -111,7 +121,8 @@ def status_lines(status: Status, now: datetime) -> list[str]:
         for phase in view.phases
         if phase.wait_reason and (phase.retry_at or phase.status == "retry_wait")
     ]
-    steps = [f"step {one.step}: {_progress(one, now)} ({one.execution_id})" for one in status.executions]
+    steps = [f"step {one.step}: {one.state}, {_progress(one, now)} ({one.execution_id})" for one in status.executions]
+    why = [status.explanation.paragraph()] if status.explanation else []
     decisions = [f"doctor: {_decision(phase, call)}" for phase in view.phases for call in phase.doctor]
     hints = [f"hint: {_hint(hint, now)}" for hint in view.hints]
     notices = [f"notice: {warning}" for warning in view.warnings]
@@ -119,7 +130,7 @@ def status_lines(status: Status, now: datetime) -> list[str]:
         blocked = ", ".join(view.rollback.blocked_by)
         notices.append(f"notice: a rollback was begun{f', blocked by {blocked}' if blocked else ''}")
     notes = [f"note: {note}" for note in (*view.notices, status.database_problem) if note]
-    paragraphs = (_phase_table(view.phases, now), decisions, hints, notices, notes)
+    paragraphs = (_phase_table(view.phases, now), decisions, hints, notices, notes, why)
 
     return [*lines, *waits, *steps, *(line for paragraph in paragraphs if paragraph for line in ("", *paragraph))]
 
@@ -166,7 +177,7 @@ def _progress(execution: ExecutionLine, now: datetime) -> str:
 def _phase_table(phases: Sequence[PhaseView], now: datetime) -> list[str]:
     if not phases:
         return []
-    headers = ["PHASE", "STATUS", "ATTEMPTS", "IN ALL", "TIME", "AVERAGE", "NEXT TRY", "LAST FAILURE"]
+    headers = ["PHASE", "STATUS", "ATTEMPTS", "IN ALL", "TIME", "AVERAGE", "COST", "NEXT TRY", "LAST FAILURE"]
     rows = [_phase_row(phase, now) for phase in phases]
     if any(phase.agent for phase in phases):
         headers.insert(2, "AGENT")
@@ -188,6 +199,7 @@ def _phase_row(phase: PhaseView, now: datetime) -> list[str]:
         f"{len(phase.attempts)} ({uncounted})" if uncounted else str(len(phase.attempts)),
         identifiers.span(phase.total_seconds) if phase.total_seconds else "-",
         "-" if average is None else identifiers.span(average),
+        f"{phase.cost_usd:.4f}" if phase.cost_usd else "-",
         output.moment(phase.retry_at, now) if phase.retry_at else "-",
         output.shorten(phase.last_failure_reason or phase.terminal_reason or "", _REASON_WIDTH) or "-",
     ]
@@ -310,16 +322,37 @@ def _moment(moment: str, now: datetime) -> str:
 
 #: Seconds between two polls for more events.
 _LOOK_SECONDS = 0.25
-#: Executions among which those are that are under way; a phase has one at a time.
-_MOST_EXECUTIONS = 20
+_OVER = frozenset({"completed", "abandoned", "rolled_back"})
+_NEEDS_PERSON = frozenset({"paused", "failed"})
 
 
 @click.command()
-@cli_common.adw_id_argument
+@click.argument("name", metavar="[ID]", required=False, default="", shell_complete=cli_common.offer_ids)
+@click.option("--failed", "only_failed", is_flag=True, help="Of a step: only iterations that failed.")
+@click.option("--index", type=click.IntRange(min=0), metavar="N", help="Of a step: one iteration, its calls and pages.")
+@click.option("--after", type=click.IntRange(min=-1), default=-1, metavar="N", help="Of a step: iterations after N.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines to show.")
 @output.json_option
-def status(*, adw_id: str, as_json: bool) -> None:
-    """Show one workflow: its state, phases, attempts, owner and what it made."""
+def status(*, name: str, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool) -> None:
+    """
+    Show what runs, what waits for a person and what is stuck, with the command that helps; or the workflow ID.
+
+    Of a workflow: state, phases, attempts, cost, pull request, branch, worktree, steps, why it waits and what to type.
+    ID may also be a step, as the status of its workflow names it (1a2b3c4d.build.1.fetch): then its iterations.
+    """
+    of_step = only_failed or index is not None or after >= 0
+    if of_step and "." not in name:
+        raise UsageError("--failed, --index and --after are for a step: name one, as adw status ID shows them")
+    if "." in name:
+        importlib.import_module("adws.cli.steps").show_step(
+            name, only_failed=only_failed, index=index, after=after, limit=limit, as_json=as_json
+        )
+        return
     with main.open_home() as app:
+        if not name:
+            _overview(app, limit, as_json=as_json)
+            return
+        adw_id = cli_common.workflow_id(name)
         loaded = cli_common.load(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
@@ -328,11 +361,78 @@ def status(*, adw_id: str, as_json: bool) -> None:
         shown = Status(
             view=views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices),
             session=_session_of(app, adw_id) if has_begun else None,
-            executions=_executions_of(app, adw_id) if has_begun else (),
+            executions=_executions_of(app, adw_id, limit) if has_begun else (),
+            ports=_ports_of(app, adw_id) if problem is None else (),
+            explanation=_explanation_of(app, loaded.document),
             database_problem=problem,
         )
 
         output.emit(shown.to_json(), status_lines(shown, app.clock.now()), as_json=as_json)
+
+
+def _explanation_of(app: Home, document: WorkflowDocument) -> Explanation | None:
+    """Return why the workflow does not move and what to type, None when the database cannot say."""
+    from adws.adw_modules.recovery.explain import Diagnosis, diagnosis_of, explain
+    from adws.adw_modules.recovery.plan import Claim
+
+    try:
+        if app.has_database():
+            return explain(diagnosis_of(app, document, now=app.clock.now()))
+    except DatabaseError:
+        return None
+
+    return explain(Diagnosis(workflow=views.workflow(document), lease=Claim()))
+
+
+def _overview(app: Home, limit: int, *, as_json: bool) -> None:
+    """Show what runs, what waits for a person, and what is stuck."""
+    from adws.adw_modules.reports.reports import stuck_json
+    from adws.cli.reports import stuck_lines
+
+    now = app.clock.now()
+    rows = app.catalogue.page(PageQuery(limit=1000)).rows if app.has_database() else ()
+    found = app.reporting.stuck() if app.has_database() else ()
+    limits = app.reporting.limits() if app.has_database() else ()
+    stuck_ids = {one.subject.adw_id for one in found}
+    open_rows = [row for row in rows if row.state not in _OVER and row.adw_id not in stuck_ids]
+    running = [row for row in open_rows if row.state not in _NEEDS_PERSON][:limit]
+    waiting = []
+    for row in [row for row in open_rows if row.state in _NEEDS_PERSON][:limit]:
+        try:
+            waiting.append((row, _explanation_of(app, cli_common.load(app, row.adw_id).document)))
+        except StateError as exc:
+            output.say(f"adw: {exc}")
+    listed = list_data(Page(rows=tuple(running)))
+    data: JsonObject = {
+        "running": listed["workflows"],
+        "waiting": [
+            {
+                "adw_id": row.adw_id,
+                "state": row.state,
+                "title": row.title,
+                "why": told.why if told else None,
+                "commands": list(told.commands) if told else [],
+            }
+            for row, told in waiting
+        ],
+        "stuck": [stuck_json(one) for one in found],
+        "limits": [{"name": one.name, "used": one.used, "limit": one.limit, "why": one.detail} for one in limits],
+    }
+    lines = [f"the quota {one.name} is used up, so that new work waits: {one.detail}" for one in limits]
+    if running:
+        lines += ["Running or queued:", *(f"  {line}" for line in list_lines(Page(rows=tuple(running)), now)), ""]
+    if waiting:
+        lines.append("Waiting for a person:")
+        for row, told in waiting:
+            lines.append(
+                f"  {row.adw_id}  {row.state} ({output.shorten(row.title, 50)}), {_moment(row.updated_at, now)}"
+            )
+            if told:
+                lines += [f"    {told.why}", *([f"    type: {', or '.join(told.commands)}"] if told.commands else [])]
+        lines.append("")
+    lines += ["Stuck:", *(f"  {line}" for line in stuck_lines(found, now))] if found else ["nothing is stuck"]
+
+    output.emit(data, lines, as_json=as_json)
 
 
 @click.command(name="list")
@@ -438,14 +538,16 @@ def _session_of(app: Home, adw_id: str) -> AgentSession | None:
     return result[-1] if result else None
 
 
-def _executions_of(app: Home, adw_id: str) -> Sequence[ExecutionLine]:
-    """Return the steps that are under way, none when that cannot be told."""
+def _executions_of(app: Home, adw_id: str, limit: int) -> Sequence[ExecutionLine]:
+    """Return the steps that loop or retry, none when the database cannot say."""
     try:
-        result = app.execution_views.of_workflow(adw_id, limit=_MOST_EXECUTIONS) if app.has_database() else ()
+        return app.execution_views.of_workflow(adw_id, limit=limit) if app.has_database() else ()
     except DatabaseError:
         return ()
 
-    return [one for one in result if one.state == "running"]
+
+def _ports_of(app: Home, adw_id: str) -> list[int]:
+    return [row.port for row in app.ports.all() if row.adw_id == adw_id] if app.has_database() else []
 
 
 def _known_state(text: str | None) -> str | None:

@@ -15,6 +15,7 @@ import click
 
 from adws.adw_modules import timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
+from adws.adw_modules.identifiers import span
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
@@ -87,6 +88,11 @@ def told(end: RunEnding) -> dict[str, output.Printable]:
         "message": (failed.last_failure_reason if failed else None) or end.message or None,
         "advice": (failed.advice if failed else None) or None,
         "warnings": list(workflow.warnings),
+        "branch_name": workflow.branch_name,
+        "pr_number": workflow.pr_number,
+        "pull_request_url": workflow.pull_request_url or None,
+        "cost_usd": workflow.cost_usd,
+        "work_seconds": workflow.work_seconds,
         "next": list(_next(end)),
     }
 
@@ -96,8 +102,16 @@ def lines(end: RunEnding) -> list[str]:
     advice = [end.workflow.failure.advice] if end.workflow.failure and end.workflow.failure.advice else []
     warnings = [f"warning: {warning}" for warning in end.workflow.warnings]
     following = _next(end)
+    workflow = end.workflow
+    made = [
+        f"pull request #{workflow.pr_number} {workflow.pull_request_url}".rstrip() if workflow.pr_number else "",
+        f"branch {workflow.branch_name}" if workflow.branch_name else "",
+        f"{workflow.cost_usd:.2f} USD" if workflow.cost_usd else "",
+        span(workflow.work_seconds) if workflow.work_seconds else "",
+    ]
+    facts = [", ".join(filter(None, made))] if any(made) else []
 
-    return [_first(end), *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
+    return [_first(end), *facts, *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
 
 
 def _first(end: RunEnding) -> str:
@@ -125,7 +139,7 @@ def _next(end: RunEnding) -> tuple[str, ...]:
     if end.workflow.waiting_phase:
         return f"adw approve {adw_id}", f"adw reject {adw_id} -m TEXT"
     if state == "failed":
-        return f"adw logs {adw_id}", f"adw explain {adw_id}"
+        return f"adw logs {adw_id}", f"adw status {adw_id}"
     if state == "paused":
         return (f"adw resume {adw_id}",)
     if state in ("completed", "abandoned", "rolled_back"):
@@ -384,7 +398,7 @@ def run_of(app: Home, adw_id: str) -> Run:
     "--workflow",
     metavar="NAME",
     shell_complete=cli_common.offer_names,
-    help="The workflow to run; adw workflows lists them.",
+    help="The workflow to run; adw workflow list lists them.",
 )
 @click.option(
     "--id",
@@ -399,7 +413,7 @@ def run_of(app: Home, adw_id: str) -> Run:
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
 @click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
 @click.option("--priority", type=int, default=0, help="Higher is worked on first.")
-@click.option("--host", metavar="NAME", default="", help="The machine that has to do it; adw runners lists them.")
+@click.option("--host", metavar="NAME", default="", help="The machine that has to do it; adw queue workers lists them.")
 @click.option(
     "--tag", "tags", metavar="TAG", multiple=True, help="What a worker must offer; may be given several times."
 )
@@ -428,6 +442,8 @@ def run(
     """
     Start a workflow for an issue, and work on it until it is over or waits for a person.
 
+    ISSUE is a number, #42, owner/name#42 or the address of the issue.
+
     Where the work could not be carried to its end this is refused, and nothing is created. With --id an earlier
     workflow of the issue is carried on; build, lint, test, review, document, ship, clean and sdlc_from_build carry on
     the last one without it.
@@ -436,6 +452,9 @@ def run(
     from adws.adw_modules.worker.create_workflow import NewWorkflow
     from adws.adw_modules.worker.preflight import StartRequest
 
+    meant = cli_common.parse_issue(issue) if "#" in issue or "/" in issue else None
+    if meant is not None:
+        issue, repository = str(meant[0]), repository or meant[1]
     number = check_issue_number(issue)
     with main.open_home() as app:
         settings = app.settings
@@ -700,7 +719,7 @@ def retry(
             app.control.plan(adw_id, spec=spec)  # what resume would refuse, too, is refused with what to do instead
             resume_it, explain_it = (
                 f"adw resume {adw_id} makes it go on",
-                f"adw explain {adw_id} says what it waits for",
+                f"adw status {adw_id} says what it waits for",
             )
             raise UsageError(
                 f"workflow {adw_id} is {state}, not failed: {resume_it if state == 'paused' else explain_it}"

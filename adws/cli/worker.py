@@ -1,4 +1,4 @@
-"""`adw worker`: executing queued runs; `adw recover`: finding work whose worker is gone."""
+"""`adw worker`: executing queued runs; `adw admin recover`: finding work whose worker is gone."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _end_with_the_starter() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# `adw recover`: finding work whose worker is gone, and making it ready to go on.
+# `adw admin recover`: finding work whose worker is gone, and making it ready to go on.
 
 
 @click.command()

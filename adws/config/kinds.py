@@ -327,7 +327,7 @@ notify_url = matching(r"https?://[^\s/?#]+\S*", "an address that begins with htt
 
 # --- names and texts -------------------------------------------------------------------------------------------
 
-name = matching(r"[A-Za-z0-9_][\w-]*", "a name: letters, digits, '-' and '_'", "a name of adw workflows")
+name = matching(r"[A-Za-z0-9_][\w-]*", "a name: letters, digits, '-' and '_'", "a name of adw workflow list")
 login = matching(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\[bot\])?", "the name of an account, without an @", "login")
 person = matching(
     r"[^<>\n]*[^<>\s][^<>\n]* <[^<>@\s]+@[^<>@\s]+>",

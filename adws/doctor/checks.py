@@ -380,7 +380,7 @@ def _repository(facts: GitFacts) -> Iterator[Finding]:
         yield _ok("git", "worktrees can be made")
     if facts.lost_worktrees:
         names = _some(facts.lost_worktrees)
-        yield _warning("git", f"worktrees whose directory is gone: {names}", "adw gc, then git worktree prune")
+        yield _warning("git", f"worktrees whose directory is gone: {names}", "adw admin gc, then git worktree prune")
     for path, why in facts.damaged_worktrees:
         adw_id = Path(path).name
         again = f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
@@ -416,7 +416,7 @@ def agents(facts: tuple[AgentFacts, ...]) -> Iterator[Finding]:
         level = PROBLEM if one.is_needed else WARNING
         if one.problem:
             what, mend = _split(one.problem)
-            yield Finding(area="agents", level=level, what=f"{one.name}: {what}", mend=mend or "adw agents")
+            yield Finding(area="agents", level=level, what=f"{one.name}: {what}", mend=mend or "adw workflow agents")
             continue
         login = {True: ", logged in", False: "", None: ", log-in cannot be asked"}[one.is_logged_in]
         yield _ok("agents", f"{one.name}: {one.version or one.path}{login}")
@@ -460,7 +460,7 @@ def webhook(facts: WebhookFacts) -> Iterator[Finding]:
 def disk(facts: DiskFacts) -> Iterator[Finding]:
     """Judge the free disk space."""
     free, least = size_text(facts.free_bytes), size_text(facts.min_free_bytes)
-    mend = "free some space (adw gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
+    mend = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
     if facts.free_bytes < facts.min_free_bytes:
         yield _problem("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", mend)
     elif facts.free_bytes < facts.min_free_bytes * 1.2:
@@ -470,7 +470,7 @@ def disk(facts: DiskFacts) -> Iterator[Finding]:
     if facts.all_inodes and facts.free_inodes < FEW_INODES:
         level = PROBLEM if facts.free_inodes == 0 else WARNING
         what = f"{facts.free_inodes} inodes left for {facts.name} in {facts.path}: no more files can be made soon"
-        yield Finding(area="disk", level=level, what=what, mend="delete files that nobody needs: adw gc, caches")
+        yield Finding(area="disk", level=level, what=what, mend="delete files that nobody needs: adw admin gc, caches")
 
 
 def storage(facts: StorageFacts) -> Iterator[Finding]:
@@ -536,7 +536,7 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
 def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
     """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
-    mend = "adw ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
+    mend = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
     if free == 0:
         yield _problem("ports", what, mend)
     elif free < min(FEW_PORTS, count):
@@ -556,7 +556,7 @@ def settings(facts: SettingsFacts) -> Iterator[Finding]:
         yield _warning("settings", f"{names}: set, and without a meaning here", f"unset {' '.join(facts.ignored)}")
     if facts.idle_phases:
         what = f"the workflow {facts.default_workflow} cannot be run: nothing does {', '.join(facts.idle_phases)}"
-        yield _problem("settings", what, f"adw workflows {facts.default_workflow}")
+        yield _problem("settings", what, f"adw workflow show {facts.default_workflow}")
     elif facts.default_workflow:
         yield _ok("settings", f"the workflow {facts.default_workflow} can be run")
     for phase, program in facts.missing_programs:

@@ -557,7 +557,7 @@ def settings_text(found: Findings) -> str:
         )
     there = f"Installed here: {', '.join(found.agents)}." if found.agents else "No agent was found here: install one."
     parts.append(
-        f"# The agent that works on phases. {there} `adw agents` shows what each can do.\n"
+        f"# The agent that works on phases. {there} `adw workflow agents` shows what each can do.\n"
         f"[agent]\nname = {quoted(found.agent)}\n"
         '# model = "sonnet"        # without it, the agent\'s own choice\n'
         '# permissions = "edit"    # read, edit, all: what it may do without asking\n'

@@ -148,7 +148,8 @@ def cli_page() -> str:
     """Return docs/cli.md."""
     root = click.Context(frame.cli, info_name="adw")
     sections = "\n".join(
-        f"## {title}\n\n" + "\n".join(_section(root, entries)) for title, entries in frame.COMMANDS.items()
+        f"## {title}\n\n" + "\n".join(_section(root, entries))
+        for title, entries in {**frame.COMMANDS, "Others": frame.OTHERS}.items()
     )
     options = _table(("Option", "Meaning"), _options(frame.cli, root))
 
@@ -230,7 +231,7 @@ those of a workflow in order; with `--json`, fields that are empty are left out.
 Secrets are taken out of every event: by their names, by their looks, and where they are known. A value of more than
 {execution_update.MAX_VALUE:,} characters of JSON is told as `{{"_truncated": true, "_size": n}}`; decisions are made
 on the whole value before that. Where it is kept, the same table says where: `_execution` and `_index` are those of
-`adw executions EXECUTION --index N`, and `_kept` is the key of a result that templates read as `steps.NAME`.
+`adw status EXECUTION --index N`, and `_kept` is the key of a result that templates read as `steps.NAME`.
 
 All events of an execution have the same context. When it is more than
 {step_context.MAX_SMALL:,} characters of JSON, its first and its last event have it whole, and the others the small

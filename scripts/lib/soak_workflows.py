@@ -4,7 +4,7 @@ Carry different requests through whole workflows at once, with a fault in every 
 One sample repository with a bare remote and a local forge; real `adw worker` processes, some of which are killed; a
 scripted agent (`soak_agent.py`) that fails as planned (`soak_requests.py`); a person who mends what only a person can.
 Exits with 1 unless every recoverable request is completed, more than 80 % of all are, none is stuck, every planned
-fault took place and was taken for what it is, and `adw verify` and `adw gc` find nothing.
+fault took place and was taken for what it is, and `adw admin verify` and `adw admin gc` find nothing.
 
 The seed decides the order of the requests and is printed first: `scripts/soak/workflows --seed N` plays it again.
 
@@ -182,16 +182,16 @@ def _wrong_on_forge(sample: Sample, app: Home, document: WorkflowDocument) -> It
 
 def _findings(sample: Sample) -> Iterator[str]:
     """Yield what is left over, by adw's own commands and without them."""
-    verify, gc = sample.adw("verify", "--json"), sample.adw("gc", "--json")
+    verify, gc = sample.adw("admin", "verify", "--json"), sample.adw("admin", "gc", "--json")
     if verify.returncode != 0:
-        yield f"adw verify ended with {verify.returncode}: {verify.stdout}{verify.stderr}"
+        yield f"adw admin verify ended with {verify.returncode}: {verify.stdout}{verify.stderr}"
     if gc.returncode != 0:
-        yield f"adw gc ended with {gc.returncode}: {gc.stderr}"
+        yield f"adw admin gc ended with {gc.returncode}: {gc.stderr}"
     else:
         yield from (
-            f"adw gc found {one['kind']} {one['name']}: {one['why']}" for one in json.loads(gc.stdout)["orphans"]
+            f"adw admin gc found {one['kind']} {one['name']}: {one['why']}" for one in json.loads(gc.stdout)["orphans"]
         )
-    waiting = sample.adw("runs", "--state", "pending", "--state", "running", "--json")
+    waiting = sample.adw("queue", "runs", "--state", "pending", "--state", "running", "--json")
     yield from (f"a run is left: {one}" for one in json.loads(waiting.stdout)["runs"])
     if trees := sample.git("worktree", "list").splitlines()[1:]:
         yield f"worktrees are left: {', '.join(trees)}"

@@ -14,7 +14,7 @@ ELSEWHERE = {
     ("cron",): "test_cli_cron",
     ("demo",): "test_demo",
     ("init",): "test_cli_init",
-    ("restore",): "test_cli_backup",
+    ("db", "restore"): "test_cli_backup",
     ("resume", "{}", "--workflow", "NAME"): "test_doc_pages",  # for documents of older versions
     ("resume", "{}", "--workflow", "build"): "test_cli_continue",
     ("rollback", "{}", "--forget-host", "{}"): "test_two_hosts",
@@ -33,8 +33,8 @@ STATES = {
 }
 #: What a placeholder stands for; any other is the id of the workflow.
 VALUES = {
-    ("runs", "--before", "{}"): ["runs", "--before", "1000"],
-    ("workflows", "{}"): ["workflows", "short"],
+    ("queue", "runs", "--before", "{}"): ["queue", "runs", "--before", "1000"],
+    ("workflow", "show", "{}"): ["workflow", "show", "short"],
     ("resume", "{}", "--from", "{}"): ["resume", "ID", "--from", "build"],
     ("state", "set", "{}", "max_total_attempts=N"): ["state", "set", "ID", "max_total_attempts=50"],
 }

@@ -1,4 +1,4 @@
-"""`adw agents`: which can be used here, for people and for programs."""
+"""`adw workflow agents`: which can be used here, for people and for programs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def claude(tmp_path, monkeypatch):
 
 
 def test_agents_are_shown_with_version_log_in_and_what_they_can_do(adw, claude):
-    done = adw("agents")
+    done = adw("workflow", "agents")
 
     assert done.rc == 0
     head, first, second, *_ = done.stdout.splitlines()
@@ -50,7 +50,7 @@ def test_agents_are_shown_with_version_log_in_and_what_they_can_do(adw, claude):
 
 
 def test_programs_are_told_the_same(adw, claude):
-    told = adw("agents", "--json").json()["agents"]
+    told = adw("workflow", "agents", "--json").json()["agents"]
 
     assert [row["name"] for row in told] == ["claude", "codex", "gemini", "opencode", "aider"]
     assert [row["usual"] for row in told] == [True, False, False, False, False]
@@ -61,16 +61,16 @@ def test_programs_are_told_the_same(adw, claude):
 def test_an_agent_that_is_not_logged_in_is_told(adw, claude):
     (claude.place / "logged-out").touch()
 
-    done = adw("agents")
+    done = adw("workflow", "agents")
 
     assert f"claude: claude is not logged in: start {claude.program} once, and log in." in done.stdout
 
 
 def test_with_an_agent_every_built_in_workflow_is_ready(adw, claude):
-    assert {row["ready"] for row in adw("workflows", "--json").json()["workflows"]} == {True}
+    assert {row["ready"] for row in adw("workflow", "list", "--json").json()["workflows"]} == {True}
     claude.program.unlink()
 
-    shown = adw("workflows", "plan_build").stdout
+    shown = adw("workflow", "show", "plan_build").stdout
 
     assert "No runner yet: plan, build; there is no command" in shown
     assert "agent.programs. A command in adw.toml under [phases.NAME] does, too." in shown
@@ -147,8 +147,8 @@ def test_status_names_the_agent_and_an_ended_attempt_has_no_deadline(adw, home, 
 
 
 def test_a_workflow_names_what_runs_each_of_its_phases(adw, home, claude):
-    rows = {line.split()[0]: line for line in adw("workflows", "sdlc").stdout.splitlines() if line}
-    told = {phase["name"]: phase["runs"] for phase in adw("workflows", "sdlc", "--json").json()["phases"]}
+    rows = {line.split()[0]: line for line in adw("workflow", "show", "sdlc").stdout.splitlines() if line}
+    told = {phase["name"]: phase["runs"] for phase in adw("workflow", "show", "sdlc", "--json").json()["phases"]}
     planned = adw("run", "7", "--workflow", "sdlc", "--dry-run", "--title", "t", "--body", "b").stdout
 
     assert " agent   claude, prompt plan " in rows["plan"]

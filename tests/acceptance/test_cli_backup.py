@@ -1,4 +1,4 @@
-"""`adw backup` and `adw restore` as a person runs them."""
+"""`adw db backup` and `adw db restore` as a person runs them."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def made(home):
 
 
 def test_a_home_comes_back_from_its_backup(adw, home, made, tmp_path):
-    done = adw("backup", str(tmp_path / "b.tar.gz"))
+    done = adw("db", "backup", str(tmp_path / "b.tar.gz"))
     assert done.rc == 0
     assert f"wrote {tmp_path}/b.tar.gz" in done.stdout
     assert "1 workflow, 1 event, and the database" in done.stdout
     (home / "state").rename(home / "lost")
 
-    back = adw("restore", str(tmp_path / "b.tar.gz"))
+    back = adw("db", "restore", str(tmp_path / "b.tar.gz"))
     assert (back.rc, back.stdout) == (0, "restored 1 workflow (0 replaced), 1 event, and the database\n")
     assert adw("status", ID, "--json").json()["state"] == "pending"
     kinds = [event["event_type"] for event in adw("events", ID, "--json").json()["events"]]
     assert kinds == ["workflow_created", "backup_restored"]
-    assert [lock["adw_id"] for lock in adw("locks", "--json").json()["locks"]] == [ID]
+    assert [lock["adw_id"] for lock in adw("admin", "locks", "--json").json()["locks"]] == [ID]
 
 
 def test_without_a_path_it_is_written_here_under_the_time(adw, home, made, tmp_path):
-    report = adw("backup", "--json", cwd=tmp_path).json()
+    report = adw("db", "backup", "--json", cwd=tmp_path).json()
 
     assert report["path"].startswith(f"{tmp_path}/adw-backup-")
     assert report["has_database"] is True
@@ -74,17 +74,17 @@ def test_without_a_path_it_is_written_here_under_the_time(adw, home, made, tmp_p
 
 
 def test_a_backup_with_another_ending_is_named_as_it_is(adw, made, tmp_path):
-    done = adw("backup", "mine.zip", cwd=tmp_path)
+    done = adw("db", "backup", "mine.zip", cwd=tmp_path)
 
     assert f"wrote {tmp_path}/mine.zip (a .tar.gz archive, " in done.stdout
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["mine.zip"]
-    assert adw("restore", "mine.zip", "--force", cwd=tmp_path).rc == 0
-    assert "a .tar.gz archive" not in adw("backup", "mine.tar.gz", cwd=tmp_path).stdout
+    assert adw("db", "restore", "mine.zip", "--force", cwd=tmp_path).rc == 0
+    assert "a .tar.gz archive" not in adw("db", "backup", "mine.tar.gz", cwd=tmp_path).stdout
 
 
 def test_an_existing_file_is_not_overwritten(adw, made, tmp_path):
     (tmp_path / "mine").write_text("precious")
-    refused = adw("backup", str(tmp_path / "mine"))
+    refused = adw("db", "backup", str(tmp_path / "mine"))
 
     assert (refused.rc, (tmp_path / "mine").read_text()) == (1, "precious")
     assert refused.stderr == f"adw: {tmp_path}/mine exists already: choose another name\n"
@@ -92,20 +92,20 @@ def test_an_existing_file_is_not_overwritten(adw, made, tmp_path):
 
 def test_existing_workflows_are_replaced_only_by_force(adw, made, tmp_path):
     backup = str(tmp_path / "b.tar.gz")
-    adw("backup", backup)
-    refused = adw("restore", backup)
+    adw("db", "backup", backup)
+    refused = adw("db", "restore", backup)
     assert refused.rc == 1
     assert f"{ID} exist already: add --force to replace them" in refused.stderr
 
-    assert adw("restore", backup, "--force", "--json").json()["replaced"] == [ID]
+    assert adw("db", "restore", backup, "--force", "--json").json()["replaced"] == [ID]
 
 
 def test_it_refuses_while_an_owner_works(adw, home, tmp_path):
     with make(home, "hold") as worker:
         assert worker.stdout.readline() == "owned\n"
         backup = str(tmp_path / "b.tar.gz")
-        assert adw("backup", backup).rc == 0, "a backup stops nobody"
-        refused = adw("restore", backup, "--force")
+        assert adw("db", "backup", backup).rc == 0, "a backup stops nobody"
+        refused = adw("db", "restore", backup, "--force")
         worker.kill()
 
     assert refused.rc == 1
@@ -115,7 +115,7 @@ def test_it_refuses_while_an_owner_works(adw, home, tmp_path):
 
 def test_what_is_no_backup_is_one_sentence(adw, tmp_path):
     (tmp_path / "x").write_text("hello")
-    refused = adw("restore", str(tmp_path / "x"))
+    refused = adw("db", "restore", str(tmp_path / "x"))
 
     assert refused.rc == 1
     assert refused.stderr.startswith(f"adw: cannot read the backup {tmp_path}/x:")

@@ -207,11 +207,11 @@ def test_a_lost_database_is_one_sentence_and_never_an_empty_answer(adw, home, st
     lose(home / "state" / "adw.db")
     before = files_in(home)
 
-    for args in (("list",), ("events", ADW_ID), ("locks",), ("locks", "release", "7")):
+    for args in (("list",), ("events", ADW_ID), ("admin", "locks"), ("admin", "locks", "release", "7")):
         done = adw(*args, env={"ADW_STATE_STORE": store})
         assert (done.rc, done.stdout) == (1, "")
         assert words in one_line(done.stderr)
-        assert ("adw db rebuild" if store == "files" else "adw restore") in done.stderr
+        assert ("adw db rebuild" if store == "files" else "adw db restore") in done.stderr
     assert files_in(home) == before, "looking makes no database"
 
 

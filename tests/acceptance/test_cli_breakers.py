@@ -1,4 +1,4 @@
-"""`adw breakers` as a person calls it."""
+"""`adw admin breakers` as a person calls it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def app(home):
 
 
 def test_in_a_new_home_nothing_has_failed_and_looking_makes_no_database(adw, home):
-    shown = adw("breakers")
+    shown = adw("admin", "breakers")
 
     assert (shown.rc, shown.stdout) == (0, "no outside party has failed\n")
-    assert adw("breakers", "--json").json() == {"breakers": []}
-    assert adw("breakers", "reset", "--all").rc == 0
+    assert adw("admin", "breakers", "--json").json() == {"breakers": []}
+    assert adw("admin", "breakers", "reset", "--all").rc == 0
     assert not (home / "state").exists()
 
 
@@ -34,8 +34,8 @@ def test_breakers_shows_who_is_held_off_until_when_and_why(adw, app):
     app.breakers.get("anthropic").open_until(app.clock.now() + timedelta(hours=2, minutes=1), "quota_window: used up")
     app.breakers.get("github").record_failure(reason="server: 502")
 
-    rows = adw("breakers", "--json").json()["breakers"]
-    shown = adw("breakers")
+    rows = adw("admin", "breakers", "--json").json()["breakers"]
+    shown = adw("admin", "breakers")
 
     assert [(row["name"], row["state"], row["failures"], row["trials"]) for row in rows] == [
         ("anthropic", "open", 1, 0),
@@ -54,7 +54,7 @@ def test_breakers_shows_who_is_held_off_until_when_and_why(adw, app):
     assert "(in 2 h)" in lines[1]
     assert "quota_window: used up" in lines[1]
     assert lines[2].split() == ["github", "closed", "1", "-", "-"]
-    assert lines[-1] == "adw breakers reset NAME closes one"
+    assert lines[-1] == "adw admin breakers reset NAME closes one"
 
 
 def test_a_breaker_whose_time_has_come_is_half_open_and_looking_leaves_it_as_it_is(adw, app):
@@ -62,8 +62,8 @@ def test_a_breaker_whose_time_has_come_is_half_open_and_looking_leaves_it_as_it_
     CircuitBreaker("github", TOUCHY, store=DatabaseBreakers(app.database), clock=earlier).record_failure()
     before = app.breakers.stored()
 
-    rows = adw("breakers", "--json").json()["breakers"]
-    shown = adw("breakers").stdout
+    rows = adw("admin", "breakers", "--json").json()["breakers"]
+    shown = adw("admin", "breakers").stdout
 
     assert rows[0]["state"] == "half_open"
     assert "half open" in shown
@@ -74,7 +74,7 @@ def test_reset_closes_one_breaker_and_leaves_the_others(adw, app):
     for name in ("anthropic", "github"):
         app.breakers.get(name).open_until(app.clock.now() + timedelta(hours=1), "down")
 
-    done = adw("breakers", "reset", "github")
+    done = adw("admin", "breakers", "reset", "github")
 
     assert (done.rc, done.stdout) == (
         0,
@@ -87,29 +87,29 @@ def test_reset_all_closes_every_breaker(adw, app):
     app.breakers.get("anthropic").open_until(app.clock.now() + timedelta(hours=1), "down")
     app.breakers.get("github").record_failure()
 
-    done = adw("breakers", "reset", "--all", "--json")
+    done = adw("admin", "breakers", "reset", "--all", "--json")
 
     assert done.json() == {"reset": ["anthropic", "github"], "closed": ["anthropic"], "due": []}
     assert {row.name: (row.state, row.failures) for row in app.breakers.stored()} == {
         "anthropic": ("closed", 0),
         "github": ("closed", 0),
     }
-    assert adw("breakers", "reset", "--all").stdout == "nothing was open; failures are counted from 0 again\n"
+    assert adw("admin", "breakers", "reset", "--all").stdout == "nothing was open; failures are counted from 0 again\n"
 
 
 @pytest.mark.parametrize("args", [(), ("github", "--all")], ids=["none", "both"])
 def test_reset_wants_one_name_or_all(adw, args):
-    refused = adw("breakers", "reset", *args)
+    refused = adw("admin", "breakers", "reset", *args)
 
     assert refused.rc != 0
     assert "name one breaker, or all of them with --all" in refused.stderr
 
 
 def test_a_name_that_is_none_is_refused_with_those_there_are(adw, app):
-    assert "there is no breaker gitlab: nothing ever failed here" in adw("breakers", "reset", "gitlab").stderr
+    assert "there is no breaker gitlab: nothing ever failed here" in adw("admin", "breakers", "reset", "gitlab").stderr
     app.breakers.get("github").record_failure()
 
-    refused = adw("breakers", "reset", "gitlab")
+    refused = adw("admin", "breakers", "reset", "gitlab")
 
     assert refused.rc == 1
     assert "there is no breaker gitlab: there are github" in refused.stderr

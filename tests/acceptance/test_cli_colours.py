@@ -21,7 +21,7 @@ def home(tmp_path):
 
 
 def on_a_terminal(home):
-    with Terminal(home, "recover") as terminal:
+    with Terminal(home, "admin", "recover") as terminal:
         terminal.end()
         return terminal.text
 
@@ -47,7 +47,7 @@ def test_an_empty_no_color_does_not_count(home, monkeypatch):
 
 @pytest.mark.parametrize("form", ["auto", "text", "json"])
 def test_a_pipe_gets_no_escape_codes(adw, home, form):
-    done = adw("recover", env={"ADW_HOME": str(home), "ADW_LOG_FORMAT": form})
+    done = adw("admin", "recover", env={"ADW_HOME": str(home), "ADW_LOG_FORMAT": form})
 
     assert "ERROR" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr

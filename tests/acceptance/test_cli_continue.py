@@ -114,7 +114,7 @@ class Lab:
         return [{**json.loads(file.read_text()), "number": int(file.stem)} for file in sorted(files)]
 
     def locks(self) -> list[dict]:
-        return self.done("locks")["locks"]
+        return self.done("admin", "locks")["locks"]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_plan_build_test_review_document_and_ship_are_separate_commands_with_one
     assert (pull["number"], pull["head"]) == (made["pr_number"], branch)
     assert lab.lab.phases(branch, lab.remote) == ["document", "build", "plan"]
     assert lab.locks() == []
-    assert lab.adw("verify").stdout == "all 11 invariants hold\n"
+    assert lab.adw("admin", "verify").stdout == "all 11 invariants hold\n"
 
 
 def test_every_built_in_workflow_is_run_on_one_issue_with_one_id_up_to_a_shipped_pull_request(lab):
@@ -156,7 +156,7 @@ def test_every_built_in_workflow_is_run_on_one_issue_with_one_id_up_to_a_shipped
     for name in ALL[1:]:
         end = lab.run(name, "--id", adw_id)
         assert (end["adw_id"], end["state"]) == (adw_id, "completed"), name
-        assert lab.adw("verify").stdout == "all 11 invariants hold\n", name
+        assert lab.adw("admin", "verify").stdout == "all 11 invariants hold\n", name
 
     made = lab.document(adw_id)
     [pull] = lab.pulls()
@@ -328,5 +328,5 @@ def test_a_rollback_undoes_what_all_runs_of_a_workflow_made_and_nothing_else(lab
     assert not (lab.home / "trees" / adw_id).exists()
     assert (lab.document(other), lab.lab.main_checkout()) == (kept, main_before)
     assert lab.document(adw_id)["current_state"] == "rolled_back"
-    assert lab.adw("verify").stdout == "all 11 invariants hold\n"
-    assert lab.adw("gc").stdout == "there is nothing left over\n"
+    assert lab.adw("admin", "verify").stdout == "all 11 invariants hold\n"
+    assert lab.adw("admin", "gc").stdout == "there is nothing left over\n"

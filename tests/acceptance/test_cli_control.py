@@ -45,7 +45,7 @@ def test_stop_now_kills_what_does_not_want_to_end(adw, home):
     (home / "adw.toml").write_text("[worker]\ngrace_seconds = 300\n" + cli_lab.WORKFLOWS)
     with Beside(home, "run", "7", "--workflow", "stubborn") as running:
         cli_lab.has_begun(home)
-        stopped = adw("stop", cli_lab.newest(home), "--now", "--json")
+        stopped = adw("pause", cli_lab.newest(home), "--now", "--json")
         assert running.end() == 1
 
     told = stopped.json()
@@ -60,8 +60,8 @@ def test_a_request_that_nobody_answers_in_time_is_kept_and_said_to_be(adw, home)
         cli_lab.has_begun(home)
         adw_id = cli_lab.newest(home)
         asked = adw("pause", adw_id, "--wait", "0")
-        explained = adw("explain", adw_id)
-        adw("stop", adw_id, "--now")
+        explained = adw("status", adw_id)
+        adw("pause", adw_id, "--now")
         running.end()
 
     assert asked.rc == 1
@@ -76,8 +76,8 @@ def test_a_stop_that_its_worker_dies_over_is_made_by_whoever_waits_for_it(adw, h
     with Beside(home, "worker") as worker:
         cli_lab.has_begun(home)
         worker.process.send_signal(signal.SIGSTOP)
-        with Beside(home, "stop", adw_id, "-m", "enough", "--wait", str(cli_lab.PATIENCE)) as stopping:
-            while (run := adw("runs", "--json").json()["runs"][0])["state"] != "stopping":
+        with Beside(home, "pause", adw_id, "--now", "-m", "enough", "--wait", str(cli_lab.PATIENCE)) as stopping:
+            while (run := adw("queue", "runs", "--json").json()["runs"][0])["state"] != "stopping":
                 assert run["state"] == "running"
             worker.process.kill()
             worker.process.wait()
@@ -87,8 +87,8 @@ def test_a_stop_that_its_worker_dies_over_is_made_by_whoever_waits_for_it(adw, h
     stored = cli_lab.document(home, adw_id)
     assert (stored["current_state"], stored["pause_reason"]) == ("paused", "enough")
     assert stored["phases"][0]["attempts"][-1]["status"] == "interrupted"
-    adw("recover")
-    assert adw("runs", "--json").json()["runs"][0]["state"] == "stopped"
+    adw("admin", "recover")
+    assert adw("queue", "runs", "--json").json()["runs"][0]["state"] == "stopped"
 
 
 def test_an_abandoned_workflow_frees_its_issue_and_fails_the_command_that_ran_it(adw, home):
@@ -115,7 +115,7 @@ def test_what_waits_for_a_worker_is_paused_and_abandoned_at_once(adw, home):
     refused = adw("pause", adw_id)
     assert refused.rc == 2
     assert refused.stderr == f"adw: workflow {adw_id} is abandoned: there is nothing to pause\n"
-    assert [run["state"] for run in adw("runs", "--json").json()["runs"]] == ["stopped"]
+    assert [run["state"] for run in adw("queue", "runs", "--json").json()["runs"]] == ["stopped"]
 
 
 # --- the human gate --------------------------------------------------------------------------------------------

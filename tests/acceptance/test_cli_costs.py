@@ -1,4 +1,4 @@
-"""`adw cost` and `adw resume --budget` as a person uses them."""
+"""`adw report --by workflow` and `adw resume --budget` as a person uses them."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def cells(done):
 
 
 def test_a_home_where_nobody_worked_has_spent_nothing_and_gets_no_database(adw, home):
-    done = adw("cost")
+    done = adw("report", "--by", "workflow")
 
     assert (done.rc, done.stdout) == (0, "no attempt has cost anything\n")
-    assert adw("cost", "--since", "7d").stdout.startswith("no attempt has cost anything since ")
+    assert adw("report", "--by", "workflow", "--since", "7d").stdout.startswith("no attempt has cost anything since ")
     assert not (home / "state" / "adw.db").exists()
 
 
 def test_all_workflows_are_shown_the_dearest_first(adw, spent):
-    rows, notes = cells(adw("cost"))
+    rows, notes = cells(adw("report", "--by", "workflow"))
 
     assert rows == [
         ["ID", "WORKFLOW", "COST USD", "ATTEMPTS", "TOKENS"],
@@ -101,7 +101,7 @@ def test_all_workflows_are_shown_the_dearest_first(adw, spent):
 
 
 def test_one_workflow_is_shown_by_phase_with_what_it_may_cost(adw, spent):
-    rows, notes = cells(adw("cost", f"adw-{FIRST}"))
+    rows, notes = cells(adw("report", f"adw-{FIRST}"))
 
     assert rows[1:] == [
         ["plan", "0.1000", "2", "1,200", "1 of unknown cost"],
@@ -112,7 +112,7 @@ def test_one_workflow_is_shown_by_phase_with_what_it_may_cost(adw, spent):
 
 
 def test_by_attempt_every_figure_says_what_it_is(adw, spent):
-    rows, _ = cells(adw("cost", FIRST, "--by", "attempt"))
+    rows, _ = cells(adw("report", "--by", "workflow", FIRST, "--by", "attempt"))
 
     assert rows[0] == [
         *("ID", "PHASE", "ATTEMPT", "STATUS", "ENDED (UTC)", "PROVIDER", "MODEL", "COST USD", "TOKENS"),
@@ -136,7 +136,7 @@ def test_by_attempt_every_figure_says_what_it_is(adw, spent):
     ],
 )
 def test_json_has_the_whole_figures_by_what_is_asked_for(adw, spent, by, keys):
-    told = adw("cost", "--by", by, "--json").json()
+    told = adw("report", "--by", "workflow", "--by", by, "--json").json()
 
     assert [(line["key"], pytest.approx(line["cost_usd"])) for line in told["lines"]] == keys
     assert told["total"]["cost_usd"] == pytest.approx(4.3)
@@ -145,18 +145,20 @@ def test_json_has_the_whole_figures_by_what_is_asked_for(adw, spent, by, keys):
 
 
 def test_json_of_one_workflow_has_its_own_sum_unrounded_and_its_cap(adw, spent):
-    told = adw("cost", FIRST, "--by", "attempt", "--json").json()
+    told = adw("report", "--by", "workflow", FIRST, "--by", "attempt", "--json").json()
 
     assert (told["adw_id"], told["total_usd"], told["cap_usd"]) == (FIRST, 0.1 + 0.2, 10.0)
     assert [line["cost_usd"] for line in told["lines"] if line["is_unknown"]] == [None]
 
 
 def test_since_takes_a_day_a_moment_or_a_span(adw, spent):
-    assert adw("cost", "--since", "2026-01-31", "--json").json()["total"]["attempts"] == 4
-    assert adw("cost", "--since", "2026-01-31T10:00:01", "--json").json()["total"]["attempts"] == 0
-    assert adw("cost", FIRST, "--since", "9999w", "--json").json()["total"]["attempts"] == 4
+    assert adw("report", "--by", "workflow", "--since", "2026-01-31", "--json").json()["total"]["attempts"] == 4
+    assert (
+        adw("report", "--by", "workflow", "--since", "2026-01-31T10:00:01", "--json").json()["total"]["attempts"] == 0
+    )
+    assert adw("report", "--by", "workflow", FIRST, "--since", "9999w", "--json").json()["total"]["attempts"] == 4
     for wrong in ("yesterday", "7", "-7d", "2026-13-01", "999999999w"):
-        done = adw("cost", "--since", wrong)
+        done = adw("report", "--by", "workflow", "--since", wrong)
         assert (done.rc, done.stdout) == (2, ""), wrong
         assert wrong in done.stderr
 
@@ -164,13 +166,13 @@ def test_since_takes_a_day_a_moment_or_a_span(adw, spent):
 def test_what_is_in_no_attempt_is_said(adw, spent, home):
     adw("state", "set", SECOND, 'cost={"total_usd": 6.5}')
 
-    _, notes = cells(adw("cost", SECOND))
+    _, notes = cells(adw("report", "--by", "workflow", SECOND))
 
     assert notes[0] == "the workflow's own sum is 6.5000 USD: not all of it is in a recorded attempt"
 
 
 def test_a_workflow_that_is_not_there_is_said_to_be_unknown(adw, spent):
-    done = adw("cost", "0000ffff")
+    done = adw("report", "0000ffff")
 
     assert done.rc == 1
     assert "0000ffff" in done.stderr
@@ -203,7 +205,7 @@ def test_the_cost_of_a_failed_workflow_is_kept_and_most_of_its_cap_was_warned_of
 
     (warning,) = [event["data"] for event in told if event["event_type"] == "budget_warning"]
     assert (warning["cap_usd"], warning["spent_usd"]) == (1.0, 0.9)
-    assert adw("cost", failed, "--json").json()["total_usd"] == 0.9
+    assert adw("report", failed, "--json").json()["total_usd"] == 0.9
 
 
 def test_a_budget_is_set_by_retry_and_recorded_with_who_and_what_was_before(adw, failed):
@@ -215,7 +217,7 @@ def test_a_budget_is_set_by_retry_and_recorded_with_who_and_what_was_before(adw,
     (budget,) = [event["data"] for event in told if event["event_type"] == "budget_set"]
     assert (budget["usd"], budget["before"]) == (5.0, 1.0)
     assert budget["by"]
-    shown = adw("cost", failed, "--json").json()
+    shown = adw("report", failed, "--json").json()
     assert (shown["cap_usd"], shown["total_usd"]) == (5.0, pytest.approx(1.2))
 
 

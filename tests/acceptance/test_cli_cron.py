@@ -153,7 +153,7 @@ def test_an_entry_is_done_at_once_here_and_by_a_worker(adw, home, where):
 
     assert (here.rc, here.stdout) == (0, "quota done: no quota is used up\n")
     assert (left["entry"], left["state"], worked.rc) == ("report", "pending", 0)
-    (run,) = adw("runs", "--json", env=where).json()["runs"]
+    (run,) = adw("queue", "runs", "--json", env=where).json()["runs"]
     assert (run["run_id"], run["kind"], run["state"]) == (left["run_id"], "cron", "completed")
     rows = {row["name"]: row for row in adw("cron", "--list", "--json", env=where).json()["entries"]}
     assert (rows["report"]["status"], rows["report"]["outcome"]) == ("done", run["reason"])

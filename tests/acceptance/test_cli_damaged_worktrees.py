@@ -113,7 +113,7 @@ def test_a_failed_workflow_whose_worktree_is_damaged_is_completed_by_a_retry(adw
     assert document(home, adw_id)["current_state"] == "completed"
     assert content(home, adw_id) == [".gitignore", "app.py", "plan.md"]
     assert git(home / "trees" / adw_id, "status", "--porcelain") == ""
-    assert adw("verify").rc == 0
+    assert adw("admin", "verify").rc == 0
 
 
 def test_what_was_not_committed_in_a_damaged_worktree_is_kept_under_a_ref_that_an_event_names(adw, home):
@@ -178,7 +178,7 @@ def test_a_worker_that_comes_back_after_a_cut_completes_a_workflow_whose_worktre
     (home / "trees" / adw_id / "app.py").write_bytes(b"")
     (home / "may-build").touch()
 
-    adw("recover", "--execute")
+    adw("admin", "recover", "--execute")
     done = adw("worker", "--once")
 
     assert done.rc == 0, done.stdout + done.stderr
@@ -228,8 +228,8 @@ def test_rollback_removes_a_damaged_worktree_and_keeps_its_files(adw, home, name
     kept = [ref for ref in refs if "draft.txt" in git(home, "ls-tree", "-r", "--name-only", ref)]
     patch = home / "state" / adw_id / "salvage.patch"
     assert kept or "draft.txt" in patch.read_text()
-    assert adw("verify").rc == 0
-    assert "nothing left over" in adw("gc").stdout
+    assert adw("admin", "verify").rc == 0
+    assert "nothing left over" in adw("admin", "gc").stdout
 
 
 def test_gc_removes_the_damaged_worktree_of_a_completed_workflow(adw, home):
@@ -241,8 +241,8 @@ def test_gc_removes_the_damaged_worktree_of_a_completed_workflow(adw, home):
     assert tree.exists(), "its branch is not pushed"
     empty(home, adw_id)
 
-    shown = adw("gc").stdout
-    done = adw("gc", "--execute")
+    shown = adw("admin", "gc").stdout
+    done = adw("admin", "gc", "--execute")
 
     assert str(tree) in shown
     assert done.rc == 0, done.stdout + done.stderr
@@ -255,7 +255,7 @@ def test_doctor_and_adopt_say_that_a_worktree_is_damaged_and_what_to_type(adw, h
     empty(home, adw_id)
 
     found = [row for row in adw("doctor", "--json").json()["findings"] if "is damaged" in row["what"]]
-    refused = adw("adopt", adw_id)
+    refused = adw("admin", "adopt", adw_id)
 
     assert len(found) == 1
     assert str(home / "trees" / adw_id) in found[0]["what"]

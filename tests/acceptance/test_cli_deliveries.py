@@ -1,4 +1,4 @@
-"""`adw deliveries` and `adw replay`, as commands."""
+"""`adw webhook deliveries` and `adw webhook replay`, as commands."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def ignored(body: bytes) -> Delivery:
 
 
 def test_nothing_came_in_yet(home):
-    assert said(home, "deliveries") == (0, "there are no deliveries\n", "")
+    assert said(home, "webhook", "deliveries") == (0, "there are no deliveries\n", "")
 
 
 def test_deliveries_are_listed_with_verdict_and_what_came_of_them(home):
     home.carry_out(home.request())
-    home.carry_out(home.command("stop"))
+    home.carry_out(home.command("pause"))
 
-    code, out, _ = said(home, "deliveries", "--limit", "1")
-    listed = json.loads(said(home, "deliveries", "--json")[1])
-    older = json.loads(said(home, "deliveries", "--json", "--before", "guid-2")[1])
+    code, out, _ = said(home, "webhook", "deliveries", "--limit", "1")
+    listed = json.loads(said(home, "webhook", "deliveries", "--json")[1])
+    older = json.loads(said(home, "webhook", "deliveries", "--json", "--before", "guid-2")[1])
 
     assert code == 0
     assert "guid-2" in out
-    assert "more: adw deliveries --before guid-2" in out
+    assert "more: adw webhook deliveries --before guid-2" in out
     assert [(row["guid"], row["verdict"], row["status"]) for row in listed["deliveries"]] == [
         ("guid-2", "command", "refused"),
         ("guid-1", "run", "done"),
@@ -66,15 +66,15 @@ def test_a_delivery_is_carried_out_again(home):
     first = home.carry_out(home.request())
     home.carry_out(home.command("status"))
 
-    code, out, _ = said(home, "replay", "guid-2")
+    code, out, _ = said(home, "webhook", "replay", "guid-2")
     said(home, "worker", "--once")
 
     assert (code, out.startswith("delivery guid-2 waits for a worker as run ")) == (0, True)
-    row = json.loads(said(home, "deliveries", "--json")[1])["deliveries"][0]
+    row = json.loads(said(home, "webhook", "deliveries", "--json")[1])["deliveries"][0]
     assert (row["guid"], row["status"], row["adw_id"]) == ("guid-2", "done", first.adw_id)
 
 
-@pytest.mark.parametrize("command", [("replay", "nobody"), ("deliveries", "--before", "nobody")])
+@pytest.mark.parametrize("command", [("webhook", "replay", "nobody"), ("webhook", "deliveries", "--before", "nobody")])
 def test_a_guid_that_nobody_sent_is_named(home, command):
     home.carry_out(home.request())
 
@@ -90,9 +90,9 @@ def test_what_was_ignored_is_read_again_with_the_settings_of_today(home):
         app.deliveries.accept([ignored(delivery_cases.bytes_of(payload))])
     file = home.lab.home / "adw.toml"
 
-    refused = said(home, "replay", "ignored-1")
+    refused = said(home, "webhook", "replay", "ignored-1")
     file.write_text(file.read_text().replace("[webhook]", '[webhook]\nrepositories = "acme/widget"'))
-    queued = said(home, "replay", "ignored-1")
+    queued = said(home, "webhook", "replay", "ignored-1")
 
     assert refused[0] == 2
     assert "delivery ignored-1 asks for nothing: " in refused[2]

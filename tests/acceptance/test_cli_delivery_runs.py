@@ -17,29 +17,37 @@ def run_id(home):
 
 
 def test_runs_shows_what_a_delivery_asks_for(adw, run_id):
-    (shown,) = adw("runs", "--json").json()["runs"]
+    (shown,) = adw("queue", "runs", "--json").json()["runs"]
 
     assert (shown["run_id"], shown["kind"], shown["payload"]) == (run_id, "delivery", {"guid": "g1"})
-    assert "delivery" in adw("runs").stdout
+    assert "delivery" in adw("queue", "runs").stdout
 
 
 @pytest.mark.parametrize(
-    "command", [("verify",), ("db", "check"), ("gc",), ("recover", "--dry-run"), ("recover",), ("db", "rebuild")]
+    "command",
+    [
+        ("admin", "verify"),
+        ("db", "check"),
+        ("admin", "gc"),
+        ("admin", "recover", "--dry-run"),
+        ("admin", "recover"),
+        ("db", "rebuild"),
+    ],
 )
 def test_nothing_is_wrong_with_a_run_that_has_no_workflow(adw, run_id, command):
     done = adw(*command)
 
     assert done.rc == 0, done.stdout + done.stderr
-    (shown,) = adw("runs", "--json").json()["runs"]
+    (shown,) = adw("queue", "runs", "--json").json()["runs"]
     assert shown["adw_id"] not in done.stdout + done.stderr
     assert (shown["run_id"], shown["state"]) == (run_id, "pending")
 
 
 def test_a_backup_brings_deliveries_back(adw, home, run_id, tmp_path):
-    assert adw("backup", str(tmp_path / "backup.tar")).rc == 0
+    assert adw("db", "backup", str(tmp_path / "backup.tar")).rc == 0
     for file in (home / "state").glob("adw.db*"):
         file.unlink()
-    restored = adw("restore", str(tmp_path / "backup.tar"))
+    restored = adw("db", "restore", str(tmp_path / "backup.tar"))
 
     assert restored.rc == 0, restored.stdout + restored.stderr
     with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:

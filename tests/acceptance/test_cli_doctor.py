@@ -293,7 +293,7 @@ def test_a_damaged_database_is_a_problem(doctor, home, claude):
     result = bad(doctor(), "database")
 
     assert result["level"] == "problem"
-    assert "adw restore" in result["mend"]
+    assert "adw db restore" in result["mend"]
 
 
 def test_what_a_killed_worker_left_is_told(adw, doctor, home, claude):
@@ -311,7 +311,7 @@ def test_what_a_killed_worker_left_is_told(adw, doctor, home, claude):
     try:
         findings = of(doctor(), "locks")
     finally:
-        adw("recover")
+        adw("admin", "recover")
 
     assert {one["level"] for one in findings} == {"warning"}
     assert any("is dead and did not give it back" in one["what"] for one in findings)

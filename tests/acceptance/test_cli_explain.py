@@ -1,4 +1,4 @@
-"""`adw explain` and `adw status` for a workflow in every situation."""
+"""`adw status` and `adw status` for a workflow in every situation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(adw, workflow, *args):
 
 
 def explained(adw, adw_id):
-    done = adw("explain", adw_id)
+    done = adw("status", adw_id)
     assert (done.rc, done.stderr, done.stdout.count("\n")) == (0, "", 1)
     return done.stdout
 
@@ -68,7 +68,7 @@ def test_what_waits_for_a_person_and_what_a_person_paused(adw):
         f"Workflow {adw_id} waits for a person to approve plan. Nothing happens until somebody decides."
         f" Type: adw approve {adw_id}, or adw reject {adw_id} -m TEXT.\n"
     )
-    assert adw("explain", adw_id, "--json").json()["commands"] == [
+    assert adw("status", adw_id, "--json").json()["commands"] == [
         f"adw approve {adw_id}",
         f"adw reject {adw_id} -m TEXT",
     ]
@@ -83,7 +83,7 @@ def test_what_has_failed_is_explained_with_commands_that_work(adw, home):
 
     assert f"Workflow {adw_id} failed in build (MAX_ATTEMPTS_EXHAUSTED): " in said
     (home / "mended").touch()
-    offered = adw("explain", adw_id, "--json").json()["commands"]
+    offered = adw("status", adw_id, "--json").json()["commands"]
     assert f"adw retry {adw_id} --grant 3" in offered
     assert adw(*offered[1].split()[1:]).rc == 0
 
@@ -100,7 +100,7 @@ def test_what_is_being_worked_on_and_whose_worker_is_gone(adw, home):
     assert " works on build, attempt 1/5. It goes on by itself. " in moving
     gone = explained(adw, adw_id)
     assert "but its worker is gone: its owner cli " in gone
-    assert gone.endswith(f" Type: adw recover, or adw resume {adw_id}.\n")
+    assert gone.endswith(f" Type: adw admin recover, or adw resume {adw_id}.\n")
     cli_lab.let_go(home)  # its command goes on without a worker, and would for ever
 
 
@@ -145,7 +145,7 @@ def test_a_run_that_demands_a_tag_is_explained_with_the_worker_that_takes_it(adw
         " A worker that has that takes it up; without one for 300 s (runs.no_match_seconds) the workflow is paused."
         " Type: adw worker --tag big --tag gpu.\n"
     )
-    (typed,) = adw("explain", adw_id, "--json").json()["commands"]
+    (typed,) = adw("status", adw_id, "--json").json()["commands"]
     assert adw(*typed.split()[1:], "--once", "--json").json()["completed"] == 1
 
 
@@ -155,7 +155,7 @@ def test_a_run_that_demands_another_machine_is_explained_with_its_name(adw):
     said = explained(adw, adw_id)
 
     assert ": no worker that is there has host elsewhere. A worker on elsewhere that has that takes it up;" in said
-    assert said.endswith(" Type: adw runners.\n")
+    assert said.endswith(" Type: adw queue workers.\n")
 
 
 def test_a_run_that_a_limit_holds_back_is_explained_with_the_limit(adw, home):
@@ -166,7 +166,7 @@ def test_a_run_that_a_limit_holds_back_is_explained_with_the_limit(adw, home):
     assert explained(adw, adw_id) == (
         f"Workflow {adw_id} is pending and waits for a worker: the limit of 0 for workflow short is reached."
         " It goes on when a run that counts there ends, or when the limit is raised in adw.toml."
-        " Type: adw runs, or adw config.\n"
+        " Type: adw queue runs, or adw config.\n"
     )
 
 
@@ -190,14 +190,14 @@ def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home,
     adw("worker", "--once")
 
     held = explained(adw, adw_id)
-    commands = adw("explain", adw_id, "--json").json()["commands"]
-    adw("breakers", "reset", "anthropic")
+    commands = adw("status", adw_id, "--json").json()["commands"]
+    adw("admin", "breakers", "reset", "anthropic")
     closed = explained(adw, adw_id)
 
     assert f"Workflow {adw_id} waits with build until 20" in held
     assert ": anthropic is not called after it failed (overloaded: 529)" in held
     assert " Its circuit breaker lets a trial through at 20" in held
-    assert commands[0] == "adw breakers reset anthropic"
+    assert commands[0] == "adw admin breakers reset anthropic"
     assert closed.startswith(f"Workflow {adw_id} waited with build for anthropic, whose breaker is closed again. ")
     assert closed.endswith(f" Type: adw resume {adw_id}, or adw worker.\n")
 

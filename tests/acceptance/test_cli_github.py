@@ -178,8 +178,8 @@ def check_turn(home: GitHubHome, issue: int, turn: int) -> None:
     assert [f"turn {turn}" in body for body in home.comments(pull["number"])] == [True]
     assert home.heads(home.remote) == home.heads(home.path) == {"main"}
     assert home.workflow_of(issue)["current_state"] == "rolled_back"
-    assert home.done("verify") == "all 11 invariants hold\n"
-    assert home.done("gc") == "there is nothing left over\n"
+    assert home.done("admin", "verify") == "all 11 invariants hold\n"
+    assert home.done("admin", "gc") == "there is nothing left over\n"
 
 
 def everything(home: GitHubHome, issue: int) -> object:

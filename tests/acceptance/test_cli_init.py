@@ -79,7 +79,7 @@ def test_what_is_written_can_be_read_by_every_command(adw, repository, path):
     git(repository, "remote", "add", "origin", "https://github.com/acme/shop")
     adw("init", "--yes")
 
-    config, workflow = adw("config", "--json").json(), adw("workflows", "sdlc", "--json").json()
+    config, workflow = adw("config", "--json").json(), adw("workflow", "show", "sdlc", "--json").json()
 
     assert config["github.repository"]["value"] == "acme/shop"
     assert workflow["ready"] is True

@@ -109,7 +109,7 @@ def test_a_run_without_memory_says_which_quota_and_waits(lab):
     done = adw(lab, "run", "1", "--workflow", "short", ADW_QUOTA_MIN_FREE_MEMORY="1000000 GiB")
     [adw_id] = [path.name for path in (lab.home / "state").iterdir() if (path / "adw_state.json").exists()]
 
-    explained = adw(lab, "explain", adw_id)
+    explained = adw(lab, "status", adw_id)
 
     assert "quota.min_free_memory" in done.stdout + done.stderr
     assert "quota.min_free_memory" in explained.stdout

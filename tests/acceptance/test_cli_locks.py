@@ -1,4 +1,4 @@
-"""`adw locks` as a person runs it: who has which issue, and how a lock is released."""
+"""`adw admin locks` as a person runs it: who has which issue, and how a lock is released."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def make(home):
 
 
 def test_without_locks_it_says_so(adw):
-    assert adw("locks").stdout == "no issue is locked\n"
-    assert adw("locks", "--json").json() == {"locks": []}
+    assert adw("admin", "locks").stdout == "no issue is locked\n"
+    assert adw("admin", "locks", "--json").json() == {"locks": []}
 
 
 def test_each_lock_is_shown_with_its_workflow_and_owner(adw, make):
     worker = make("hold")
-    shown = adw("locks", "--json")
+    shown = adw("admin", "locks", "--json")
     first, second = sorted(shown.json()["locks"], key=lambda lock: lock["repository"])
 
     assert (first["repository"], first["issue_number"], first["adw_id"], first["state"]) == ("", 42, ID, "pending")
@@ -84,7 +84,7 @@ def test_each_lock_is_shown_with_its_workflow_and_owner(adw, make):
     assert (second["repository"], second["adw_id"], second["owner"]) == ("octo/cat", OTHER, None)
     assert (second["liveness"], second["lease_seconds_left"]) == ("none", None)
 
-    text = adw("locks").stdout
+    text = adw("admin", "locks").stdout
     assert f"worker {worker.pid}@" in text
     assert "octo/cat#42" in text
     assert "nobody works on it" in text
@@ -95,27 +95,27 @@ def test_a_dead_owner_is_shown_as_dead(adw, make):
     worker.kill()
     worker.wait()
 
-    assert [lock["liveness"] for lock in adw("locks", "--json").json()["locks"]].count("dead") == 1
+    assert [lock["liveness"] for lock in adw("admin", "locks", "--json").json()["locks"]].count("dead") == 1
 
 
 def test_a_lock_under_a_live_owner_is_released_only_by_force(adw, make):
     worker = make("hold")
-    refused = adw("locks", "release", "42")
+    refused = adw("admin", "locks", "release", "42")
     assert refused.rc == 1
     assert f"issue 42 belongs to workflow {ID}, which worker {worker.pid}@" in refused.stderr
     assert "(alive) is working on: ask it to stop first, or add --force" in refused.stderr
-    assert len(adw("locks", "--json").json()["locks"]) == 2
+    assert len(adw("admin", "locks", "--json").json()["locks"]) == 2
 
-    forced = adw("locks", "release", "42", "--force", "--json")
+    forced = adw("admin", "locks", "release", "42", "--force", "--json")
     assert (forced.rc, forced.json()["event"]) == (0, False)
-    assert [lock["adw_id"] for lock in adw("locks", "--json").json()["locks"]] == [OTHER]
+    assert [lock["adw_id"] for lock in adw("admin", "locks", "--json").json()["locks"]] == [OTHER]
 
 
 def test_a_lock_that_nobody_works_under_is_released_with_an_event(adw, make):
     make()
-    done = adw("locks", "release", "42", "--repository", "octo/cat")
+    done = adw("admin", "locks", "release", "42", "--repository", "octo/cat")
     assert (done.rc, done.stdout) == (0, f"released issue 42 of octo/cat, which belonged to workflow {OTHER}\n")
-    assert [lock["adw_id"] for lock in adw("locks", "--json").json()["locks"]] == [ID]
+    assert [lock["adw_id"] for lock in adw("admin", "locks", "--json").json()["locks"]] == [ID]
 
     event = adw("events", OTHER, "--json").json()["events"][-1]
     assert event["event_type"] == "lock_released"
@@ -133,7 +133,7 @@ def test_a_lock_that_nobody_works_under_is_released_with_an_event(adw, make):
 def test_a_lock_is_found_by_every_name_of_its_repository(adw, make, args, setting, released):
     make()
 
-    done = adw("locks", "release", "42", *args, "--json", env={"ADW_GITHUB_REPOSITORY": setting})
+    done = adw("admin", "locks", "release", "42", *args, "--json", env={"ADW_GITHUB_REPOSITORY": setting})
 
     assert done.rc == 0, done.stderr
     assert done.json()["adw_id"] == released
@@ -146,7 +146,7 @@ def test_the_lock_of_a_workflow_whose_document_is_gone_says_so(adw, make, home):
     plain.close()
     shutil.rmtree(home / "state" / OTHER)
 
-    shown = {lock["adw_id"]: lock["state"] for lock in adw("locks", "--json").json()["locks"]}
+    shown = {lock["adw_id"]: lock["state"] for lock in adw("admin", "locks", "--json").json()["locks"]}
 
     assert shown == {ID: "pending", OTHER: "gone"}
 
@@ -156,23 +156,23 @@ def test_a_lock_of_a_dead_owner_is_released_without_force(adw, make):
     worker.kill()
     worker.wait()
 
-    assert adw("locks", "release", "42").rc == 0
+    assert adw("admin", "locks", "release", "42").rc == 0
     kinds = [event["event_type"] for event in adw("events", ID, "--json").json()["events"]]
     assert kinds == ["workflow_created", "lease_taken_over", "lock_released"]
 
 
 def test_a_lock_nobody_has_is_one_sentence(adw, make):
     make()
-    missing = adw("locks", "release", "7")
-    assert (missing.rc, missing.stderr) == (1, "adw: no workflow has issue 7; adw locks shows the locks\n")
+    missing = adw("admin", "locks", "release", "7")
+    assert (missing.rc, missing.stderr) == (1, "adw: no workflow has issue 7; adw admin locks shows the locks\n")
 
-    elsewhere = adw("locks", "release", "42", "--repository", "octo/dog")
+    elsewhere = adw("admin", "locks", "release", "42", "--repository", "octo/dog")
     assert elsewhere.rc == 1
     assert "no workflow has issue 42 of octo/dog; there is one in" in elsewhere.stderr
 
 
 def test_what_is_not_a_number_is_wrong_use(adw):
-    wrong = adw("locks", "release", "abc")
+    wrong = adw("admin", "locks", "release", "abc")
     assert wrong.rc == 2
     assert "'abc' is not an issue number" in wrong.stderr
 
@@ -181,22 +181,22 @@ def test_a_document_that_cannot_be_read_keeps_its_lock_unless_forced(adw, make, 
     make()
     for path in (home / "state" / ID).glob("adw_state.json*"):
         path.write_text("{")
-    with_copy = adw("locks", "--json")
+    with_copy = adw("admin", "locks", "--json")
     assert with_copy.rc == 0
 
     (home / "state" / ID / "adw_state.json").unlink()
     (home / "state" / ID / "adw_state.json").symlink_to("/nonexistent")
-    shown = {lock["adw_id"]: lock["state"] for lock in adw("locks", "--json").json()["locks"]}
+    shown = {lock["adw_id"]: lock["state"] for lock in adw("admin", "locks", "--json").json()["locks"]}
     assert shown[ID] == "unreadable"
-    assert adw("locks", "release", "42").rc == 1
-    assert adw("locks", "release", "42", "--force", "--json").json()["event"] is False
+    assert adw("admin", "locks", "release", "42").rc == 1
+    assert adw("admin", "locks", "release", "42", "--force", "--json").json()["event"] is False
 
 
 def test_a_release_tells_what_stands_in_for_a_damaged_document(adw, make, home):
     make()
     (home / "state" / ID / "adw_state.json").write_text("{torn")
 
-    done = adw("locks", "release", "42")
+    done = adw("admin", "locks", "release", "42")
 
     assert done.rc == 0, done.stderr
     assert "revision 1 was used, because" in done.stderr
@@ -240,4 +240,4 @@ def test_a_lock_that_a_full_disk_refuses_says_that_the_disk_is_full(home, make, 
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"adw: cannot lock {path}: the disk is full (")
-    assert done.stderr.endswith("; make room, adw gc --execute removes what finished workflows left\n")
+    assert done.stderr.endswith("; make room, adw admin gc --execute removes what finished workflows left\n")

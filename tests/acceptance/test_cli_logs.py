@@ -1,4 +1,4 @@
-"""`adw logs`, `adw path`, `adw events -f` as a person uses them."""
+"""`adw logs`, `adw state path`, `adw events -f` as a person uses them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_output_that_is_not_there_is_said_with_what_there_is(adw):
         f"adw: workflow {adw_id} has no such output; there is (phase and attempt): build 1, plan 1\n"
     )
     assert nothing.stderr == (
-        f"adw: workflow {waiting} has no output yet: none of its phases has run (adw explain {waiting})\n"
+        f"adw: workflow {waiting} has no output yet: none of its phases has run (adw status {waiting})\n"
     )
     assert "nobody has worked on it" in adw("logs", waiting, "--log").stderr
 
@@ -122,6 +122,6 @@ def test_events_are_told_in_few_words_and_whole_as_json(adw):
 def test_path_prints_where_a_workflow_works_and_where_its_files_are(adw, home):
     adw_id = start(adw, "short")
 
-    assert adw("path", adw_id).stdout == f"{home}\n"
-    assert adw("path", adw_id, "--state").stdout == f"{home}/state/{adw_id}\n"
-    assert adw("path", adw_id, "--json").json() == {"adw_id": adw_id, "path": str(home)}
+    assert adw("state", "path", adw_id).stdout == f"{home}\n"
+    assert adw("state", "path", adw_id, "--state").stdout == f"{home}/state/{adw_id}\n"
+    assert adw("state", "path", adw_id, "--json").json() == {"adw_id": adw_id, "path": str(home)}

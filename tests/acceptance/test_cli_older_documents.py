@@ -159,7 +159,7 @@ def test_a_refused_command_leaves_an_old_document_and_its_issue_as_they_were(adw
         assert done.rc in {1, 2}, command
         assert done.stderr.startswith("adw: workflow cafed00d "), command
         assert (file.read_bytes(), backups(file)) == (before, {}), command
-    assert adw("locks", "--json").json()["locks"] == []
+    assert adw("admin", "locks", "--json").json()["locks"] == []
 
 
 @pytest.mark.parametrize("name", sorted(OVER))
@@ -188,7 +188,7 @@ def test_an_old_document_is_ended_and_its_issue_is_free(adw, home, name, command
 
     assert (done.rc, cli_lab.document(home, adw_id)["current_state"]) == (0, state), done.stderr
     assert backups(file) == {f"adw_state.json.v{version(name)}.bak": before}
-    assert adw("locks", "--json").json()["locks"] == []
+    assert adw("admin", "locks", "--json").json()["locks"] == []
 
 
 def test_an_old_document_whose_issue_another_workflow_has_can_be_ended_and_does_not_go_on(adw, home):
@@ -201,7 +201,7 @@ def test_an_old_document_whose_issue_another_workflow_has_can_be_ended_and_does_
     assert adw("abandon", old).rc == 0
 
     assert cli_lab.document(home, old)["current_state"] == "abandoned"
-    assert [lock["adw_id"] for lock in adw("locks", "--json").json()["locks"]] == [mine]
+    assert [lock["adw_id"] for lock in adw("admin", "locks", "--json").json()["locks"]] == [mine]
 
 
 def test_a_rollback_that_is_left_to_a_worker_migrates_first_and_is_made(adw, home):
@@ -242,7 +242,7 @@ def test_state_set_migrates_an_old_document_with_a_backup(adw, home, name):
     stored = cli_lab.document(home, adw_id)
     assert (done.rc, stored["plan_file"], stored["state_version"]) == (0, "specs/new.md", "3.0")
     assert backups(file) == {f"adw_state.json.v{version(name)}.bak": before}
-    assert adw("verify").rc == 0
+    assert adw("admin", "verify").rc == 0
 
 
 SCRIPT = """

@@ -108,7 +108,7 @@ def test_after_a_restart_of_the_machine_emptied_files_are_restored_and_kept_unde
         [event] = [one for one in app.events.of_workflow(adw_id, limit=1000) if one.event_type == "work_salvaged"]
     assert event.data["ref"] == salvaged
     assert event.data["files"] == [".gitignore", "app.py", "plan.md", "stray.txt"]
-    assert adw(lab, "verify").stdout == "all 11 invariants hold\n"
+    assert adw(lab, "admin", "verify").stdout == "all 11 invariants hold\n"
 
 
 def test_files_that_have_the_size_and_time_git_remembers_are_read_all_the_same(lab):
@@ -202,13 +202,13 @@ def test_verify_names_a_commit_that_empties_files_until_they_are_back(lab):
     branch = lab.document(adw_id).branch_name
     commit = git(lab.home, "rev-parse", branch)
 
-    told = adw(lab, "verify")
+    told = adw(lab, "admin", "verify")
 
     assert told.returncode == 1
     assert f"{adw_id}: commit {commit[:12]} on its branch {branch} reduces app.py, plan.md to 0 bytes" in told.stdout
     git(tree, "restore", f"--source={commit}^", "--", "plan.md", "app.py")
     git(tree, "commit", "-q", "-a", "-m", "Bring them back")
-    assert adw(lab, "verify").returncode == 0
+    assert adw(lab, "admin", "verify").returncode == 0
 
 
 def test_verify_names_a_phase_whose_commit_is_not_on_the_branch_any_more(lab):
@@ -218,7 +218,7 @@ def test_verify_names_a_phase_whose_commit_is_not_on_the_branch_any_more(lab):
     assert commit == git(tree, "rev-parse", "HEAD")
     git(tree, "reset", "-q", "--hard", "HEAD^")
 
-    told = adw(lab, "verify")
+    told = adw(lab, "admin", "verify")
 
     assert told.returncode == 1
     said = f"commit {commit[:12]} of attempt 1 of plan is not on its branch {document.branch_name} any more"
@@ -226,7 +226,7 @@ def test_verify_names_a_phase_whose_commit_is_not_on_the_branch_any_more(lab):
     shutil.rmtree(tree)
     git(lab.home, "worktree", "prune", "--expire=now")
     git(lab.home, "update-ref", "-d", f"refs/heads/{document.branch_name}")
-    assert f"its branch {document.branch_name} is gone: git branch" in adw(lab, "verify").stdout
+    assert f"its branch {document.branch_name} is gone: git branch" in adw(lab, "admin", "verify").stdout
 
 
 def test_verify_has_nothing_to_say_about_commits_that_shipping_rebased(lab):
@@ -241,4 +241,4 @@ def test_verify_has_nothing_to_say_about_commits_that_shipping_rebased(lab):
     assert adw(lab, "retry", adw_id, "--grant", "2").returncode == 0
 
     assert "elsewhere.txt" in shipped(lab, adw_id)
-    assert adw(lab, "verify").stdout == "all 11 invariants hold\n"
+    assert adw(lab, "admin", "verify").stdout == "all 11 invariants hold\n"

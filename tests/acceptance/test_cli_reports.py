@@ -1,4 +1,4 @@
-"""`adw report`, `adw stuck` and `adw attempts` as a person uses them, on both databases."""
+"""`adw report`, `adw status` and `adw report` as a person uses them, on both databases."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_a_home_where_nobody_worked_has_an_empty_report_and_gets_no_database(adw
     assert done.rc == 0
     assert "success  nothing ended" in done.stdout
     assert re.search(r"^  requests completed +nothing was asked for +all +not known$", done.stdout, re.MULTILINE)
-    assert adw("stuck").stdout == "nothing is stuck\n"
-    assert adw("attempts").stdout == "no attempt has ended\n"
+    assert adw("status").stdout == "nothing is stuck\n"
+    assert adw("report").stdout == "no attempt has ended\n"
     assert "<title>Report since " in adw("report", "--html").stdout
     assert not (home / "state" / "adw.db").exists()
 
@@ -161,10 +161,10 @@ def test_success_metrics_name_what_is_stuck_for_hours_and_what_nobody_looked_for
     told = adw("report", "--since", "2026-01-01", "--no-orphans", "--json").json()["success_metrics"]
     shown = adw("report", "--since", "2026-01-01", "--no-orphans").stdout
 
-    assert len(adw("stuck", "--json").json()["stuck"]) == 2
+    assert len(adw("status", "--json").json()["stuck"]) == 2
     assert told["stuck_over_4_hours"] == {"value": 1, "of": None, "goal": "0", "is_met": False}
     assert told["orphaned_resources"] == {"value": None, "of": None, "goal": "0", "is_met": None}
-    assert re.search(r"^  orphaned resources +nobody looked; adw gc does +0 +not known$", shown, re.MULTILINE)
+    assert re.search(r"^  orphaned resources +nobody looked; adw admin gc does +0 +not known$", shown, re.MULTILINE)
     assert told["retries_recovered"] == {"value": 1, "of": 4, "goal": None, "is_met": None}
 
 
@@ -234,10 +234,10 @@ def test_secrets_do_not_reach_a_page(adw, app, monkeypatch):
             1,
             "could not write /dev/null/x.html: Not a directory",
         ),
-        (("attempts", FIRST, "--since", "7d"), 2, "--since and --workflow are for all workflows"),
-        (("attempts", "0000ffff"), 1, "0000ffff"),
-        (("stuck", "0000ffff"), 1, "0000ffff"),
-        (("stuck", "../etc"), 2, "etc"),
+        (("report", FIRST, "--workflow", "sdlc"), 2, "ID and --by show only costs"),
+        (("report", "0000ffff"), 1, "0000ffff"),
+        (("status", "0000ffff"), 1, "0000ffff"),
+        (("status", "../etc"), 2, "etc"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(adw, home, args, rc, said):
@@ -251,16 +251,16 @@ def test_what_cannot_be_is_refused_in_a_sentence(adw, home, args, rc, said):
 
 
 def test_attempts_are_shown_for_all_and_for_one(adw, filled):
-    lines = adw("attempts").stdout.splitlines()
+    lines = adw("report").stdout.splitlines()
     assert lines[0].split() == ["PHASE", "1", "2", "3", "4", "5+", "MEAN", "FAILED", "CUT", "OFF", "WORK"]
     build = next(line for line in lines if line.startswith("build"))
     assert build.split()[:8] == ["build", "0", "1", "0", "0", "0", "2.00", "3"]
-    assert adw("attempts", "--since", "2026-02-01").stdout == "no attempt has ended\n"
-    told = adw("attempts", "--workflow", "sdlc", "--json").json()
+    assert adw("report", "--since", "2026-02-01").stdout == "no attempt has ended\n"
+    told = adw("report", "--workflow", "sdlc", "--json").json()
     assert [one["needed"] for one in told["phases"] if one["phase"] == "build"] == [{"2": 1}]
 
-    assert adw("attempts", FIRST).stdout.splitlines()[1:] == ["0         1       build", "2         1       ship"]
-    assert adw("attempts", FIRST, "--json").json()["phases"][1] == {
+    assert adw("report", FIRST).stdout.splitlines()[1:] == ["0         1       build", "2         1       ship"]
+    assert adw("report", FIRST, "--json").json()["phases"][1] == {
         "attempts_used": 2,
         "phase_count": 1,
         "phase_ids": ["ship"],
@@ -286,20 +286,20 @@ def test_stuck_names_a_silent_worker_and_what_takes_longer_than_usual(adw, app):
     if hasattr(app.store, "catch_up"):
         app.projection.flush()
 
-    told = {one["adw_id"]: one for one in adw("stuck", "--json").json()["stuck"]}
+    told = {one["adw_id"]: one for one in adw("status", "--json").json()["stuck"]}
 
     assert {adw_id: one["kind"] for adw_id, one in told.items()} == {SECOND: "too_long", THIRD: "silent"}
     assert "of 5 that succeeded, 95 % took" in told[SECOND]["why"]
-    assert told[THIRD]["commands"][0] == "adw recover"
-    lines = adw("stuck", SECOND).stdout.splitlines()
+    assert told[THIRD]["commands"][0] == "adw admin recover"
+    lines = adw("status", SECOND).stdout.splitlines()
     assert lines[0].startswith(f"{SECOND}  building (Add a button), since ")
     assert lines[1].startswith("  attempt 1 at build takes 1 h 0 min so far: ")
-    assert lines[2] == f"  type: adw logs {SECOND} -f, or adw stop {SECOND}"
-    assert adw("stuck", FIRST).stdout == "nothing is stuck\n"
+    assert lines[2] == f"  type: adw logs {SECOND} -f, or adw pause {SECOND}"
+    assert adw("status", FIRST).stdout == "nothing is stuck\n"
     assert f"{THIRD}  building" in adw("report", "--no-orphans").stdout
 
 
-@pytest.mark.parametrize("args", [["stuck"], ["attempts"], ["attempts", FIRST], ["stuck", FIRST]])
+@pytest.mark.parametrize("args", [["status"], ["status", FIRST]])
 def test_looking_loads_no_heavy_library(home, args):
     templates.prepare_home(home)
     with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="cli") as app:

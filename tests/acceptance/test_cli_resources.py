@@ -1,4 +1,4 @@
-"""`adw ports` and `adw quota` as a person calls them."""
+"""`adw admin ports` and `adw quota` as a person calls them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def app(home):
 
 
 def test_a_new_home_has_no_ports_and_looking_makes_no_database(adw, home):
-    shown = adw("ports")
+    shown = adw("admin", "ports")
 
     assert (shown.rc, shown.stdout) == (0, "no workflow has ports\n")
-    assert adw("ports", "--json").json() == {"ports": []}
+    assert adw("admin", "ports", "--json").json() == {"ports": []}
     assert adw("quota", env=SMALL).rc == 0
     assert not (home / "state").exists()
 
@@ -39,8 +39,8 @@ def test_a_new_home_has_no_ports_and_looking_makes_no_database(adw, home):
 def test_ports_shows_who_has_what(adw, app):
     pair = app.ports.take("1a2b3c4d")
 
-    rows = adw("ports", "--json").json()["ports"]
-    shown = adw("ports")
+    rows = adw("admin", "ports", "--json").json()["ports"]
+    shown = adw("admin", "ports")
 
     assert [(row["port"], row["purpose"], row["adw_id"], row["in_use"]) for row in rows] == [
         (pair.backend, "backend", "1a2b3c4d", True),
@@ -51,7 +51,7 @@ def test_ports_shows_who_has_what(adw, app):
     assert "held or used" in shown.stdout
     assert app.ports.is_held("1a2b3c4d"), "looking took nothing away"
     app.ports.close()
-    assert adw("ports", "--json").json()["ports"][0]["in_use"] is False
+    assert adw("admin", "ports", "--json").json()["ports"][0]["in_use"] is False
 
 
 def test_quota_shows_every_limit_and_ends_well_when_all_are_kept(adw):

@@ -1,4 +1,4 @@
-"""`adw gc` and what is older than the settings say, as a person uses it."""
+"""`adw admin gc` and what is older than the settings say, as a person uses it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def test_old_deliveries_are_listed_and_only_forgotten_when_that_is_asked_for(adw
     plain.close()
 
     for option in ((), ("--dry-run",)):
-        listed = adw("gc", *option)
+        listed = adw("admin", "gc", *option)
         assert listed.rc == 0, listed.stderr
         assert "1 delivery" in listed.stdout
         assert "older than 14 days (retention.deliveries_days)" in listed.stdout
-    assert adw("gc", env={"ADW_RETENTION_DELIVERIES_DAYS": "0"}).stdout == "there is nothing left over\n"
+    assert adw("admin", "gc", env={"ADW_RETENTION_DELIVERIES_DAYS": "0"}).stdout == "there is nothing left over\n"
 
-    assert "1 forgotten" in adw("gc", "--execute").stdout
-    assert adw("gc").stdout == "there is nothing left over\n"
+    assert "1 forgotten" in adw("admin", "gc", "--execute").stdout
+    assert adw("admin", "gc").stdout == "there is nothing left over\n"
 
 
 def test_asking_for_both_is_refused(adw, home):
-    done = adw("gc", "--execute", "--dry-run")
+    done = adw("admin", "gc", "--execute", "--dry-run")
 
     assert (done.rc, done.stderr.count("\n")) == (2, 1)
     assert "exclude each other" in done.stderr

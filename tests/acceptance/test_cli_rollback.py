@@ -43,10 +43,10 @@ def test_a_plan_first_then_nothing_is_left(lab):
     assert f"refs/adw/salvage/{ADW_ID}" in done.stdout
     assert done.stderr == ""
     assert lab.heads() == lab.remote_heads() == {"main"}
-    for command in ("verify", "gc"):
+    for command in (("admin", "verify"), ("admin", "gc")):
         assert adw(lab, command).returncode == 0
-    assert "there is nothing left over" in adw(lab, "gc").stdout
-    assert adw(lab, "verify").stdout == "all 11 invariants hold\n"
+    assert "there is nothing left over" in adw(lab, "admin", "gc").stdout
+    assert adw(lab, "admin", "verify").stdout == "all 11 invariants hold\n"
     again = adw(lab, "rollback", ADW_ID, "--json")
     assert (again.returncode, json.loads(again.stdout)["complete"]) == (0, True)
 
@@ -103,8 +103,8 @@ def test_a_worker_that_lives_is_asked_and_a_killed_one_is_taken_over(lab):
 def test_a_violation_is_named_with_exit_code_1(lab):
     git(lab.path, "branch", branch_of("99999999", 9))
 
-    result = adw(lab, "verify")
-    as_json = adw(lab, "verify", "--json")
+    result = adw(lab, "admin", "verify")
+    as_json = adw(lab, "admin", "verify", "--json")
 
     assert (result.returncode, as_json.returncode) == (1, 1)
     assert "6. Everything made outside is in the ledger." in result.stdout
@@ -115,12 +115,12 @@ def test_orphans_are_listed_and_removed_only_with_execute(lab):
     branch = branch_of("99999999", 9)
     git(lab.path, "branch", branch)
 
-    listed = adw(lab, "gc")
+    listed = adw(lab, "admin", "gc")
     assert (listed.returncode, branch in listed.stdout, branch in lab.heads()) == (0, True, True)
     assert "there is no such workflow" in listed.stdout
-    assert adw(lab, "gc", "--older-than", "soon").returncode == 2
+    assert adw(lab, "admin", "gc", "--older-than", "soon").returncode == 2
 
-    removed = adw(lab, "gc", "--execute", "--json")
+    removed = adw(lab, "admin", "gc", "--execute", "--json")
     assert (removed.returncode, branch in lab.heads()) == (0, False)
     assert json.loads(removed.stdout)["orphans"][0]["removed"] is True
 
@@ -129,16 +129,19 @@ def test_a_worktree_is_adopted(lab):
     branch = branch_of("99999999", 9)
     git(lab.path, "worktree", "add", "-q", "-b", branch, str(lab.tree("99999999")))
 
-    done = adw(lab, "adopt", "99999999")
+    done = adw(lab, "admin", "adopt", "99999999")
 
     assert done.returncode == 0, done.stderr
     assert "it is new and paused" in done.stdout
-    assert adw(lab, "adopt", "nothing").returncode == 2
+    assert adw(lab, "admin", "adopt", "nothing").returncode == 2
 
 
 def test_a_home_where_nobody_worked_has_nothing_to_tidy(home, tmp_path):
     env = {**os.environ, "ADW_HOME": str(home)}
-    for command, said in (("gc", "there is nothing left over"), ("verify", "all 11 invariants hold")):
+    for command, said in (
+        (("admin", "gc"), "there is nothing left over"),
+        (("admin", "verify"), "all 11 invariants hold"),
+    ):
         done = warm.run([ADW, command], env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (0, True)
     assert not (home / "state").exists()

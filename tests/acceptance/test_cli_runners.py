@@ -1,4 +1,4 @@
-"""`adw runners`, `adw run --tag`, `adw worker --tag`, limits and `adw runs` as a person uses them."""
+"""`adw queue workers`, `adw run --tag`, `adw worker --tag`, limits and `adw queue runs` as a person uses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leave(adw, *more, issue="7", workflow="short"):
 
 
 def runs(adw):
-    return {run["adw_id"]: run for run in adw("runs", "--json").json()["runs"]}
+    return {run["adw_id"]: run for run in adw("queue", "runs", "--json").json()["runs"]}
 
 
 def add(home, text):
@@ -38,8 +38,8 @@ def test_a_worker_is_listed_with_what_it_offers_and_as_gone_when_it_has_ended(ad
     beside = Beside(home, "worker", "--concurrency", "2", "--tag", "gpu", "--once")
     cli_lab.has_begun(home)
 
-    (there,) = adw("runners", "--json").json()["runners"]
-    lines = adw("runners").stdout.splitlines()
+    (there,) = adw("queue", "workers", "--json").json()["runners"]
+    lines = adw("queue", "workers").stdout.splitlines()
     cli_lab.let_go(home)
     assert beside.end() == 0
 
@@ -47,7 +47,7 @@ def test_a_worker_is_listed_with_what_it_offers_and_as_gone_when_it_has_ended(ad
     assert there["pid"] == beside.process.pid
     assert lines[0].split() == ["RUNNER", "HOST", "PID", "TAGS", "STATE", "BUSY", "SINCE", "HEARD"]
     assert lines[1].split()[:4] == [there["runner_id"][:8], there["host"], str(there["pid"]), "gpu"]
-    (gone,) = adw("runners", "--json").json()["runners"]
+    (gone,) = adw("queue", "workers", "--json").json()["runners"]
     assert (gone["state"], gone["busy"]) == ("gone", 0)
     assert cli_lab.document(home, adw_id)["current_state"] == "completed"
 
@@ -59,7 +59,7 @@ def test_a_worker_that_was_killed_is_gone(adw, home):
     beside.process.send_signal(signal.SIGKILL)
     beside.end()
 
-    assert [row["state"] for row in adw("runners", "--json").json()["runners"]] == ["gone"]
+    assert [row["state"] for row in adw("queue", "workers", "--json").json()["runners"]] == ["gone"]
 
 
 def test_where_nobody_worked_there_are_no_workers_and_no_database_is_made(adw, tmp_path):
@@ -79,7 +79,7 @@ def test_a_run_that_demands_a_tag_waits_for_a_worker_that_has_it(adw, home):
     assert adw("worker", "--once", "--json").json()["claimed"] == 0
     held = runs(adw)[adw_id]
     assert (held["demands"], held["held_by"]) == ({"tags": ["gpu"]}, "no worker that is there has tag gpu")
-    assert "no worker that is there has tag gpu" in adw("runs").stdout
+    assert "no worker that is there has tag gpu" in adw("queue", "runs").stdout
     assert adw("worker", "--once", "--json", "--tag", "gpu").json()["completed"] == 1
 
 
@@ -96,7 +96,7 @@ def test_what_a_definition_demands_is_frozen_and_demanded_again_by_a_retry(adw, 
     assert cli_lab.document(home, adw_id)["workflow"]["demands"] == {"host": "elsewhere"}
     assert runs(adw)[adw_id]["demands"] == {"host": "elsewhere"}
     assert adw("worker", "--once", "--json").json()["claimed"] == 0
-    assert {row["host"] for row in adw("runners", "--json").json()["runners"]} >= {"elsewhere"}
+    assert {row["host"] for row in adw("queue", "workers", "--json").json()["runners"]} >= {"elsewhere"}
 
 
 @pytest.mark.parametrize("args", [("--tag", "a b"), ("--host", "a/b")])
@@ -150,7 +150,7 @@ def test_a_dead_run_is_listed_with_what_to_do(adw, home):
         run = app.runs.enqueue(NewRun(adw_id="1a2b3c4d"))
         app.runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason="5 workers vanished with it"))
 
-    lines = adw("runs", "--state", "dead").stdout.splitlines()
+    lines = adw("queue", "runs", "--state", "dead").stdout.splitlines()
 
     assert "5 workers vanished with it" in lines[1]
     assert lines[2].endswith("then adw retry 1a2b3c4d --grant 1")
@@ -159,7 +159,7 @@ def test_a_dead_run_is_listed_with_what_to_do(adw, home):
 def test_bad_limits_are_one_sentence(adw, home):
     add(home, '\n[limits.provider]\nanthropic = "two"\n')
 
-    done = adw("runs")
+    done = adw("queue", "runs")
 
     assert done.rc == 2
     assert done.stderr.count("\n") == 1
@@ -180,7 +180,7 @@ def test_looking_at_runners_loads_nothing_heavy(home):
 def test_stopping_twice_is_stopping_once(adw, home):
     adw_id = leave(adw)
 
-    first, second = adw("stop", adw_id, "--json"), adw("stop", adw_id, "--json")
+    first, second = adw("pause", adw_id, "--json"), adw("pause", adw_id, "--json")
 
     assert (first.rc, second.rc) == (0, 0)
     assert runs(adw)[adw_id]["state"] == "stopped"

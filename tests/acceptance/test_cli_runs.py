@@ -1,4 +1,4 @@
-"""`adw runs` as a person uses it."""
+"""`adw queue runs` as a person uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def app(home):
 
 
 def test_a_home_where_nobody_worked_has_no_runs_and_gets_no_database(adw, home):
-    done = adw("runs")
+    done = adw("queue", "runs")
 
     assert (done.rc, done.stdout) == (0, "no runs\n")
     assert not (home / "state" / "adw.db").exists()
@@ -30,7 +30,7 @@ def test_runs_are_shown_newest_first_with_worker_liveness_and_due_time(adw, app)
     app.runs.enqueue(NewRun(adw_id="5e6f7a8b", kind="retry", not_before="2100-01-31T09:00:00Z"))
     app.runs.begin(app.runs.claim(app.processes.me("worker"), ttl_seconds=30.0))
 
-    lines = adw("runs").stdout.splitlines()
+    lines = adw("queue", "runs").stdout.splitlines()
 
     assert lines[0].split() == ["RUN", "WORKFLOW", "KIND", "STATE", "ASKED", "WORKER", "DUE", "REASON"]
     assert lines[1].split()[:4] == ["2", "5e6f7a8b", "retry", "pending"]
@@ -43,13 +43,13 @@ def test_json_has_the_same_and_a_page_says_where_the_next_one_starts(adw, app):
     for number in range(3):
         app.runs.enqueue(NewRun(adw_id=f"0000000{number}", payload={"issue": number}))
 
-    first = adw("runs", "--limit", "2", "--json").json()
-    second = adw("runs", "--limit", "2", "--before", str(first["next_before"]), "--json").json()
+    first = adw("queue", "runs", "--limit", "2", "--json").json()
+    second = adw("queue", "runs", "--limit", "2", "--before", str(first["next_before"]), "--json").json()
 
     assert [run["adw_id"] for run in first["runs"] + second["runs"]] == ["00000002", "00000001", "00000000"]
     assert second["next_before"] is None
     assert first["runs"][0]["payload"] == {"issue": 2}
-    assert adw("runs", "--limit", "2").stdout.endswith("older ones: adw runs --before 2\n")
+    assert adw("queue", "runs", "--limit", "2").stdout.endswith("older ones: adw queue runs --before 2\n")
 
 
 def test_runs_can_be_chosen_by_state_in_any_case(adw, app):
@@ -59,15 +59,15 @@ def test_runs_can_be_chosen_by_state_in_any_case(adw, app):
     app.runs.finish(app.runs.claim(me, ttl_seconds=30.0), RunState.FAILED, reason="red tests")
     app.runs.claim(me, ttl_seconds=30.0)
 
-    chosen = adw("runs", "--state", "FAILED", "--state", "claimed", "--json").json()["runs"]
+    chosen = adw("queue", "runs", "--state", "FAILED", "--state", "claimed", "--json").json()["runs"]
 
     assert [run["state"] for run in chosen] == ["claimed", "failed"]
-    assert "red tests" in adw("runs", "--state", "failed").stdout
-    assert adw("runs", "--state", "stopped").stdout == "no runs\n"
+    assert "red tests" in adw("queue", "runs", "--state", "failed").stdout
+    assert adw("queue", "runs", "--state", "stopped").stdout == "no runs\n"
 
 
 def test_a_state_that_is_none_is_refused_with_those_there_are(adw):
-    done = adw("runs", "--state", "planning")
+    done = adw("queue", "runs", "--state", "planning")
 
     assert done.rc == 2
     assert "'planning' is not a state of a run; use one of pending, claimed, running" in done.stderr

@@ -1,4 +1,4 @@
-"""`adw executions`, `adw retries`, `adw external` and what `adw status` says of a phase that waits."""
+"""`adw status`, `adw queue retries`, `adw queue external` and what `adw status` says of a phase that waits."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ def test_a_phase_that_waits_for_its_step_says_how_far_that_is(ask, begun):
     assert "step fetch: 2 of 3 done, 0 failed, 0 in flight, 1 wait for another call, next retry" in shown
     (execution,) = ask("status", adw_id, "--json")["executions"]
     assert (execution["step"], execution["done"], execution["total"], execution["waiting"]) == ("fetch", 2, 3, 1)
-    assert "is in build, which waits for" in ask("explain", adw_id)
+    assert "is in build, which waits for" in ask("status", adw_id)
 
 
 def test_executions_iterations_and_calls_are_shown_one_inside_the_other(ask, begun):
     adw_id = begun("looping")
-    assert "2/3" in ask("executions", adw_id)
-    (execution,) = ask("executions", adw_id, "--json")["executions"]
+    assert "2/3" in ask("status", adw_id)
+    (execution,) = ask("status", adw_id, "--json")["executions"]
     execution_id = execution["execution_id"]
 
-    page = ask("executions", execution_id, "--limit", "2", "--json")
-    rest = ask("executions", execution_id, "--after", str(page["next_after"]), "--json")
-    one = ask("executions", execution_id, "--index", "1", "--json")
+    page = ask("status", execution_id, "--limit", "2", "--json")
+    rest = ask("status", execution_id, "--after", str(page["next_after"]), "--json")
+    one = ask("status", execution_id, "--index", "1", "--json")
 
     assert [row["state"] for row in page["iterations"] + rest["iterations"]] == ["completed", "retry_wait", "completed"]
     assert rest["next_after"] is None
@@ -94,48 +94,48 @@ def test_executions_iterations_and_calls_are_shown_one_inside_the_other(ask, beg
         "two",
         ["action_started", "action_failed"],
     )
-    assert "more: --after 1" in ask("executions", execution_id, "--limit", "2")
-    assert "action_failed" in ask("executions", execution_id, "--index", "1")
-    assert "No iteration is to be shown." in ask("executions", execution_id, "--failed")
-    assert ask("executions", adw_id, "--failed", "--json") == {"executions": []}
-    assert ask("executions", adw_id, "--step", "other") == "No step of it loops or retries.\n"
+    assert "more: --after 1" in ask("status", execution_id, "--limit", "2")
+    assert "action_failed" in ask("status", execution_id, "--index", "1")
+    assert "No iteration is to be shown." in ask("status", execution_id, "--failed")
+    assert ask("status", adw_id, "--failed", "--json") == {"executions": []}
+    assert ask("status", adw_id, "--step", "other") == "No step of it loops or retries.\n"
 
 
 def test_what_is_not_there_is_said_in_one_sentence(ask, begun):
     adw_id = begun("outside")
 
-    assert "1a2b3c4d" in ask("executions", "1a2b3c4d", rc=1)
-    assert "there is no execution 1a2b3c4d.build.1.x" in ask("executions", "1a2b3c4d.build.1.x", rc=1)
-    assert "there is no task x" in ask("external", "show", "x", rc=1)
-    assert "no scheduled retry" in ask("retries", "cancel", adw_id, rc=2)
+    assert "1a2b3c4d" in ask("status", "1a2b3c4d", rc=1)
+    assert "there is no execution 1a2b3c4d.build.1.x" in ask("status", "1a2b3c4d.build.1.x", rc=1)
+    assert "there is no task x" in ask("queue", "external", "show", "x", rc=1)
+    assert "no scheduled retry" in ask("queue", "retries", "cancel", adw_id, rc=2)
 
 
 def test_a_retry_is_listed_and_cancelled(ask, begun):
     adw_id = begun("looping")
-    assert "on_error" in ask("retries")
-    (retry,) = ask("retries", "--workflow", adw_id, "--json")["retries"]
+    assert "on_error" in ask("queue", "retries")
+    (retry,) = ask("queue", "retries", "--workflow", adw_id, "--json")["retries"]
     assert (retry["kind"], retry["step"], retry["index"]) == ("call", "fetch", 1)
 
-    done = ask("retries", "cancel", retry["retry_id"], "--index", "1", "-m", "not needed", "--json")
+    done = ask("queue", "retries", "cancel", retry["retry_id"], "--index", "1", "-m", "not needed", "--json")
 
     assert "iteration 1" in done["message"]
-    assert ask("retries") == "Nothing waits to be tried again.\n"
+    assert ask("queue", "retries") == "Nothing waits to be tried again.\n"
     ask("worker", "--once")
-    assert ask("executions", retry["retry_id"], "--json")["iterations"][1]["state"] == "cancelled"
+    assert ask("status", retry["retry_id"], "--json")["iterations"][1]["state"] == "cancelled"
 
 
 def test_a_task_is_listed_and_its_token_is_shown_only_when_it_is_asked_for(ask, begun):
-    assert ask("external") == "Nothing is waited for that is done outside of adw.\n"
+    assert ask("queue", "external") == "Nothing is waited for that is done outside of adw.\n"
     adw_id = begun("outside")
 
-    (task,) = ask("external", "--json")["tasks"]
-    shown = ask("external", "show", adw_id, "--json")
-    with_token = ask("external", "show", task["task_id"], "--token", "--json")
+    (task,) = ask("queue", "external", "--json")["tasks"]
+    shown = ask("queue", "external", "show", adw_id, "--json")
+    with_token = ask("queue", "external", "show", task["task_id"], "--token", "--json")
 
     assert (task["task_id"], task["state"], task["claim"]) == (f"{adw_id}.build.1", "open", 0)
     assert shown == task
     assert with_token.pop("token").startswith(f"adwx_{adw_id}.build.1_")
     assert with_token == task
-    assert "adwx_" not in ask("external") + ask("external", "show", adw_id) + ask("events", adw_id)
-    assert "nobody" in ask("external")
+    assert "adwx_" not in ask("queue", "external") + ask("queue", "external", "show", adw_id) + ask("events", adw_id)
+    assert "nobody" in ask("queue", "external")
     assert "waiting: build: waits until" in ask("status", adw_id)

@@ -96,7 +96,7 @@ def test_a_failed_run_says_where_why_and_what_to_type(adw, home):
     assert first.startswith(f"workflow {adw_id} failed in build (MAX_ATTEMPTS_EXHAUSTED): ")
     assert first.endswith("connection reset by peer")
     assert advice
-    assert following == f"next: adw logs {adw_id}, or adw explain {adw_id}"
+    assert following == f"next: adw logs {adw_id}, or adw status {adw_id}"
     assert "build: attempt 1/2 failed: " in done.stderr
     assert re.search(r"build: tried again (in 0\.0|at once)", done.stderr)  # at once where the machine is slow
     assert "build: failed (MAX_ATTEMPTS_EXHAUSTED)" in done.stderr
@@ -230,7 +230,7 @@ def test_sigterm_suspends_and_leaves_the_workflow_to_the_next_worker(adw, home):
 
     adw_id = cli_lab.newest(home)
     assert f"workflow {adw_id} is building and waits for a worker (asked to end by SIGTERM)" in running.stdout
-    assert [run["state"] for run in adw("runs", "--json").json()["runs"]] == ["pending"]
+    assert [run["state"] for run in adw("queue", "runs", "--json").json()["runs"]] == ["pending"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
         (("short", "abandon"), "is abandoned and cannot go on: adw run 7 starts anew", "run 7 --detach"),
         (("gated", ""), "waits for approval of plan: adw approve ID, or adw reject ID -m TEXT", "reject ID -m TEXT"),
         (("patient", "pause"), "is paused, not failed: adw resume ID makes it go on", "resume ID --detach"),
-        (("patient", ""), "is building, not failed: adw explain ID says what it waits for", "explain ID"),
+        (("patient", ""), "is building, not failed: adw status ID says what it waits for", "explain ID"),
     ],
     ids=["completed", "abandoned", "gate", "paused", "waiting"],
 )

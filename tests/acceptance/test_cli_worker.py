@@ -1,4 +1,4 @@
-"""`adw run --detach`, `adw worker`, `adw recover` as a person uses them."""
+"""`adw run --detach`, `adw worker`, `adw admin recover` as a person uses them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_sigterm_drains_a_worker_its_attempt_does_not_count_and_its_run_goes_bac
     assert worker.stdout == "claimed 1, completed 0, failed 0, requeued 1, stopped 0, lost 0\n"
     stored = cli_lab.document(home, adw_id)
     assert (stored["current_state"], stored["phases"][0]["attempts_used"]) == ("building", 0)
-    assert [run["state"] for run in adw("runs", "--json").json()["runs"]] == ["pending"]
+    assert [run["state"] for run in adw("queue", "runs", "--json").json()["runs"]] == ["pending"]
 
 
 def test_ctrl_c_ends_an_idle_worker_with_130(home):
@@ -216,10 +216,10 @@ def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
         worker.process.kill()
         worker.end()
 
-    planned = adw("recover", "--dry-run", "--json").json()
+    planned = adw("admin", "recover", "--dry-run", "--json").json()
     before = cli_lab.document(home, adw_id)["revision"]
-    done = adw("recover")
-    again = adw("recover")
+    done = adw("admin", "recover")
+    again = adw("admin", "recover")
 
     assert planned["dry_run"] is True
     # Before that its database copy may have to be brought up: the worker died before it did that itself.
@@ -237,7 +237,7 @@ def test_recover_shows_its_plan_makes_it_true_and_finds_nothing_more(adw, home):
 
 @pytest.mark.parametrize("home", ["never used"], indirect=True)
 def test_nothing_is_recovered_and_no_database_made_where_nobody_worked(adw, home):
-    done = adw("recover", "--json")
+    done = adw("admin", "recover", "--json")
 
     assert (done.rc, done.json()) == (
         0,
@@ -262,12 +262,12 @@ def test_recover_in_mode_none_says_what_it_would_do_and_changes_nothing(adw, hom
         worker.end()
     before = cli_lab.document(home, adw_id)
 
-    done = adw("recover", "--mode", "none")
+    done = adw("admin", "recover", "--mode", "none")
 
     assert done.stdout.splitlines()[-1] == "nothing was changed: recovery is off (mode none)"
     assert f"{adw_id}  requeue" in " ".join(done.stdout.split(" ")).replace("   ", "  ")
     assert cli_lab.document(home, adw_id) == before
-    failed = adw("recover", "--mode", "all", "--json", env={"ADW_RECOVERY_RUNNING": "fail"}).json()
+    failed = adw("admin", "recover", "--mode", "all", "--json", env={"ADW_RECOVERY_RUNNING": "fail"}).json()
     assert (failed["mode"], failed["marked_failed"], len(failed["run_ids"]["marked_failed"])) == ("all", 1, 1)
     assert cli_lab.document(home, adw_id)["current_state"] == "failed"
 
@@ -298,7 +298,7 @@ def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypa
         if worker_is == "dead":
             worker.process.kill()
             worker.end()
-        told = adw("recover", "--mode", "all", "--force", "--json").json()
+        told = adw("admin", "recover", "--mode", "all", "--force", "--json").json()
         if worker_is != "dead":
             worker.process.kill()
             worker.end()
@@ -309,7 +309,7 @@ def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypa
         assert told[key] == len(by_steps)
     if worker_is == "working":
         return  # it may have the run again by now, or the other one
-    runs = {run["run_id"]: run for run in adw("runs", "--json").json()["runs"]}
+    runs = {run["run_id"]: run for run in adw("queue", "runs", "--json").json()["runs"]}
     taken = [step for step in told["steps"] if step["adw_id"] == adw_id and step["to"]]
     assert [(step["action"], step["to"]) for step in taken] == [
         ("requeue", "pending") if attempts > 1 else ("fail", "failed")
@@ -328,7 +328,7 @@ def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypa
     ],
 )
 def test_a_recovery_that_makes_no_sense_is_refused_in_one_sentence(adw, args, said):
-    done = adw("recover", *args)
+    done = adw("admin", "recover", *args)
 
     assert (done.rc, done.stdout) == (2, "")
     assert said in done.stderr

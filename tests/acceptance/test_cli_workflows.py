@@ -1,4 +1,4 @@
-"""`adw workflows` as a person uses it."""
+"""`adw workflow list` as a person uses it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def defined(home, monkeypatch):
 
 
 def test_the_list_says_where_each_comes_from_and_whether_it_can_be_started(adw, defined):
-    done = adw("workflows")
+    done = adw("workflow", "list")
 
     assert (done.rc, done.stderr) == (0, "")
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in done.stdout.splitlines()}
@@ -46,7 +46,7 @@ def test_the_list_says_where_each_comes_from_and_whether_it_can_be_started(adw, 
 
 
 def test_one_workflow_is_shown_under_any_of_its_names(adw, defined):
-    done = adw("workflows", "adw_plan_build_iso")
+    done = adw("workflow", "show", "adw_plan_build_iso")
 
     assert done.rc == 0
     assert "Workflow     plan_build@1\n" in done.stdout
@@ -55,15 +55,15 @@ def test_one_workflow_is_shown_under_any_of_its_names(adw, defined):
 
 
 def test_a_workflow_of_the_file_is_shown_whole(adw, defined):
-    lines = [line.split() for line in adw("workflows", "mine").stdout.splitlines()]
+    lines = [line.split() for line in adw("workflow", "show", "mine").stdout.splitlines()]
 
     assert ["build", "building", "command", "make", "build", "4", "yes", "artifact", "dist/x,", "human", "-"] in lines
     assert ["test", "testing", "python", "checks.run:all", "4", "no", "-", "build"] in lines
 
 
 def test_programs_get_everything(adw, defined):
-    listed = adw("workflows", "--json").json()["workflows"]
-    shown = adw("workflows", "mine", "--json").json()
+    listed = adw("workflow", "list", "--json").json()["workflows"]
+    shown = adw("workflow", "show", "mine", "--json").json()
 
     assert shown in listed
     assert shown["ready"] is True
@@ -86,7 +86,7 @@ def test_programs_get_everything(adw, defined):
 
 
 def test_an_unknown_name_is_wrong_use(adw, home):
-    done = adw("workflows", "plan_biuld")
+    done = adw("workflow", "show", "plan_biuld")
 
     assert (done.rc, done.stdout) == (2, "")
     assert done.stderr.startswith("adw: there is no workflow 'plan_biuld' (did you mean plan_build?); there are: sdlc,")
@@ -95,7 +95,7 @@ def test_an_unknown_name_is_wrong_use(adw, home):
 def test_a_bad_definition_is_wrong_use_and_names_file_and_line(adw, defined):
     (defined / "adw.toml").write_text(DEFINITIONS.replace("shell =", "shel ="))
 
-    done = adw("workflows")
+    done = adw("workflow", "list")
 
     assert (done.rc, done.stdout) == (2, "")
     assert f"{defined / 'adw.toml'}:12: [workflows.mine] phase 'build': 'shel' is no key of a phase, did you mean" in (
@@ -106,9 +106,9 @@ def test_a_bad_definition_is_wrong_use_and_names_file_and_line(adw, defined):
 def test_a_prompt_is_looked_for_in_the_home(adw, defined):
     (defined / "adw.toml").write_text('[[workflows.mine.phases]]\nname = "plan"\nprompt = "plan.md"\n')
 
-    done = adw("workflows")
+    done = adw("workflow", "list")
 
     assert done.rc == 2
     assert "there is no prompt file plan.md: write it, or name another" in done.stderr
     (defined / "plan.md").write_text("Plan it.\n")
-    assert adw("workflows").rc == 0
+    assert adw("workflow", "list").rc == 0

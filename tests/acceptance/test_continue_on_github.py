@@ -58,8 +58,8 @@ def check_shipped(home, issue: int, adw_id: str) -> None:
     [pull] = home.get("/pulls?state=all")
     assert (pull["number"], pull["head"]["ref"], pull["draft"]) == (made["pr_number"], made["branch_name"], True)
     assert f"Closes #{issue}" in pull["body"]
-    assert json.loads(home.adw("locks", "--json").stdout)["locks"] == []
-    assert home.adw("verify").stdout == "all 11 invariants hold\n"
+    assert json.loads(home.adw("admin", "locks", "--json").stdout)["locks"] == []
+    assert home.adw("admin", "verify").stdout == "all 11 invariants hold\n"
 
 
 def test_separate_commands_with_one_id_end_with_a_pull_request(home, emulator):

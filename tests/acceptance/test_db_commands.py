@@ -47,7 +47,7 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
         "problems": [
             {
                 "adw_id": "1a2b3c4d",
-                "hint": "adw locks release 42",
+                "hint": "adw admin locks release 42",
                 "kind": "lock",
                 "text": "issue 42 is locked for a workflow that is gone",
             }
@@ -55,7 +55,7 @@ def test_a_check_that_finds_something_exits_with_one(adw, home):
     }
     text = adw("db", "check")
     assert text.rc == 1
-    assert "adw locks release 42" in text.stdout
+    assert "adw admin locks release 42" in text.stdout
 
 
 def create_workflow(home, store: str, adw_id: str = FIRST, **fields) -> None:
@@ -104,7 +104,7 @@ def test_a_lost_database_that_had_the_documents_is_a_problem(adw, home):
     done = adw("db", "check", env={"ADW_STATE_STORE": "database"})
 
     assert done.rc == 1
-    assert "adw restore" in done.stdout
+    assert "adw db restore" in done.stdout
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
@@ -116,12 +116,14 @@ def test_no_empty_database_takes_the_place_of_one_that_had_the_documents(adw, ho
         (home / "state" / "adw.db").touch()
     before = sorted(path.name for path in (home / "state").iterdir())
 
-    with pytest.raises(DatabaseUnavailable, match=r"adw restore, or delete .*adw\.db\.has-documents to start afresh"):
+    with pytest.raises(
+        DatabaseUnavailable, match=r"adw db restore, or delete .*adw\.db\.has-documents to start afresh"
+    ):
         create_workflow(home, store, SECOND)
-    for args in (("list",), ("locks",), ("db", "upgrade")):
+    for args in (("list",), ("admin", "locks"), ("db", "upgrade")):
         done = adw(*args, env={"ADW_STATE_STORE": store})
         assert done.rc == 1, args
-        assert "adw restore" in done.stderr, args
+        assert "adw db restore" in done.stderr, args
 
     assert sorted(path.name for path in (home / "state").iterdir()) == before
 
@@ -133,7 +135,7 @@ def test_what_is_left_of_a_home_can_be_backed_up_and_no_database_is_made_for_tha
     if is_empty:
         (home / "state" / "adw.db").touch()
 
-    done = adw("backup")
+    done = adw("db", "backup")
 
     assert (done.rc, "1 workflow, 0 events, without a database" in done.stdout) == (0, True), done
     assert adw("list").rc == 1, "it is still lost"
@@ -142,10 +144,10 @@ def test_what_is_left_of_a_home_can_be_backed_up_and_no_database_is_made_for_tha
 def test_a_lost_database_that_had_the_documents_comes_back_with_a_backup(adw, home, tmp_path):
     create_workflow(home, "database")
     env = {"ADW_STATE_STORE": "database"}
-    assert adw("backup", str(tmp_path / "b.tar.gz"), env=env).rc == 0
+    assert adw("db", "backup", str(tmp_path / "b.tar.gz"), env=env).rc == 0
     lose_database(home)
 
-    restored = adw("restore", str(tmp_path / "b.tar.gz"), env=env)
+    restored = adw("db", "restore", str(tmp_path / "b.tar.gz"), env=env)
 
     assert restored.rc == 0, restored.stderr
     assert adw("status", FIRST, env=env).rc == 0
@@ -282,19 +284,19 @@ def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
     url = empty_pg_url.replace("postgres:@", "postgres:hush@")
     old = {"ADW_STATE_STORE": store}
 
-    planned = adw("db", "move-to", url, "--dry-run", env=old)
+    planned = adw("db", "move", url, "--dry-run", env=old)
     assert (planned.rc, "1 workflow_states" in planned.stdout) == (0, True), planned.stderr
-    moved = adw("db", "move-to", url, env=old)
+    moved = adw("db", "move", url, env=old)
     assert moved.rc == 0, moved.stderr
     assert "ADW_STATE_STORE=database" in moved.stdout
     assert "ADW_DATABASE_URL=postgresql://postgres:***@" in moved.stdout
-    again = adw("db", "move-to", url, "--json", env=old)
+    again = adw("db", "move", url, "--json", env=old)
     assert (again.json()["was_done"], again.json()["tables"]["workflow_states"]) == (True, 1)
     for said in (planned, moved, again):
         assert "hush" not in said.stdout + said.stderr
 
-    looks = (["list"], ["status", FIRST], ["state", "show", FIRST], ["cost", FIRST])
-    for command in (*looks, ["db", "upgrade"], ["db", "rebuild"], ["backup"]):
+    looks = (["list"], ["status", FIRST], ["state", "show", FIRST], ["report", FIRST])
+    for command in (*looks, ["db", "upgrade"], ["db", "rebuild"], ["db", "backup"]):
         refused = adw(*command, env=old)
         assert (refused.rc, refused.stderr.count("\n")) == (1, 1)
         assert "has moved to postgresql://postgres:***@" in refused.stderr
@@ -305,7 +307,7 @@ def test_a_home_is_moved_to_postgresql(adw, home, empty_pg_url, store):
 
 
 def test_a_home_without_a_database_has_nothing_to_move(adw, home):
-    done = adw("db", "move-to", "postgresql://nobody:hush@localhost/none")
+    done = adw("db", "move", "postgresql://nobody:hush@localhost/none")
 
     assert done.rc == 2
     assert "there is nothing to move" in done.stderr

@@ -40,7 +40,7 @@ ELSEWHERE = {
     "docs/several-machines.md": "tests/integration/test_two_hosts.py",
 }
 #: Commands whose exit code says something about the home: 1 is an answer.
-MAY_SAY_NO = ("adw quota", "adw verify", "adw db check", "adw doctor", "adw stuck")
+MAY_SAY_NO = ("adw quota", "adw admin verify", "adw db check", "adw doctor", "adw status")
 PAGES = {doc_commands.name_of(page): page for page in doc_commands.PAGES if doc_commands.shell_blocks(page)}
 
 
@@ -108,7 +108,7 @@ def test_the_agent_of_the_page_goes_on_with_its_conversation_and_its_costs_count
     assert [phase["attempts_used"] for phase in phases] == [2, 1]
     assert [one["session"] for one in asked] == ["", "s1", ""]
     assert "Say hello" in asked[0]["task"]
-    assert "0.75" in stage.adw("cost", adw_id)
+    assert "0.75" in stage.adw("report", adw_id)
 
 
 def _tolerant(line: str) -> str:

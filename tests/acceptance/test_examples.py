@@ -141,4 +141,4 @@ def test_each_example_stands_on_the_page_and_is_sound(adw, home):
     result = [place.name for place in EXAMPLES.iterdir() if (place / "adw.toml").exists()]
 
     assert [name for name in result if f"## {name}\n" not in page] == []
-    assert "review_changes" in json.dumps(adw("workflows", "--json").json())
+    assert "review_changes" in json.dumps(adw("workflow", "list", "--json").json())

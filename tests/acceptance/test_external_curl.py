@@ -74,8 +74,8 @@ class Job:
 
     def take(self) -> None:
         """Get id and token of the newest task, as whoever starts the job does."""
-        task = self.asked("external", "--all")["tasks"][0]["task_id"]
-        shown = self.asked("external", "show", task, "--token")
+        task = self.asked("queue", "external", "--all")["tasks"][0]["task_id"]
+        shown = self.asked("queue", "external", "show", task, "--token")
         self.env |= {"ADW_TASK": task, "ADW_TASK_TOKEN": shown["token"]}
 
     def sh(self, *lines: str) -> str:
@@ -140,8 +140,8 @@ def test_a_job_tells_of_its_loop_with_curl_and_adw_executions_shows_it(adw, home
         job.sh(LOOP)
         job.sh(LOOP)  # a job that was started again tells the same
         loop = f"{job.env['ADW_TASK']}.users"
-        (line,) = job.asked("executions", job.adw_id)["executions"]
-        rows = job.asked("executions", loop)["iterations"]
+        (line,) = job.asked("status", job.adw_id)["executions"]
+        rows = job.asked("status", loop)["iterations"]
         assert job.status(REPORT) == "200"
         job.work()
 

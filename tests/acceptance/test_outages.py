@@ -82,7 +82,7 @@ def test_a_workflow_whose_remote_answers_502_for_a_while_completes_and_uses_one_
     assert (ship["status"], ship["attempts_used"], ship["parked_attempts"]) == ("complete", 1, 4)
     assert "ship: git is not available (network)" in done.stderr
     assert "the attempt does not count" in done.stderr
-    assert adw("verify").rc == 0
+    assert adw("admin", "verify").rc == 0
 
 
 def test_a_server_that_fails_in_the_middle_of_a_push_is_waited_for_too(adw, home, remote):
@@ -120,7 +120,7 @@ def test_status_says_what_is_waited_for_and_when_adw_gives_up(adw, home, remote)
     assert "waiting: ship until " in shown
     assert "git is not available (network): " in shown
     assert f"adw gives up at {ship['wait_deadline_at'][:10]} " in shown
-    assert "The wait uses no attempt" in adw("explain", adw_id).stdout
+    assert "The wait uses no attempt" in adw("status", adw_id).stdout
 
 
 def test_the_deadline_of_an_outage_is_a_setting(adw, home, remote):
@@ -149,7 +149,7 @@ def test_everything_that_waits_for_a_service_is_due_when_its_breaker_is_reset(ad
     ]
     remote.failures_left = 0
 
-    reset = adw("breakers", "reset", "git", "--json").json()
+    reset = adw("admin", "breakers", "reset", "git", "--json").json()
     adw("worker", "--once")
 
     assert (reset["closed"], sorted(reset["due"])) == (["git"], sorted(ids))

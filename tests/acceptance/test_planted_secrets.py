@@ -319,7 +319,14 @@ def crawl(browser: httpx.Client, ids: list[str]):
 
 def everything_printed(planted: PlantedHome, ids: list[str]):
     """Yield what the commands print, for people and for programs."""
-    commands = [["list"], ["runs"], ["deliveries"], ["cost"], ["breakers"], ["stuck"], ["attempts"]]
+    commands = [
+        ["list"],
+        ["queue", "runs"],
+        ["webhook", "deliveries"],
+        ["report", "--by", "workflow"],
+        ["admin", "breakers"],
+        ["status"],
+    ]
     commands += [["report", "--no-orphans"], ["report", "--no-orphans", "--html"]]
     commands += [[name, adw_id] for adw_id in ids for name in ("status", "events", "logs", "explain")]
     for command in commands:

@@ -63,26 +63,26 @@ def test_each_plugin_is_short(source):
 
 
 def test_the_package_is_shown_with_all_that_it_brings(ask):
-    told = ask("plugins", "--json")["plugins"]
+    told = ask("workflow", "plugins", "--json")["plugins"]
 
     assert [(row["kind"], row["name"], row["package"], row["problem"]) for row in told] == [
         ("runner", "probe", "acme_adw", ""),
         ("sink", "notebook", "acme_adw", ""),
         ("forge", "folder", "acme_adw", ""),
     ]
-    assert "probe" in ask("plugins")
+    assert "probe" in ask("workflow", "plugins")
 
 
 def test_a_plugin_that_cannot_be_used_is_named_and_the_command_fails(ask, site):
     (site / "acme_adw.py").write_text("raise ImportError('half an installation')")
 
-    said = ask("plugins", rc=1)
+    said = ask("workflow", "plugins", rc=1)
 
     assert "the runner probe (acme_adw:ProbeRunner) cannot be used: ImportError: half an installation" in said
 
 
 def test_without_plugins_that_is_said(adw):
-    assert adw("plugins").stdout == "No package brings a runner, a sink or a forge.\n"
+    assert adw("workflow", "plugins").stdout == "No package brings a runner, a sink or a forge.\n"
 
 
 def test_the_runner_waits_until_the_service_answers(ask, home):

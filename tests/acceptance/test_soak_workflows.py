@@ -118,9 +118,9 @@ def test_more_than_four_fifths_must_be_completed(soak):
 
 
 def test_what_verify_and_gc_find_fails_the_soak(soak):
-    result = outcome(soak, findings=("adw gc found worktree x: there is no such workflow",))
+    result = outcome(soak, findings=("adw admin gc found worktree x: there is no such workflow",))
 
-    assert soak.judge(result) == ["adw gc found worktree x: there is no such workflow"]
+    assert soak.judge(result) == ["adw admin gc found worktree x: there is no such workflow"]
 
 
 def test_the_page_says_what_was_run_and_how_it_ended(soak):

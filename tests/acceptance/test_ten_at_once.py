@@ -131,13 +131,13 @@ def test_ten_workflows_at_once_keep_apart_and_leave_nothing(place):
 
             assert len(ports) == TEN
             assert len({port for pair in ports.values() for port in pair}) == 2 * TEN
-            held = json.loads(adw(home, "ports", "--json").stdout)
+            held = json.loads(adw(home, "admin", "ports", "--json").stdout)
             assert {row["port"] for row in held["ports"]} == {port for pair in ports.values() for port in pair}
             trees = git(home, "worktree", "list", "--porcelain").split("\n\n")
             assert {Path(tree.split()[1]).name for tree in trees[1:]} == set(ports)
             assert len(heads(home)) == TEN + 1
             assert len(our_processes(home)) == TEN
-            assert adw(home, "verify").stdout == "all 11 invariants hold\n"
+            assert adw(home, "admin", "verify").stdout == "all 11 invariants hold\n"
 
             by_issue = {document(home, adw_id)["issue_number"]: adw_id for adw_id in ports}
             at_work = [by_issue[number] for number in range(1, TEN // 2 + 1)]
@@ -171,12 +171,12 @@ def assert_no_attempt_failed(home: Path, adw_ids: list[str]) -> None:
 
 
 def assert_nothing_is_left(home: Path) -> None:
-    assert adw(home, "verify").stdout == "all 11 invariants hold\n"
-    assert adw(home, "gc").stdout == "there is nothing left over\n"
+    assert adw(home, "admin", "verify").stdout == "all 11 invariants hold\n"
+    assert adw(home, "admin", "gc").stdout == "there is nothing left over\n"
     assert git(home, "worktree", "list").count("\n") == 0
     assert heads(home) == heads(home / "forge" / "remote.git") == {"main"}
     assert list((home / "trees").iterdir()) == []
-    assert json.loads(adw(home, "ports", "--json").stdout)["ports"] == []
+    assert json.loads(adw(home, "admin", "ports", "--json").stdout)["ports"] == []
     assert our_processes(home) == []
     pulls = [json.loads(path.read_text()) for path in (home / "forge" / "pulls").glob("*.json")]
     assert [pull["state"] for pull in pulls] == ["closed"] * (TEN // 2)

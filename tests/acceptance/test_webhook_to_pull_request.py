@@ -99,7 +99,12 @@ class ServedHome:
 
     def deliveries(self) -> list[dict]:
         done = warm.run(
-            [ADW, "deliveries", "--json"], cwd=self.path, env=self.env, capture_output=True, text=True, check=True
+            [ADW, "webhook", "deliveries", "--json"],
+            cwd=self.path,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return json.loads(done.stdout)["deliveries"]
 
@@ -163,7 +168,7 @@ class ServedHome:
         """Return when the workflow has stopped, which `adw events -f` waits for, and its worker has let go of it."""
         command = [ADW, "events", adw_id, "-f"]
         warm.run(command, cwd=self.path, env=self.env, check=True, capture_output=True, timeout=120)
-        self.until(lambda: json.loads(self.adw("locks", "--json").stdout)["locks"] == [], "the end of the run")
+        self.until(lambda: json.loads(self.adw("admin", "locks", "--json").stdout)["locks"] == [], "the end of the run")
 
 
 @pytest.fixture(scope="module")

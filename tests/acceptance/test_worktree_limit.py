@@ -68,7 +68,7 @@ def test_workflows_that_push_their_branch_release_their_worktree_at_the_end(adw,
         assert (state["current_state"], state["worktree_path"]) == ("completed", None)
         assert git(repository, "rev-parse", branch) == git(repository, "ls-remote", "origin", branch).split()[0]
         assert "worktree_released" in adw("events", adw_id).stdout
-    assert (adw("quota").rc, adw("verify").rc) == (0, 0)
+    assert (adw("quota").rc, adw("admin", "verify").rc) == (0, 0)
 
 
 def test_a_worktree_is_kept_when_the_setting_says_so_or_its_branch_is_not_pushed(adw, repository):
@@ -88,14 +88,14 @@ def test_a_limit_that_is_reached_is_named_by_every_command_and_told_once(adw, re
 
     assert len(trees(repository)) == 2
     (waiting,) = set(ids) - set(trees(repository))
-    quota, stuck = adw("quota"), adw("stuck", "--json").json()
+    quota, stuck = adw("quota"), adw("status", "--json").json()
     assert quota.rc == 1
     assert "REACHED" in quota.stdout
     assert DETAIL in quota.stdout
     assert adw("quota", "--json").json()["is_exceeded"] is True
     assert [(one["adw_id"], one["kind"]) for one in stuck["stuck"]] == [(waiting, "limit")]
     assert [one["name"] for one in stuck["limits"]] == ["worktrees"]
-    assert f"the quota worktrees is used up, so that new work waits: {DETAIL}" in adw("stuck").stdout
+    assert f"the quota worktrees is used up, so that new work waits: {DETAIL}" in adw("status").stdout
     for _ in range(2):
         assert "used up, so that new work waits: worktrees" in adw("cron", "--now", "quota").stdout
         adw("cron", "--now", "notify")
@@ -104,14 +104,14 @@ def test_a_limit_that_is_reached_is_named_by_every_command_and_told_once(adw, re
     assert told[0].startswith("quota_exceeded the quota worktrees@")
     settings(repository, most=3)
     assert adw("quota").rc == 0
-    assert adw("stuck").stdout == "nothing is stuck\n"
+    assert adw("status").stdout == "nothing is stuck\n"
 
 
 def test_stuck_names_a_limit_that_is_reached_when_nothing_waits_for_it(adw, repository):
     settings(repository, most=1)
     adw("run", "1", "--workflow", "kept")
 
-    shown = adw("stuck")
+    shown = adw("status")
 
     assert shown.stdout.startswith(
         "the quota worktrees is used up, so that new work waits: 1 of 1 worktrees are in use"

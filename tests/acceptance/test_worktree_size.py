@@ -89,7 +89,7 @@ def test_a_workflow_whose_worktree_reaches_the_limit_pauses_before_its_next_phas
     assert state["pause_reason"].startswith(f"the worktree {repository}/trees/{large} has 3 MB of 2 MB")
     assert state["pause_reason"].endswith(f"{ADVICE}, then: adw resume {large}")
     assert adw("run", "2", "--workflow", "small").rc == 0
-    explained = adw("explain", large).stdout
+    explained = adw("status", large).stdout
     assert "3 MB of 2 MB" in explained
     again = adw("resume", large)
     assert (again.rc, document(repository, large)["current_state"]) == (1, "paused")
@@ -119,7 +119,7 @@ def test_quota_and_cron_say_of_a_large_worktree_what_happens_to_it(adw, reposito
     told = (repository / "told.txt").read_text().splitlines()
     assert sorted(line.split()[0] for line in told) == ["paused", "quota_exceeded"]
     assert any(line.endswith(" is used up: workflows with such a worktree pause") for line in told)
-    assert adw("stuck").stdout == "nothing is stuck\n"
+    assert adw("status").stdout == "nothing is stuck\n"
     settings("1 GiB")
     assert adw("quota").rc == 0
     assert "no quota is used up" in adw("cron", "--now", "quota").stdout

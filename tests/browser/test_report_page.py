@@ -44,7 +44,12 @@ REPORT = Report(
     ],
     stuck=[
         StuckNow(
-            subject=SUBJECT, kind=StuckKind.SILENT, phase="build", since=MOMENT, why=HOSTILE, commands=("adw recover",)
+            subject=SUBJECT,
+            kind=StuckKind.SILENT,
+            phase="build",
+            since=MOMENT,
+            why=HOSTILE,
+            commands=("adw admin recover",),
         )
     ],
     orphans=[Orphan(kind="branch", name=HOSTILE, adw_id="", why="it is over")],

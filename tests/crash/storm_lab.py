@@ -269,7 +269,7 @@ def is_completed(app: app_module.Home, adw_id: str) -> bool:
 def problems_of(home: StormHome) -> list[str]:
     """Return everything that is wrong after the storm, when no worker is left."""
     orphans = disallowed_changes(home.path)  # first: the commands below are none
-    home.adw("recover")  # the last kill may have come after the last write, and no worker has looked since
+    home.adw("admin", "recover")  # the last kill may have come after the last write, and no worker has looked since
     ran: dict[str, list[str]] = {adw_id: [] for adw_id in home.ids}
     for line in (home.path / "ran.log").read_text().splitlines():
         adw_id, told = line.split(" ", 1)
@@ -282,12 +282,12 @@ def problems_of(home: StormHome) -> list[str]:
         for adw_id in home.ids:
             problems += [f"{adw_id}: {problem}" for problem in _of_workflow(app, adw_id, ran[adw_id])]
         problems += [f"issue {lock.issue_number} is still locked" for lock in app.locks.all()]
-    left = home.adw("recover")
+    left = home.adw("admin", "recover")
     if left.returncode or not left.stdout.startswith("there is nothing to recover"):
-        problems.append(f"adw recover: {left.stdout}{left.stderr}")
-    verified = home.adw("verify")
+        problems.append(f"adw admin recover: {left.stdout}{left.stderr}")
+    verified = home.adw("admin", "verify")
     if verified.returncode:
-        problems.append(f"adw verify: {verified.stdout}{verified.stderr}")
+        problems.append(f"adw admin verify: {verified.stdout}{verified.stderr}")
 
     return problems
 

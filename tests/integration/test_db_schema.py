@@ -351,7 +351,7 @@ def test_the_page_says_how_to_go_back_to_the_tables_that_were_kept(empty_pg_url,
     after = open_db(empty_pg_url)
     assert (after.schema_version(), rows_of(after, "requests")) == (NOW, there)
     world = database_world(after, clock)
-    assert world.requests.ask(FIRST, "stop").request_id > asked.request_id
+    assert world.requests.ask(FIRST, "pause").request_id > asked.request_id
 
 
 def test_a_step_that_fails_leaves_the_schema_and_the_rows_as_they_were(empty_database_url, open_db, clock, request):

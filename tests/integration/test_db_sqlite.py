@@ -309,7 +309,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path, clock):
     path = tmp_path / "adw.db"
     path.write_bytes(b"this is not a database, it is a text" * 100)
 
-    with pytest.raises(DatabaseCorrupt, match=r"adw restore.*adw db rebuild"):
+    with pytest.raises(DatabaseCorrupt, match=r"adw db restore.*adw db rebuild"):
         migrate.open_database(f"sqlite:///{path}", clock=clock)
 
     assert path.read_bytes().startswith(b"this is not")

@@ -60,7 +60,7 @@ def test_a_delivery_whose_run_ended_without_a_word_is_named(deliveries, runs, da
     runs.finish(run, RunState.STOPPED, reason="stopped")
 
     said = "delivery g1 was accepted, and no run is left that does what it asks for"
-    assert look(database) == [("delivery", "a0000001", said, "adw replay g1 does it")]
+    assert look(database) == [("delivery", "a0000001", said, "adw webhook replay g1 does it")]
     deliveries.finish("g1", status="done", outcome="x")
     assert look(database) == []
 

@@ -29,7 +29,7 @@ def row(**changes) -> NotificationRow:
         "kind": "failed",
         "adw_id": "1a2b3c4d",
         "title": f"workflow 1a2b3c4d failed: {SECRET}",
-        "text": "adw explain 1a2b3c4d",
+        "text": "adw status 1a2b3c4d",
         "status": "pending",
         "attempts": 1,
         "not_before": "",

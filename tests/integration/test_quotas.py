@@ -123,7 +123,7 @@ def test_worktrees_that_are_there_count_and_other_directories_do_not(make, trees
 
     assert refused.name == "worktrees"
     assert "3 of 3 worktrees are in use" in str(refused)
-    assert "adw gc, or raise quota.max_worktrees" in str(refused)
+    assert "adw admin gc, or raise quota.max_worktrees" in str(refused)
 
 
 def test_every_limit_is_reached_when_as_much_as_it_says_is_used(make, database, trees):

@@ -327,7 +327,7 @@ def test_pages_up_to_max_attempts_are_handed_on_with_a_warning_and_the_field_is_
     (phase,) = done.document["phases"]
     assert phase["result"]["steps"]["s"]["is_cut"] is True
     assert phase["result"]["result"] == [0, 1, 2, 3, 4, 5]
-    shown = lab.adw("executions", told.row["execution_id"], "--json")
+    shown = lab.adw("status", told.row["execution_id"], "--json")
     assert [one["is_cut"] for one in shown["iterations"]] == [True]
 
 
@@ -398,7 +398,7 @@ def test_the_runs_of_a_loop_have_the_run_of_their_workflow_as_their_parent(lab, 
     assert main["parent_run_id"] is None
     assert {run["parent_run_id"] for run in lanes} == {main["run_id"]}
     assert done.one.row["parent_run_id"] == main["run_id"]
-    shown = lab.adw("runs", "--json")["runs"]
+    shown = lab.adw("queue", "runs", "--json")["runs"]
     assert {one["parent_run_id"] for one in shown if one["kind"] == "iteration"} == {main["run_id"]}
 
 

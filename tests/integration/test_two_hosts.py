@@ -142,7 +142,7 @@ def test_a_stop_of_work_on_a_machine_that_was_lost_is_made_elsewhere_and_called_
         killed.kill()
         killed.wait(PATIENCE)
 
-    code, said = two.beta.adw("stop", adw_id, "-m", "enough", "--wait", str(PATIENCE))
+    code, said = two.beta.adw("pause", adw_id, "-m", "enough", "--wait", str(PATIENCE))
 
     why = "stop unconfirmed: what it had started could not be confirmed dead: it was started on alpha, which is not"
     assert (code, f"is paused; {why}" in said) == (1, True), said
@@ -169,7 +169,10 @@ def test_a_machine_that_comes_back_ends_what_still_runs_there_before_it_goes_on(
     finally:
         killed.kill()
         killed.wait(PATIENCE)
-    until(lambda: two.beta.adw("recover") and two.beta.runs(adw_id)[0].state is RunState.PENDING, "it is taken back")
+    until(
+        lambda: two.beta.adw("admin", "recover") and two.beta.runs(adw_id)[0].state is RunState.PENDING,
+        "it is taken back",
+    )
     record = two.beta.document(adw_id).phases[1].attempts[0].process
     assert "started on alpha" in record["in_doubt"]
     (two.place / "go").touch()
@@ -341,12 +344,12 @@ def test_gc_here_leaves_what_is_on_the_other_machine_and_says_who_can_look(two):
     two.beta.work()
     assert two.beta.document(adw_id).current_state == "completed"
 
-    code, said = two.beta.adw("gc", "--execute")
+    code, said = two.beta.adw("admin", "gc", "--execute")
 
     assert code == 0, said
     assert f"workflow {adw_id} is completed and has something on alpha" in said
     assert len(two.alpha.trees()) == 1
-    code, said = two.alpha.adw("gc", "--execute")
+    code, said = two.alpha.adw("admin", "gc", "--execute")
     assert (code, two.alpha.trees()) == (0, []), said
 
 

@@ -65,7 +65,7 @@ def test_a_workflow_with_a_past_is_shown_with_all_of_it(lab, browser):
 
     for words in (
         "#42 Add a discount code to the checkout page",
-        "and no run waits for it",  # what adw explain says
+        "and no run waits for it",  # what adw status says
         "document was passed over",
         "Round half up.",
         "connection reset by peer",

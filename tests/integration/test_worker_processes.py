@@ -171,18 +171,18 @@ def test_the_command_of_a_killed_worker_is_ended_before_anything_else(app, adw, 
     process.wait(timeout=PATIENCE)
     assert all(map(is_alive, pids)), "nobody has told it to end"
 
-    planned = adw("recover", "--dry-run", "--json").json()["steps"]
+    planned = adw("admin", "recover", "--dry-run", "--json").json()["steps"]
     assert about_work(planned) == ["interrupt", "requeue"]
     assert all(map(is_alive, pids)), "a dry run changes nothing"
     assert attempts(app, adw_id) == ["running"]
 
-    done = adw("recover", "--json")
+    done = adw("admin", "recover", "--json")
 
     assert about_work(done.json()["steps"]) == ["interrupt", "requeue"], done.stderr
     assert [pid for pid in pids if is_alive(pid)] == []
     assert attempts(app, adw_id) == ["interrupted"]
     assert run_of(app, adw_id).state is RunState.PENDING
-    assert adw("recover").stdout == "there is nothing to recover\n"
+    assert adw("admin", "recover").stdout == "there is nothing to recover\n"
 
 
 # --- asked by other processes ----------------------------------------------------------------------------------

@@ -110,8 +110,8 @@ class Host:
         return git(self.home, "for-each-ref", "--format=%(refname:short)", "refs/heads").splitlines()
 
     def is_sound(self) -> bool:
-        """Say whether `adw verify` finds nothing, and show what it found."""
-        code, said = self.adw("verify", "--json")
+        """Say whether `adw admin verify` finds nothing, and show what it found."""
+        code, said = self.adw("admin", "verify", "--json")
         assert code == 0, said
 
         return json.loads(said)["violations"] == []

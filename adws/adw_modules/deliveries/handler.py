@@ -211,7 +211,7 @@ class DeliveryHandler:
         return commands.why_not_permitted(request.actor, self._home.forge.permission(request.actor.login), settings)
 
     def _act(self, request: Request, run: Run, row: Delivery) -> DeliveryResult:
-        # Of this run, not of the delivery alone: `adw replay` is meant to do it once more.
+        # Of this run, not of the delivery alone: `adw webhook replay` is meant to do it once more.
         kind = request.kind if isinstance(request, Command) else "run"
         mark = Mark(delivery=f"{row.guid}#{run.run_id}", kind=kind, by=request.actor.login)
         if isinstance(request, Command):
@@ -698,7 +698,7 @@ class PostMergeCleanup:
         if effect is None or effect.outcome not in effects.MADE:
             return ""
         if effect.host and effect.host != self._home.host:
-            return f"its worktree is on {effect.host}, and is left to adw gc there"
+            return f"its worktree is on {effect.host}, and is left to adw admin gc there"
         path = Path(str(effect.undo.get("path") or ""))
         if not self._home.has_worktrees or not path.is_dir():
             return ""

@@ -198,7 +198,8 @@ class ServiceGuard:
             generation=row.generation,
             # Between the refusal and this check it may have opened up: then there is no need to wait.
             at=breaker.refused_until() or self._clock.now(),
-            reason=f"{row.name} {what} after it failed{why}; sooner with adw breakers reset {row.name} and adw resume"
+            reason=f"{row.name} {what} after it failed{why}; "
+            f"sooner with adw admin breakers reset {row.name} and adw resume"
             f" {adw_id}",
         )
 

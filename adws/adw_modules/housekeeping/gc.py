@@ -200,7 +200,7 @@ class GarbageCollector:
     # --- removing ----------------------------------------------------------------------------------------------
 
     def _roll_back(self, orphan: Orphan) -> str:
-        wishes = RollbackOptions(reason=f"gc: {orphan.why}", by="adw gc")
+        wishes = RollbackOptions(reason=f"gc: {orphan.why}", by="adw admin gc")
         report = self._home.rollbacks.rollback(orphan.adw_id, wishes)
         if not report.is_complete:
             raise RollbackBlocked(f"blocked by: {'; '.join(report.blocked_by)}")
@@ -421,7 +421,7 @@ class Adoption:
 
     def _way_out(self, adw_id: str) -> str:
         if not self._store_has(adw_id):
-            return "adw gc --execute keeps its files and removes it"
+            return "adw admin gc --execute keeps its files and removes it"
 
         return f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
 
@@ -442,7 +442,8 @@ class Adoption:
             state = WorkflowState(owned.document.current_state)
             if state in TERMINAL_STATES or owned.document.rollback is not None:
                 raise UsageError(
-                    f"workflow {adw_id} is {state.value}, and takes nothing back: adw gc --execute removes the worktree"
+                    f"workflow {adw_id} is {state.value}, and takes nothing back: "
+                    "adw admin gc --execute removes the worktree"
                 )
             draft = self._adopting(owned.document, tree)
             owned.save(draft.finished(), events=draft.events)

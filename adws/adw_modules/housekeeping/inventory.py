@@ -145,7 +145,7 @@ def why_not_here(known: KnownWorkflow) -> str:
     if known.is_live or known.state not in {_COMPLETED, _ABANDONED} or not known.elsewhere:
         return ""
     hosts = ", ".join(sorted(known.elsewhere))
-    how = "a worker there" if known.state == _COMPLETED else "adw gc there"
+    how = "a worker there" if known.state == _COMPLETED else "adw admin gc there"
 
     return f"workflow {known.adw_id} is {known.state} and has something on {hosts}: only {how} can look after it"
 
@@ -295,7 +295,7 @@ class Inventory:
                 workflows[adw_id] = KnownWorkflow(adw_id=adw_id, is_live=self.is_live(adw_id))
                 unreadable[adw_id] = (
                     f"its document is gone, and the database has a copy of revision {revision}: bring the document "
-                    "back from a backup with adw restore"
+                    "back from a backup with adw db restore"
                 )
 
         return workflows, unreadable

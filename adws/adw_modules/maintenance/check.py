@@ -90,7 +90,7 @@ def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[
     except DatabaseCorrupt as exc:
         damage = [exc.reason]
     if damage:
-        hint = "adw restore brings a backup back; with documents in files, adw db rebuild"
+        hint = "adw db restore brings a backup back; with documents in files, adw db rebuild"
         return tuple(Inconsistency("storage", text, hint) for text in damage)
     if version is None:
         hint = "adw db rebuild makes it from the documents"
@@ -143,7 +143,7 @@ def _document_problems(
             yield Inconsistency("document", text, hint, adw_id)
     for adw_id, loaded in sorted(documents.items()):
         if isinstance(loaded, str):
-            hint = "put that right, or bring a backup back with adw restore"
+            hint = "put that right, or bring a backup back with adw db restore"
             yield Inconsistency("document", f"its document cannot be read: {loaded}", hint, adw_id)
             continue
         revision, copy = loaded.document.revision, known.get(adw_id)
@@ -236,7 +236,7 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[In
             text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
         else:
             continue
-        yield Inconsistency("run", text, "adw recover gives it to another worker", run.adw_id)
+        yield Inconsistency("run", text, "adw admin recover gives it to another worker", run.adw_id)
     for run_id, adw_id in orphans:
         text, hint = f"run {run_id} is of a workflow that is gone", "the next worker ends it: adw worker --once"
         yield Inconsistency("run", text, hint, adw_id)
@@ -267,7 +267,7 @@ def _loose_ends(database: Database) -> Iterator[Inconsistency]:
     for repository, number, adw_id in locks:
         where, option = (f" of {repository}", f" --repository {repository}") if repository else ("", "")
         text = f"issue {number}{where} is locked for a workflow that is gone"
-        yield Inconsistency("lock", text, f"adw locks release {number}{option}", adw_id)
+        yield Inconsistency("lock", text, f"adw admin locks release {number}{option}", adw_id)
     for request_id, adw_id in requests:
         text = f"request {request_id} waits for a workflow that is gone"
         yield Inconsistency("request", text, "adw db rebuild", adw_id)
@@ -277,7 +277,7 @@ def _loose_ends(database: Database) -> Iterator[Inconsistency]:
         yield Inconsistency("session", text, hint, adw_id)
     for adw_id, count in checkpoints:
         text = f"{count} {'checkpoint is' if count == 1 else 'checkpoints are'} of a workflow that is gone"
-        yield Inconsistency("checkpoint", text, "adw gc --execute deletes them", adw_id)
+        yield Inconsistency("checkpoint", text, "adw admin gc --execute deletes them", adw_id)
     for guid, adw_id in deliveries:
         text = f"delivery {guid} was accepted, and no run is left that does what it asks for"
-        yield Inconsistency("delivery", text, f"adw replay {guid} does it", adw_id)
+        yield Inconsistency("delivery", text, f"adw webhook replay {guid} does it", adw_id)

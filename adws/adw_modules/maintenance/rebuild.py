@@ -411,7 +411,7 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     if not replace_rows and any(workflow.home == "database" for workflow in salvage.workflows):
         raise UsageError(
             "documents live in this database itself, so there is nothing to make it again from: "
-            "bring a backup back with adw restore"
+            "bring a backup back with adw db restore"
         )
     ids = sorted(store.ids())
     if not force:

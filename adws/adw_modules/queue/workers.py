@@ -321,7 +321,7 @@ def _counts(runner: RegisteredWorker, patience: Patience) -> bool:
 def _nobody(run: Run, patience: Patience) -> str:
     return (
         f"it demands {run.demands.describe()}, and for {patience.no_match:.0f} s there was no worker that has that: "
-        "start one (adw runners lists those there are), then adw resume"
+        "start one (adw queue workers lists those there are), then adw resume"
     )
 
 

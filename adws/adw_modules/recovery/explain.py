@@ -152,7 +152,7 @@ def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tupl
     is_out_of_retries = workflow.retry_count >= workflow.max_retries
     grant = " --grant 3" if is_spent or is_out_of_retries else ""
     if "BUDGET" in (workflow.terminal_reason, phase.terminal_reason if phase else None):
-        return (f"adw cost {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
+        return (f"adw report {adw_id}", f"adw retry {adw_id}{grant} --budget USD", f"adw abandon {adw_id}")
     afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
 
     return (f"adw logs {adw_id}", f"adw retry {adw_id}{grant}", *afresh, f"adw abandon {adw_id}")
@@ -174,16 +174,16 @@ def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     if found.run_state is None or found.run_state in FINAL_RUNS:
         return Explanation(
             why=f"Workflow {adw_id} is {state}, and no run waits for it.",
-            then="The next worker, or adw recover, queues it again.",
-            commands=("adw recover", f"adw resume {adw_id}"),
+            then="The next worker, or adw admin recover, queues it again.",
+            commands=("adw admin recover", f"adw resume {adw_id}"),
         )
     if found.run_state is RunState.PENDING:
         return _queued(found, adw_id, state)
 
     return Explanation(
         why=f"Workflow {adw_id} is {state}, but its worker is gone: {found.lease.why_over()}.",
-        then="The next worker, or adw recover, makes it ready to go on.",
-        commands=("adw recover", f"adw resume {adw_id}"),
+        then="The next worker, or adw admin recover, makes it ready to go on.",
+        commands=("adw admin recover", f"adw resume {adw_id}"),
     )
 
 
@@ -199,7 +199,7 @@ def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
                 why=_sentence(f"Workflow {adw_id} is in {phase.name}, which {reason}"),
                 then="It goes on by itself when that is over. Workers make the calls of steps; what is done outside of "
                 "adw is reported over HTTP.",
-                commands=(f"adw executions {adw_id}", "adw retries", "adw external"),
+                commands=(f"adw status {adw_id}", "adw queue retries", "adw queue external"),
             )
         return Explanation(
             why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {_moment(phase.retry_at)}: {reason}"),
@@ -232,7 +232,7 @@ def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
         return Explanation(
             why=why,
             then="It goes on when a run that counts there ends, or when the limit is raised in adw.toml.",
-            commands=("adw runs", "adw config"),
+            commands=("adw queue runs", "adw config"),
         )
     tags = "".join(f" --tag {tag}" for tag in sorted(found.demands.tags))
     host = found.demands.host
@@ -241,7 +241,7 @@ def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
         why=why,
         then=f"A worker{f' on {host}' if host else ''} that has that takes it up; without one for "
         f"{found.no_match_seconds:g} s (runs.no_match_seconds) the workflow is paused.",
-        commands=("adw runners",) if host else (f"adw worker{tags}",),
+        commands=("adw queue workers",) if host else (f"adw worker{tags}",),
     )
 
 
@@ -260,7 +260,7 @@ def _behind_breaker(found: Diagnosis, adw_id: str, phase: PhaseView, breaker: Br
     return Explanation(
         why=_sentence(f"Workflow {adw_id} waits with {phase.name} until {until}: {phase.wait_reason}"),
         then=f"Its circuit breaker lets a trial through {trial}. The wait uses no attempt.",
-        commands=(f"adw breakers reset {breaker.name}", "adw breakers", "adw worker"),
+        commands=(f"adw admin breakers reset {breaker.name}", "adw admin breakers", "adw worker"),
     )
 
 

@@ -212,15 +212,15 @@ OTHER = "other"
 #: label -> its values, for the documentation.
 LABELS: Mapping[str, str] = MappingProxyType(
     {
-        "action": "what recovery did, as `adw recover` names it",
-        "category": "category of an error, as `adw explain` names it",
+        "action": "what recovery did, as `adw admin recover` names it",
+        "category": "category of an error, as `adw status` names it",
         "kind": "kind of run: start, resume, retry, rollback, iteration, cron, delivery",
         "mode": "how far recovery goes: none, stale, all",
         "model": "model as the agent names it",
         "of": "phase, call",
         "outcome": "of an attempt succeeded, failed, interrupted, suspended, parked; of a phase completed, failed; of "
         "others completed, failed, cancelled, suspended",
-        "party": "outside party, as `adw breakers` names it",
+        "party": "outside party, as `adw admin breakers` names it",
         "phase": "name of a phase",
         "provider": "who is paid, unnamed when nobody said it",
         "quota": "limit, as `adw quota` names it",

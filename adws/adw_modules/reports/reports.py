@@ -122,7 +122,7 @@ class Report:
             SuccessMetric(
                 name="orphaned resources",
                 value=orphans,
-                text="nobody looked; adw gc does" if orphans is None else f"{orphans:,}",
+                text="nobody looked; adw admin gc does" if orphans is None else f"{orphans:,}",
                 goal="0",
                 is_met=None if orphans is None else not orphans,
             ),
@@ -250,9 +250,7 @@ def report(counts: DayCounts) -> str:
     """Return the report."""
     states = [f"  {name}: {number}" for name, number in sorted(counts.by_state.items()) if number]
     more = [f"  and {len(counts.stuck) - MOST_NAMED} more"] if len(counts.stuck) > MOST_NAMED else []
-    stuck = [
-        f"  {one.subject.adw_id}: {one.why}; adw explain {one.subject.adw_id}" for one in counts.stuck[:MOST_NAMED]
-    ]
+    stuck = [f"  {one.subject.adw_id}: {one.why}; adw status {one.subject.adw_id}" for one in counts.stuck[:MOST_NAMED]]
 
     return "\n".join(
         [
@@ -332,15 +330,15 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
         if is_silent(one, terms):
             seconds = max(-one.seconds_left, one.silent_seconds or 0.0)
             why = f"its worker has not said for {span(seconds)} that it lives"
-            silent.append(_stuck(one, StuckKind.SILENT, why, "adw recover", f"adw explain {adw_id}"))
+            silent.append(_stuck(one, StuckKind.SILENT, why, "adw admin recover", f"adw status {adw_id}"))
         elif one.phase and limit is not None and took > limit:
             usual = _usual(history, terms, limit)
             why = f"attempt {one.attempt} at {one.phase} takes {span(took)} so far: {usual}"
-            too_long.append(_stuck(one, StuckKind.TOO_LONG, why, f"adw logs {adw_id} -f", f"adw stop {adw_id}"))
+            too_long.append(_stuck(one, StuckKind.TOO_LONG, why, f"adw logs {adw_id} -f", f"adw pause {adw_id}"))
     for waiting in facts.waiting:
         waited = _age(waiting.since, facts.now)
         if facts.is_limit_reached and waiting.why.startswith(QUOTA_REFUSAL):
-            refused.append(_stuck(waiting, StuckKind.LIMIT, waiting.why, "adw quota", "adw gc"))
+            refused.append(_stuck(waiting, StuckKind.LIMIT, waiting.why, "adw quota", "adw admin gc"))
         elif not facts.has_worker and waiting.kind is WaitKind.WORKER and waited >= terms.untaken_seconds:
             why = f"it has been due for {span(waited)}, and no worker is there to take it"
             commands = ("adw worker", f"adw resume {waiting.subject.adw_id}")
@@ -368,7 +366,7 @@ def _unattended(one: WaitingNow) -> StuckNow:
     what = f"{one.phase} is under way" if one.phase else f"it is {one.subject.state}"
     why = f"{what} by its document, but nobody works on it and no run of it waits"
 
-    return _stuck(one, StuckKind.UNATTENDED, why, "adw recover", f"adw resume {one.subject.adw_id}")
+    return _stuck(one, StuckKind.UNATTENDED, why, "adw admin recover", f"adw resume {one.subject.adw_id}")
 
 
 def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str:

@@ -254,7 +254,7 @@ class Ports:
 
         return (
             f"no pair of ports is free in {self._range}: {' and '.join(parts)}; "
-            "free some with adw gc, or widen the range with ports.count"
+            "free some with adw admin gc, or widen the range with ports.count"
         )
 
 

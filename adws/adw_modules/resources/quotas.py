@@ -459,7 +459,7 @@ class Quotas:
             unit="GB free",
             is_exceeded=free < limit,
             detail=f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
-            "remove worktrees with adw gc, make room, or lower quota.min_free_disk",
+            "remove worktrees with adw admin gc, make room, or lower quota.min_free_disk",
         )
 
     def _memory(self) -> QuotaStatus:
@@ -487,7 +487,7 @@ class Quotas:
             unit="worktrees",
             is_exceeded=len(others) >= limit,
             detail=f"{len(others)} of {limit} worktrees are in use: finish or roll back a workflow (adw list), remove "
-            "left-overs with adw gc, or raise quota.max_worktrees",
+            "left-overs with adw admin gc, or raise quota.max_worktrees",
             reserved=len(others - there),
         )
 

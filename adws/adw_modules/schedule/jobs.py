@@ -223,7 +223,9 @@ class CronJobs:
         orphans = collector.find()
         named = tuple(f"{orphan.kind} {orphan.name}: {orphan.why}" for orphan in orphans)
         if not self._home.settings.cron_gc_execute:
-            outcome = f"{len(orphans)} left over; adw gc --execute removes them" if orphans else "nothing is left over"
+            outcome = (
+                f"{len(orphans)} left over; adw admin gc --execute removes them" if orphans else "nothing is left over"
+            )
             return JobEnd(outcome=outcome, details=(*named, *collector.problems))
         removals = collector.remove(orphans)
         gone = sum(removal.is_gone for removal in removals)

@@ -196,10 +196,10 @@ _STATES = {"failed": "failed", "completed": "completed", "paused": "paused"}
 _AWAITING = "awaiting_approval"
 _SAID = {"failed": "failed", "paused": "is paused", "approval": "waits for approval", "completed": "is completed"}
 _HINTS = {
-    "failed": "adw explain {id} shows why and what to do",
-    "paused": "adw explain {id} shows what it waits for, adw resume {id} continues it",
+    "failed": "adw status {id} shows why and what to do",
+    "paused": "adw status {id} shows what it waits for, adw resume {id} continues it",
     "approval": "adw approve {id} approves it, adw reject {id} sends it back",
-    "stuck": "adw explain {id} shows what it waits for",
+    "stuck": "adw status {id} shows what it waits for",
 }
 
 ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that send it

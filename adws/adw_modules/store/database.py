@@ -301,10 +301,12 @@ def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject
     try:
         data = serialization.parse(body.encode("utf-8"))
     except serialization.Unreadable as exc:
-        raise StateCorrupt(where, str(exc), "bring a backup back with adw restore") from exc
+        raise StateCorrupt(where, str(exc), "bring a backup back with adw db restore") from exc
     if data.get("adw_id") != adw_id or data.get("revision") != revision:
         result = f"{data.get('adw_id')!r} at revision {data.get('revision')!r}"
-        raise StateCorrupt(where, f"it holds {result}, its row says revision {revision}", "adw restore brings a backup")
+        raise StateCorrupt(
+            where, f"it holds {result}, its row says revision {revision}", "adw db restore brings a backup"
+        )
 
     return data
 
@@ -317,7 +319,7 @@ def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject
 
 _TEXT = """\
 The SQLite database beside this file holds workflow documents. While this file is there, adw makes no empty database in
-the place of a lost one. Bring a backup back with adw restore, or delete this file to start afresh.
+the place of a lost one. Bring a backup back with adw db restore, or delete this file to start afresh.
 """
 
 

@@ -155,7 +155,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "replans": "adw counts it; adw resume ID --from PHASE plans again as you decide",
         "doctor_calls": "adw counts it; how often the doctor is asked has a limit for the whole workflow",
         "followups": "adw counts it; the setting webhook.max_followups says how many there may be",
-        "deliveries": "adw notes there which deliveries it has done; adw deliveries lists them",
+        "deliveries": "adw notes there which deliveries it has done; adw webhook deliveries lists them",
         "continues": "it is decided when a workflow starts; start a new one for other work",
         "phases": "attempts are recorded by who makes them; adw retry ID tries one again",
         "resources": "what a workflow made is recorded by who makes it; adw rollback ID undoes it",

@@ -72,7 +72,7 @@ class WaitingRetry:
     """A scheduled retry: of a phase, or of a call of a step."""
 
     kind: str  #: phase | call
-    retry_id: str  #: what `adw retries cancel` takes: the workflow, or the execution
+    retry_id: str  #: what `adw queue retries cancel` takes: the workflow, or the execution
     adw_id: str
     phase: str
     next_at: str
@@ -118,7 +118,7 @@ def waiting_phase(document: WorkflowDocument) -> int:
     """Return the index of the phase that waits for a retry; raise UsageError when none does."""
     index = _waiting_index(document)
     if index is None:
-        raise UsageError(f"workflow {document.adw_id} has no scheduled retry: adw retries lists those there are")
+        raise UsageError(f"workflow {document.adw_id} has no scheduled retry: adw queue retries lists those there are")
 
     return index
 
@@ -763,13 +763,13 @@ class PendingRetries:
         if executions.get(retry_id) is None:
             if index is not None:
                 raise UsageError(
-                    f"there is no execution {retry_id}, so it has no iteration {index}: adw retries shows them"
+                    f"there is no execution {retry_id}, so it has no iteration {index}: adw queue retries shows them"
                 )
             return self._home.control.cancel_retry(retry_id, by=by, reason=reason).message
         why = f"cancelled by {by}" + (f": {reason}" if reason else "")
         if not executions.cancel(retry_id, reason=why, index=index):
             what = "is over" if index is None else f"has no iteration {index} that waits for a call"
-            raise UsageError(f"execution {retry_id} {what}: adw retries lists the scheduled retries")
+            raise UsageError(f"execution {retry_id} {what}: adw queue retries lists the scheduled retries")
 
         return f"execution {retry_id} is {why}" if index is None else f"iteration {index} of {retry_id} is {why}"
 

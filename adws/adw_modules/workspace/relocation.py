@@ -140,7 +140,7 @@ class Publisher:
     # --- over --------------------------------------------------------------------------------------------------
 
     def withdraw(self, session: WorkSession) -> None:
-        """Take the ref of a workflow that is over away; what keeps us from it leaves it to adw gc."""
+        """Take the ref of a workflow that is over away; what keeps us from it leaves it to adw admin gc."""
         known = effects.effect(session.document, WIP)
         if known is None or known.outcome not in OPEN_OUTCOMES:
             return
@@ -237,7 +237,7 @@ class RelocationCleanup:
                 if self.is_due(session.document):
                     self.tidy(session)
         except (WorkflowBusy, StateNotFound):
-            return False  # another time, or adw gc
+            return False  # another time, or adw admin gc
         except DatabaseError:
             raise
         except (AdwError, OSError) as exc:

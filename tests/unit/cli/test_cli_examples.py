@@ -49,7 +49,7 @@ def test_every_example_says_what_it_does_in_a_sentence():
     assert wrong == []
 
 
-@pytest.mark.parametrize("words", [["rollback"], ["db", "move-to"]])
+@pytest.mark.parametrize("words", [["rollback"], ["db", "move"]])
 def test_the_help_of_a_command_ends_with_its_examples(words):
     shown = CliRunner().invoke(frame.cli, [*words, "--help"], obj=frame.Invocation(), prog_name="adw").output
 

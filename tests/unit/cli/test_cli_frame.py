@@ -16,7 +16,7 @@ from adws.adw_modules import identifiers
 from adws.adw_modules.errors import AdwError, ConfigError, InvalidAdwId
 from adws.cli import common as cli_common
 from adws.cli import main, output
-from adws.cli.main import CommandEntry
+from adws.cli.main import Entry
 
 NOW = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -26,10 +26,10 @@ def command(monkeypatch):
     """`command(function)` makes a function the command `adw try` and returns what running it gives."""
 
     def run(function, *args):
-        module = types.ModuleType("adw_command_of_a_test")
+        module = types.ModuleType("adws.cli.adw_command_of_a_test")
         module.try_ = click.command()(function)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(main.COMMANDS, "Test", {"try": CommandEntry(module.__name__, "try_", "Try.")})
+        monkeypatch.setitem(main.cli.sections, "Test", {"try": Entry("adw_command_of_a_test:try_", "Try.")})
         return main.run([*args, "try"])
 
     return run

@@ -39,7 +39,7 @@ def test_what_failed_says_where_why_and_what_helps():
     assert work.lines(end) == [
         f"workflow {ID} failed in build (NOT_RETRIED): 3 tests are red",
         f"Mend the tests, then: adw retry {ID}.",
-        f"next: adw logs {ID}, or adw explain {ID}",
+        f"next: adw logs {ID}, or adw status {ID}",
     ]
     assert work.exit_code(end) == 1
     told = work.told(end)

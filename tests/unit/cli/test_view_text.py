@@ -98,7 +98,7 @@ def test_the_status_of_a_failed_workflow_says_where_why_and_what_is_left():
         assert words in shown
     for words in ("trees/1a2b3c4d", "acme/shop#7", "Add a cart", "workflow      sdlc", "1.23 USD"):
         assert words in shown
-    row = "test   failed  6/7       0       -     -        2026-01-31 09:02:00 UTC (in 2 min)  3 tests are red"
+    row = "test   failed  6/7       0       -     -        -     2026-01-31 09:02:00 UTC (in 2 min)  3 tests are red"
     assert row in shown
 
 
@@ -320,8 +320,10 @@ def test_a_row_has_counters_times_and_the_failure_cut_to_fit():
 
     head, first, second = table(long, fresh)
 
-    assert " ".join(head.split()) == "PHASE STATUS ATTEMPTS IN ALL TIME AVERAGE NEXT TRY LAST FAILURE"
-    assert first.startswith("build  failed  2/2       3 (1 suspended, 1 parked)  1 min 20 s  40 s     -         xxx")
+    assert " ".join(head.split()) == "PHASE STATUS ATTEMPTS IN ALL TIME AVERAGE COST NEXT TRY LAST FAILURE"
+    assert first.startswith(
+        "build  failed  2/2       3 (1 suspended, 1 parked)  1 min 20 s  40 s     -     -         xxx"
+    )
     assert first.endswith("...")
     assert second.split() == ["test", "queued", "0/5", "0", "-", "-", "-", "-"]
     assert lines(phases=[]) == lines()

@@ -20,7 +20,7 @@ from adws.config import settings
 PAGE = (Path(__file__).parents[3] / "docs/costs.md").read_text()
 BLOCKS = re.findall(r"```\w*\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [line.partition("#")[0] for block in BLOCKS for line in block.splitlines() if line.startswith("adw ")]
-KNOWN = {"cost": cli_reports.cost, "resume": work.resume}
+KNOWN = {"report": cli_reports.report, "resume": work.resume}
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -28,11 +28,11 @@ def test_every_command_of_a_page_is_known_with_its_options(page):
     ("line", "is_known"),
     [
         ("status ID", True),
-        ("db move-to URL --dry-run", True),
+        ("db move URL --dry-run", True),
         ("resume 1a2b3c4d -m TEXT", True),
         ("statos ID", False),
         ("status --wat ID", False),
-        ("db move", False),
+        ("db mov", False),
     ],
 )
 def test_a_command_that_is_not_there_would_be_found(line, is_known):

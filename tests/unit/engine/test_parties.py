@@ -114,7 +114,7 @@ def test_an_open_breaker_makes_the_phase_wait_until_it_reopens(world):
     assert (wait.party, wait.at) == ("anthropic", START + timedelta(seconds=60))
     assert wait.reason == (
         "anthropic is not called after it failed (server: it is down); "
-        "sooner with adw breakers reset anthropic and adw resume 1a2b3c4d"
+        "sooner with adw admin breakers reset anthropic and adw resume 1a2b3c4d"
     )
 
 

@@ -239,7 +239,7 @@ def test_the_sticky_comment_says_how_it_stands_and_what_to_type():
         "\n"
         "Pull request: #12\n"
         "\n"
-        "To stop it: `adw stop 1a2b3c4d`. To go on after that: `adw resume 1a2b3c4d`."
+        "To stop it: `adw pause 1a2b3c4d`. To go on after that: `adw resume 1a2b3c4d`."
     )
 
 

@@ -135,7 +135,9 @@ def test_on_machines_that_share_documents_each_looks_after_its_own():
     assert inventory.known_from(made, is_live=False).elsewhere == frozenset()
     said = "workflow 1a2b3c4d is completed and has something on far: only a worker there can look after it"
     assert inventory.why_not_here(result) == said
-    assert inventory.why_not_here(replace(result, state="abandoned")).endswith("only adw gc there can look after it")
+    assert inventory.why_not_here(replace(result, state="abandoned")).endswith(
+        "only adw admin gc there can look after it"
+    )
     for other in (
         replace(result, is_live=True),
         replace(result, state="building"),

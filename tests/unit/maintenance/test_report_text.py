@@ -1,4 +1,4 @@
-"""What `adw db`, `adw backup` and `adw restore` say: nothing that a report tells is left out of the text."""
+"""What `adw db`, `adw db backup` and `adw db restore` say: nothing that a report tells is left out of the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `adw runs` shows a run."""
+"""How `adw queue runs` shows a run."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ RUN = Run(
 
 
 def test_the_errors_say_which_run_and_where_to_look():
-    assert str(RunLost(7)) == "run 7 is not yours any more: adw runs shows who has it"
-    assert str(RunNotFound(8)) == "there is no run 8: adw runs shows those there are"
+    assert str(RunLost(7)) == "run 7 is not yours any more: adw queue runs shows who has it"
+    assert str(RunNotFound(8)) == "there is no run 8: adw queue runs shows those there are"
 
 
 # --- how it is shown -------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_no_runs_is_said_and_a_full_page_says_how_to_go_on():
     data = runs.run_data(RUN, verdict=Verdict.UNKNOWN, now=NOW + timedelta(days=2))
 
     assert runs.run_lines([], next_page=None) == ["no runs"]
-    assert runs.run_lines([data], next_page=7)[-1] == "older ones: adw runs --before 7"
+    assert runs.run_lines([data], next_page=7)[-1] == "older ones: adw queue runs --before 7"
 
 
 def test_what_to_do_about_a_dead_run_is_said_until_it_was_asked_for_again():

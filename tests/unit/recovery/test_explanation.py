@@ -93,7 +93,7 @@ def retry_wait(**fields):
         (
             situation("failed", phases=[build(status="failed")], terminal_reason="BUDGET"),
             "failed in build (BUDGET).",
-            (f"adw cost {ID}", f"{RETRY} --budget USD", ABANDON),
+            (f"adw report {ID}", f"{RETRY} --budget USD", ABANDON),
         ),
         (
             situation("failed", phases=[build(status="failed").model_copy(update={"attempts_used": 5})]),
@@ -125,7 +125,7 @@ def retry_wait(**fields):
         (
             situation(phases=[retry_wait(retry_at=None, wait_reason="waits for 3 of 10 iterations")], **QUEUED),
             "is in build, which waits for 3 of 10 iterations.",
-            (f"adw executions {ID}", "adw retries", "adw external"),
+            (f"adw status {ID}", "adw queue retries", "adw queue external"),
         ),
         (
             situation(
@@ -135,7 +135,7 @@ def retry_wait(**fields):
             f"waits with build until {MOMENT}: a quota is used up.",
             ("adw worker", f"adw resume {ID}"),
         ),
-        (situation(run_state=None), "is building, and no run waits for it.", ("adw recover", f"adw resume {ID}")),
+        (situation(run_state=None), "is building, and no run waits for it.", ("adw admin recover", f"adw resume {ID}")),
         (situation(phases=[retry_wait()], run_state=RunState.FAILED), "is building, and no run waits for it.", None),
         (situation("pending", **QUEUED), "is pending and waits for a worker.", None),
         (
@@ -146,7 +146,7 @@ def retry_wait(**fields):
         (
             situation(run_state=RunState.RUNNING),
             "is building, but its worker is gone: its owner worker 7@here is dead.",
-            ("adw recover", f"adw resume {ID}"),
+            ("adw admin recover", f"adw resume {ID}"),
         ),
     ],
 )

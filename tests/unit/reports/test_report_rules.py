@@ -40,7 +40,7 @@ def stuck(adw_id: str) -> StuckNow:
         phase="build",
         since="then",
         why="its worker is silent",
-        commands=("adw recover",),
+        commands=("adw admin recover",),
     )
 
 
@@ -82,7 +82,7 @@ def test_a_report_is_json_for_programs():
     assert told["attempts"][0]["mean_needed"] == 2.0
     assert (told["costs"]["cost_usd"], told["costs"]["by_workflow"][0]["adw_id"]) == (2.0, "1a2b3c4d")
     assert told["failures"][0]["count"] == 7
-    assert (told["stuck"][0]["kind"], told["stuck"][0]["commands"]) == ("silent", ["adw recover"])
+    assert (told["stuck"][0]["kind"], told["stuck"][0]["commands"]) == ("silent", ["adw admin recover"])
     assert (told["orphans"][0]["kind"], told["problems"]) == ("branch", ["the remote did not answer"])
 
 
@@ -128,7 +128,7 @@ def test_those_that_do_not_move_are_named_up_to_a_number():
     assert "Spent since yesterday: 1.50 USD in 4 attempts" in lines
     assert lines[-14:-12] == ["Failed attempts:", "  7 x build, transient: no net at all"]
     assert lines[-12] == "Not moving:"
-    assert lines[-11] == "  id0: its worker is silent; adw explain id0"
+    assert lines[-11] == "  id0: its worker is silent; adw status id0"
     assert lines[-1] == "  and 2 more"
     assert "12 stuck" in reports_module.headline(counts)
 

@@ -55,7 +55,7 @@ def test_what_nobody_says_anything_of_is_silent_and_not_too_long_besides(fields,
 
     assert (result.kind, result.phase, result.since) == (StuckKind.SILENT, "build", ago(99_999))
     assert result.why == f"its worker has not said for {said} that it lives"
-    assert result.commands == ("adw recover", "adw explain 1a2b3c4d")
+    assert result.commands == ("adw admin recover", "adw status 1a2b3c4d")
 
 
 def test_a_worker_may_be_silent_for_two_leases():
@@ -87,7 +87,7 @@ def test_too_long_says_what_is_usual_and_what_to_type():
         "attempt 2 at build takes 1 h 1 min so far: of 20 that succeeded, 95 % took 1 min 40 s or less and none more "
         "than 2 min 30 s"
     )
-    assert result.commands == ("adw logs 1a2b3c4d -f", "adw stop 1a2b3c4d")
+    assert result.commands == ("adw logs 1a2b3c4d -f", "adw pause 1a2b3c4d")
     assert result.since == ago(3700.0)
 
 
@@ -116,7 +116,7 @@ def test_what_is_under_way_and_nobody_has_is_unattended():
     assert (first.kind, first.since) == (StuckKind.UNATTENDED, ago(100))
     assert first.why == "build is under way by its document, but nobody works on it and no run of it waits"
     assert second.why.startswith("it is building by its document")
-    assert first.commands == ("adw recover", "adw resume 1a2b3c4d")
+    assert first.commands == ("adw admin recover", "adw resume 1a2b3c4d")
     assert find(unattended=[WaitingNow(subject=SUBJECT, kind=WaitKind.NOBODY, since=ago(30))]) == ()
 
 

@@ -195,7 +195,7 @@ def test_left_overs_are_only_named_unless_removing_them_is_switched_on(lab):
     end = lab.jobs().gc(tick("gc"))
 
     assert lab.collector.removed == []
-    assert end.outcome == "2 left over; adw gc --execute removes them"
+    assert end.outcome == "2 left over; adw admin gc --execute removes them"
     assert end.details == ("worktree trees/x: it is over", "lock 42: it is gone", "the remote did not answer")
 
 
@@ -294,7 +294,7 @@ def test_the_report_counts_states_outcomes_failures_waiting_runs_and_the_cost_of
     assert "  building: 3" in end.details
     assert "Ended since 2026-01-30: 50%: 1 of 2 completed" in end.details
     assert "  1 x build, fatal: no" in end.details
-    assert "  1a2b3c4d: it takes long; adw explain 1a2b3c4d" in end.details
+    assert "  1a2b3c4d: it takes long; adw status 1a2b3c4d" in end.details
     assert "Spent since 2026-01-30T09:00:00.000000Z: 1.25 USD in 2 attempts" in end.details
     assert [notice.key for notice in end.notices] == [f"report:{DUE}"]
     assert end.memo["report"].splitlines() == list(end.details)

@@ -79,7 +79,7 @@ def test_other_events_are_told_to_nobody(made):
 
 def test_a_person_is_told_what_to_type():
     assert notify.notice_of(event(status="failed"), all_channels).text == (
-        "adw explain 1a2b3c4d shows why and what to do"
+        "adw status 1a2b3c4d shows why and what to do"
     )
     assert notify.hint_of("quota_free", "") == ""
 
