@@ -7,6 +7,7 @@ These start without SQLAlchemy and the like, because people type them often and 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,7 +122,9 @@ def status_lines(status: Status, now: datetime) -> list[str]:
         for phase in view.phases
         if phase.wait_reason and (phase.retry_at or phase.status == "retry_wait")
     ]
-    steps = [f"step {one.step}: {one.state}, {_progress(one, now)} ({one.execution_id})" for one in status.executions]
+    steps = [
+        f"step {one.step}: {_state_of(one)}{_progress(one, now)} ({one.execution_id})" for one in status.executions
+    ]
     why = [status.explanation.paragraph()] if status.explanation else []
     decisions = [f"doctor: {_decision(phase, call)}" for phase in view.phases for call in phase.doctor]
     hints = [f"hint: {_hint(hint, now)}" for hint in view.hints]
@@ -160,6 +163,10 @@ def _session_line(session: AgentSession | None) -> str:
     where = f"attempt {session.attempt_number} of {session.phase} on {session.host}"
 
     return f"{session.agent} {session.status.value}: {where}{called}"
+
+
+def _state_of(execution: ExecutionLine) -> str:
+    return "" if execution.state == "running" else f"{execution.state}, "
 
 
 def _progress(execution: ExecutionLine, now: datetime) -> str:
@@ -340,10 +347,10 @@ def status(*, name: str, only_failed: bool, index: int | None, after: int, limit
     Of a workflow: state, phases, attempts, cost, pull request, branch, worktree, steps, why it waits and what to type.
     ID may also be a step, as the status of its workflow names it (1a2b3c4d.build.1.fetch): then its iterations.
     """
-    of_step = only_failed or index is not None or after >= 0
-    if of_step and "." not in name:
+    is_step = re.fullmatch(r"[^./]+(\.[^./]+)+", name) is not None
+    if not is_step and (only_failed or index is not None or after >= 0):
         raise UsageError("--failed, --index and --after are for a step: name one, as adw status ID shows them")
-    if "." in name:
+    if is_step:
         importlib.import_module("adws.cli.steps").show_step(
             name, only_failed=only_failed, index=index, after=after, limit=limit, as_json=as_json
         )

@@ -109,7 +109,7 @@ def lines(end: RunEnding) -> list[str]:
         f"{workflow.cost_usd:.2f} USD" if workflow.cost_usd else "",
         span(workflow.work_seconds) if workflow.work_seconds else "",
     ]
-    facts = [", ".join(filter(None, made))] if any(made) else []
+    facts = [", ".join(filter(None, made))] if any(made[:3]) else []
 
     return [_first(end), *facts, *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
 

@@ -43,7 +43,7 @@ def start(adw, workflow, *args):
 
 def explained(adw, adw_id):
     done = adw("status", adw_id)
-    assert (done.rc, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    assert (done.rc, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -204,8 +204,8 @@ def test_a_phase_that_waits_for_a_breaker_is_explained_with_its_reset(adw, home,
 
 def test_every_view_starts_without_the_slow_libraries(adw, home):
     adw_id = start(adw, "short")
-    views = [[name, adw_id] for name in ("status", "logs", "events", "explain", "path")]
-    views += [[name] for name in ("list", "runs", "locks")]
+    views = [[*name.split(), adw_id] for name in ("status", "logs", "events", "state path")]
+    views += [name.split() for name in ("list", "status", "queue runs", "admin locks")]
     # One process for all of them: whatever any of them loads stays loaded.
     script = (
         "import json, sys\n"

@@ -250,21 +250,10 @@ def test_what_cannot_be_is_refused_in_a_sentence(adw, home, args, rc, said):
     assert "Traceback" not in done.stderr
 
 
-def test_attempts_are_shown_for_all_and_for_one(adw, filled):
-    lines = adw("report").stdout.splitlines()
-    assert lines[0].split() == ["PHASE", "1", "2", "3", "4", "5+", "MEAN", "FAILED", "CUT", "OFF", "WORK"]
-    build = next(line for line in lines if line.startswith("build"))
-    assert build.split()[:8] == ["build", "0", "1", "0", "0", "0", "2.00", "3"]
-    assert adw("report", "--since", "2026-02-01").stdout == "no attempt has ended\n"
-    told = adw("report", "--workflow", "sdlc", "--json").json()
-    assert [one["needed"] for one in told["phases"] if one["phase"] == "build"] == [{"2": 1}]
-
-    assert adw("report", FIRST).stdout.splitlines()[1:] == ["0         1       build", "2         1       ship"]
-    assert adw("report", FIRST, "--json").json()["phases"][1] == {
-        "attempts_used": 2,
-        "phase_count": 1,
-        "phase_ids": ["ship"],
-    }
+def test_a_report_tells_the_attempts_until_success(adw, filled):
+    lines = [line.split() for line in adw("report", "--since", "2026-01-01", "--no-orphans").stdout.splitlines()]
+    assert ["PHASE", "1", "2", "3", "4", "5+", "MEAN", "FAILED", "CUT", "OFF", "WORK"] in lines
+    assert ["build", "0", "1", "0", "0", "0", "2.00", "3"] in [line[:8] for line in lines]
 
 
 def test_stuck_names_a_silent_worker_and_what_takes_longer_than_usual(adw, app):

@@ -67,7 +67,7 @@ def test_where_nobody_worked_there_are_no_workers_and_no_database_is_made(adw, t
     home.mkdir()
     (home / "adw.toml").write_text("")
 
-    done = adw("--home", str(home), "runners")
+    done = adw("--home", str(home), "queue", "workers")
 
     assert (done.rc, done.stdout) == (0, "no workers; adw worker starts one\n")
     assert not (home / "state" / "adw.db").exists()

@@ -80,7 +80,7 @@ def test_a_phase_that_waits_for_its_step_says_how_far_that_is(ask, begun):
 
 def test_executions_iterations_and_calls_are_shown_one_inside_the_other(ask, begun):
     adw_id = begun("looping")
-    assert "2/3" in ask("status", adw_id)
+    assert "step fetch: 2 of 3 done" in ask("status", adw_id)
     (execution,) = ask("status", adw_id, "--json")["executions"]
     execution_id = execution["execution_id"]
 

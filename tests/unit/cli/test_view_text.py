@@ -325,7 +325,7 @@ def test_a_row_has_counters_times_and_the_failure_cut_to_fit():
         "build  failed  2/2       3 (1 suspended, 1 parked)  1 min 20 s  40 s     -     -         xxx"
     )
     assert first.endswith("...")
-    assert second.split() == ["test", "queued", "0/5", "0", "-", "-", "-", "-"]
+    assert second.split() == ["test", "queued", "0/5", "0", "-", "-", "-", "-", "-"]
     assert lines(phases=[]) == lines()
 
 
