@@ -180,7 +180,8 @@ def test_a_workflow_that_is_not_there_is_said_to_be_unknown(adw, spent):
 
 def test_looking_at_costs_loads_no_heavy_library(adw, spent, home):
     script = (
-        "import sys; from adws.cli import main; code = main.run(['report', '--by', 'day']) or main.run(['report', '1a2b3c4d'])\n"
+        "import sys; from adws.cli import main\n"
+        "code = main.run(['report', '--by', 'day']) or main.run(['report', '1a2b3c4d'])\n"
         f"print(code, sorted({HEAVY!r} & set(sys.modules)))"
     )
     env = {"ADW_HOME": str(home), "PATH": "/usr/bin:/bin"}

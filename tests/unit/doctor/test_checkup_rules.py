@@ -201,7 +201,7 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
             replace(SETTINGS, idle_phases=("plan",)),
             PROBLEM,
             "nothing does plan",
-            "adw workflow list",
+            "adw workflow show sdlc",
         ),
         (
             checks.settings,
