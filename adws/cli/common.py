@@ -192,9 +192,7 @@ def help_(ctx: click.Context, *, names: tuple[str, ...]) -> None:
     below: click.Context = ctx.find_root()
     for name in names:
         if not isinstance(below.command, click.Group):
-            raise UsageError(
-                f"{below.command_path} has no commands of its own: adw help {below.info_name} shows its help"
-            )
+            raise UsageError(f"{below.command_path} has no commands below it: leave out {name!r}")
         found, command, _rest = below.command.resolve_command(below, [name])
         if command is not None:
             below = click.Context(command, info_name=found, parent=below, max_content_width=100)

@@ -382,7 +382,7 @@ class Acts:
         self._tell("adw run is dead, in the middle of build. Nobody told it to end, and nothing was tidied up:")
         self._tell(f"its agent, process {agent_pid}, {'still runs' if self._runs(agent_pid) else 'is gone too'}.")
         adw_id = self.adw_id()
-        self.type("explain", adw_id)
+        self.type("status", adw_id)
         code = self.type("resume", adw_id)
         if code == 0 and self._runs(agent_pid):
             raise AdwError(f"process {agent_pid} of the attempt that was cut off still runs")
@@ -440,7 +440,7 @@ class Acts:
 
 def _tell_what_next(sample: Sample, adw_id: str, tell: Callable[[str], None]) -> list[str]:
     """Say what to type next, and return it."""
-    words = (f"status {adw_id}", f"logs {adw_id} --all", f"explain {adw_id}", "verify", "serve", f"rollback {adw_id}")
+    words = (f"status {adw_id}", f"logs {adw_id} --all", "admin verify", "serve", f"rollback {adw_id}")
     commands = [f"{sample.adw} {word}" for word in words]
     tell(f"\nThe sample is kept in {sample.home}. What to type next:")
     if misleading := misleading_variables():

@@ -201,9 +201,7 @@ class RootGroup(LazyGroup):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, then the options."""
         self.format_commands(ctx, formatter)
-        formatter.write(
-            "\nOptions: --home PATH (use this home), --version, -h. See also: adw help COMMAND, adw completion.\n"
-        )
+        formatter.write("\nOptions: --home PATH (use this home), --version, -h. More: adw help, adw completion.\n")
 
 
 class Invocation:

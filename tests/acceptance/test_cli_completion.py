@@ -82,7 +82,7 @@ def test_bash_completes_with_the_script(adw, home):
 
     done = subprocess.run(["bash", "-c", line], cwd=home, capture_output=True, text=True, check=True, timeout=60)
 
-    assert done.stdout.split() == ["explain"]
+    assert done.stdout.split() == ["events"]
 
 
 def test_a_shell_that_is_not_known_is_refused_in_a_sentence(adw):

@@ -45,7 +45,7 @@ def test_nothing_came_in_yet(home):
 
 def test_deliveries_are_listed_with_verdict_and_what_came_of_them(home):
     home.carry_out(home.request())
-    home.carry_out(home.command("pause"))
+    home.carry_out(home.command("stop"))
 
     code, out, _ = said(home, "webhook", "deliveries", "--limit", "1")
     listed = json.loads(said(home, "webhook", "deliveries", "--json")[1])

@@ -1,4 +1,4 @@
-"""`adw status` and `adw status` for a workflow in every situation."""
+"""`adw status` says why a workflow does not move, in every situation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start(adw, workflow, *args):
 def explained(adw, adw_id):
     done = adw("status", adw_id)
     assert (done.rc, done.stderr) == (0, "")
-    return done.stdout
+    return f"{done.stdout.splitlines()[-1]}\n"  # what comes last: why, what happens next, what to type
 
 
 def test_what_waits_for_a_worker_and_what_is_over(adw):

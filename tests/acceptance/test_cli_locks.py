@@ -205,7 +205,7 @@ def test_a_release_tells_what_stands_in_for_a_damaged_document(adw, make, home):
 def test_listing_starts_without_the_slow_libraries(home, make):
     make()
     script = (
-        "import json, sys; from adws.cli.main import run; code = run(['locks', '--json']);"
+        "import json, sys; from adws.cli.main import run; code = run(['admin', 'locks', '--json']);"
         "print(json.dumps([code, [m for m in ('sqlalchemy', 'alembic') if m in sys.modules]]))"
     )
     done = subprocess.run(

@@ -296,7 +296,7 @@ def test_a_view_of_an_old_document_names_the_command_that_migrates_it(adw, home,
 def test_a_command_that_finds_only_a_file_that_is_not_imported_names_the_command(adw, home, store, under):
     adw_id, file = put(home, "v1_tac7_core", under=under)
 
-    for command in ("status", "resume", "retry", "rollback", "abandon", "events", "executions", "logs"):
+    for command in ("status", "resume", "retry", "rollback", "abandon", "events", "logs"):
         done = adw(command, adw_id, env={"ADW_STATE_STORE": store})
 
         told = f"{file}, of version 1.0, is not imported: adw state migrate does that"

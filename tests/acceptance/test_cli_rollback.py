@@ -44,7 +44,7 @@ def test_a_plan_first_then_nothing_is_left(lab):
     assert done.stderr == ""
     assert lab.heads() == lab.remote_heads() == {"main"}
     for command in (("admin", "verify"), ("admin", "gc")):
-        assert adw(lab, command).returncode == 0
+        assert adw(lab, *command).returncode == 0
     assert "there is nothing left over" in adw(lab, "admin", "gc").stdout
     assert adw(lab, "admin", "verify").stdout == "all 11 invariants hold\n"
     again = adw(lab, "rollback", ADW_ID, "--json")
@@ -142,6 +142,6 @@ def test_a_home_where_nobody_worked_has_nothing_to_tidy(home, tmp_path):
         (("admin", "gc"), "there is nothing left over"),
         (("admin", "verify"), "all 11 invariants hold"),
     ):
-        done = warm.run([ADW, command], env=env, capture_output=True, text=True, check=False)
+        done = warm.run([ADW, *command], env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (0, True)
     assert not (home / "state").exists()

@@ -168,7 +168,7 @@ def test_bad_limits_are_one_sentence(adw, home):
 
 def test_looking_at_runners_loads_nothing_heavy(home):
     script = (
-        "import sys; from adws.cli import main; code = main.run(['runners'])\n"
+        "import sys; from adws.cli import main; code = main.run(['queue', 'workers'])\n"
         "print(code, sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     )
     env = {"ADW_HOME": str(home), "PATH": "/usr/bin:/bin"}

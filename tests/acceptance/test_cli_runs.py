@@ -76,7 +76,7 @@ def test_a_state_that_is_none_is_refused_with_those_there_are(adw):
 def test_looking_at_runs_does_not_load_sqlalchemy(adw, app, home):
     app.runs.enqueue(NewRun(adw_id="1a2b3c4d"))
     script = (
-        "import sys; from adws.cli import main; code = main.run(['runs'])\n"
+        "import sys; from adws.cli import main; code = main.run(['queue', 'runs'])\n"
         "print(code, sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))"
     )
     env = {"ADW_HOME": str(home), "PATH": "/usr/bin:/bin"}

@@ -332,7 +332,7 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
         (("short", "abandon"), "is abandoned and cannot go on: adw run 7 starts anew", "run 7 --detach"),
         (("gated", ""), "waits for approval of plan: adw approve ID, or adw reject ID -m TEXT", "reject ID -m TEXT"),
         (("patient", "pause"), "is paused, not failed: adw resume ID makes it go on", "resume ID --detach"),
-        (("patient", ""), "is building, not failed: adw status ID says what it waits for", "explain ID"),
+        (("patient", ""), "is building, not failed: adw status ID says what it waits for", "status ID"),
     ],
     ids=["completed", "abandoned", "gate", "paused", "waiting"],
 )

@@ -126,7 +126,7 @@ def test_what_the_demo_says_to_type_next_works(said):
     home, done = said
     commands = re.findall(r"^  (.*/adw --home \S+ .+)$", done.stdout, flags=re.MULTILINE)
     words = [shlex.split(command)[3] for command in commands]
-    assert words == ["status", "logs", "explain", "verify", "serve", "rollback"]
+    assert words == ["status", "logs", "admin", "serve", "rollback"]
     assert "  unset ADW_FORGE_KIND  " in done.stdout, "what would lead these commands elsewhere is told"
     assert f"rm -rf {home}" in done.stdout
 

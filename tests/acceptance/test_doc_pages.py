@@ -120,7 +120,7 @@ def _tolerant(line: str) -> str:
 
 def test_a_line_that_may_say_no_still_has_to_be_understood():
     assert _tolerant("adw quota   # look") == "adw quota  || [ $? -eq 1 ]  # look"
-    assert _tolerant("adw status 1") == "adw status 1"
+    assert _tolerant("adw list 1") == "adw list 1"
 
 
 def test_blocks_of_a_page_are_read_as_they_are_typed(tmp_path):

@@ -34,7 +34,7 @@ def test_a_secret_that_a_command_prints_is_in_no_file_row_or_line(adw, home, sto
     done = adw("run", "7", "--workflow", "leaky", env={**env, "NPM_TOKEN": SECRET})
 
     adw_id = adw("list", "--json", env=env).json()["workflows"][0]["adw_id"]
-    shown = [adw(command, adw_id, env=env) for command in ("status", "events", "logs", "explain")]
+    shown = [adw(command, adw_id, env=env) for command in ("status", "events", "logs")]
     assert done.rc == (1 if code else 0), done
     assert SECRET not in "".join(one.stdout + one.stderr for one in (done, *shown))
     files = [path for path in home.rglob("*") if path.is_file()]

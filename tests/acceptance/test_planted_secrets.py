@@ -328,6 +328,6 @@ def everything_printed(planted: PlantedHome, ids: list[str]):
         ["status"],
     ]
     commands += [["report", "--no-orphans"], ["report", "--no-orphans", "--html"]]
-    commands += [[name, adw_id] for adw_id in ids for name in ("status", "events", "logs", "explain")]
+    commands += [[name, adw_id] for adw_id in ids for name in ("status", "events", "logs")]
     for command in commands:
         yield f"adw {' '.join(command)}", adw(planted, *command)
