@@ -77,7 +77,7 @@ def test_bash_completes_with_the_script(adw, home):
     script = adw("completion", "bash").stdout
     line = (
         f'PATH="{Path(cli_lab.ADW).parent}:$PATH"\n{script}\n'
-        'COMP_WORDS=(adw expl) COMP_CWORD=1; _adw_completion adw; echo "${COMPREPLY[@]}"'
+        'COMP_WORDS=(adw even) COMP_CWORD=1; _adw_completion adw; echo "${COMPREPLY[@]}"'
     )
 
     done = subprocess.run(["bash", "-c", line], cwd=home, capture_output=True, text=True, check=True, timeout=60)
