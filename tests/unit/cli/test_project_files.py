@@ -101,19 +101,11 @@ def test_every_link_between_pages_leads_somewhere():
 
 
 def test_the_table_of_contents_names_every_page():
-    readme = (ROOT / "README.md").read_text()
-    names = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")]
+    readme = (ROOT / "docs/README.md").read_text()
+    names = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
     missing = [name for name in names if name not in readme]
 
     assert missing == []
-
-
-def test_the_readme_lists_every_command():
-    from adws.cli.main import COMMANDS
-
-    listed = re.findall(r"^\| `adw (\w+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-
-    assert listed == [name for section in COMMANDS.values() for name in section]
 
 
 def test_a_fragment_has_a_topic_and_a_kind():
