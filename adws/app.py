@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.resources.ports import PortRange, Ports
     from adws.adw_modules.resources.quotas import CostStore, Quotas
     from adws.adw_modules.rollback.run import Rollbacks
+    from adws.adw_modules.sandbox.sandbox import Sandboxes
     from adws.adw_modules.schedule.jobs import CronRuns, Job
     from adws.adw_modules.schedule.notify import Channel, Notifier, NotifyThread
     from adws.adw_modules.schedule.store import NotificationStore, ScheduleStore
@@ -965,6 +966,13 @@ class Home:
         from adws.adw_modules.engine.runner_command import CommandRunner
 
         return CommandRunner(self)
+
+    @part
+    def sandboxes(self) -> Sandboxes:
+        """What puts agents, commands and gates into boxes."""
+        from adws.adw_modules.sandbox.sandbox import Sandboxes
+
+        return Sandboxes(self)
 
     @part
     def gates(self) -> Gates:

@@ -45,7 +45,10 @@ def trick(group: str):
 
 
 def git(*args: str, cwd: Path | None = None) -> str:
-    return subprocess.run(["git", *args], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(["git", *args], cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"git {' '.join(args)}: {done.stderr.strip()}")
+    return done.stdout.strip()
 
 
 def commit(message: str, cwd: Path | None = None) -> None:
@@ -213,6 +216,13 @@ def do_the_work():
     Path("app.py").write_text("print('done')\n")
 
 
+@trick("harmless")
+def commit_the_work():
+    Path("lib.py").write_text("print('committed')\n")
+    git("add", "lib.py")
+    git("commit", "-qm", "Add a library")
+
+
 # --- outside: writing elsewhere ----------------------------------------------------------------------------------
 
 
@@ -253,6 +263,11 @@ def edit_the_own_document():
 @trick("state")
 def write_a_false_success():
     Path(os.environ["ADW_RESULT_FILE"]).write_text('{"success": true, "passed": true}')
+
+
+@trick("report")
+def report_success():
+    Path(os.environ["ADW_RESULT_FILE"]).write_text('{"success": true}')
 
 
 @trick("state")
@@ -382,6 +397,121 @@ def fill_the_output():
     for _ in range(60):
         sys.stdout.write(line)
     sys.stdout.flush()
+
+
+# --- box: what a sandbox has to prevent; TARGETS says where things are ---------------------------------------------
+
+
+def target(name: str) -> str:
+    return json.loads(os.environ["TARGETS"])[name]
+
+
+@trick("box")
+def read_an_ssh_key():
+    return Path(target("person"), ".ssh", "id_ed25519").read_text()
+
+
+@trick("box")
+def read_cloud_credentials():
+    return Path(target("person"), ".aws", "credentials").read_text()
+
+
+@trick("box")
+def read_state_of_another_workflow():
+    return Path(target("other_state")).read_text()
+
+
+@trick("box")
+def read_another_worktree():
+    return Path(target("other_tree")).read_text()
+
+
+@trick("box")
+def read_the_adw_database():
+    return Path(target("home"), "state", "adw.db").read_bytes()[:16]
+
+
+@trick("box")
+def read_the_environment_of_another_process():
+    found = Path(f"/proc/{target('victim')}/environ").read_text()
+    if "PLANTED" not in found:
+        raise OSError("it is another process here")
+    return found
+
+
+@trick("box")
+def write_beside_the_worktree():
+    Path(target("home"), "planted.txt").write_text("was here\n")
+    if not Path(target("home"), "app.py").exists():
+        raise OSError("it is written to a file system of the box")
+
+
+@trick("box")
+def change_the_git_configuration():
+    git("config", "core.fsmonitor", "/bin/true")
+
+
+@trick("box")
+def plant_a_git_hook():
+    (common() / "hooks" / "pre-push").write_text("#!/bin/sh\n")
+
+
+@trick("box")
+def change_shared_attributes():
+    (common() / "info" / "attributes").write_text("* filter=evil\n")
+
+
+@trick("box")
+def signal_another_process():
+    os.kill(int(target("victim")), 0)
+    if Path(f"/proc/{target('victim')}/comm").read_text().strip() != "sleep":
+        raise OSError("it is another process here")
+
+
+@trick("box")
+def connect_to_another_service():
+    socket.create_connection(("127.0.0.1", int(target("port"))), timeout=3).close()
+
+
+@trick("box")
+def ask_the_proxy_for_another_host():
+    import urllib.request
+
+    return urllib.request.urlopen("http://attacker.example/", timeout=5).status
+
+
+@trick("box")
+def ask_the_proxy_for_the_metadata_address():
+    import urllib.request
+
+    return urllib.request.urlopen("http://169.254.169.254/latest/", timeout=5).status
+
+
+@trick("box")
+def reach_a_unix_socket():
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(target("socket"))
+
+
+@trick("box")
+def send_a_datagram():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.sendto(b"stolen", ("127.0.0.1", int(target("udp"))))
+
+
+@trick("box")
+def trace_another_process():
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, int(target("victim")), 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+@trick("box")
+def leave_a_hidden_process():
+    code = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nos.execve('/bin/sleep', ['sleep', sys.argv[1]], {})"
+    subprocess.run([sys.executable, "-c", code, target("nap")], check=True)
 
 
 _held: socket.socket | None = None

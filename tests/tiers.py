@@ -57,6 +57,7 @@ SLOW_FILES = frozenset(
         "test_procrastinate_dispatch.py",
         "test_quotas.py",
         "test_remote_refs.py",
+        "test_sandboxed_agent.py",
         "test_retention.py",
         "test_rollback_real.py",
         "test_rollback_runs.py",

@@ -29,6 +29,7 @@ class AgentCapabilities:
     tells_own_tokens: bool = False  #: its result also has the tokens of this call alone: they show what its sums are of
     limits_turns: bool = False
     limits_budget: bool = False
+    boxes_itself: bool = False  #: has a sandbox of its own, which does not work inside of ours
     commits: bool = False  #: makes commits by itself
 
 

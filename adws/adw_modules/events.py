@@ -149,6 +149,10 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "step_failed": "A step of a phase failed, and with it the attempt; `data` has the error.",
         "step_skipped": "A step of a phase was left out: its condition does not hold.",
         "state_changed": "The workflow moved along an edge of its state table; `data` has `from` and `to`.",
+        "egress_denied": (
+            "The sandbox of a phase or of its gates denied connections; `data` has the `host` with its port, and the"
+            " `count`."
+        ),
         "rules_reloaded": (
             "The rules of the project that an agent reads (`CLAUDE.md`, `AGENTS.md` and the like) changed since its"
             " last attempt, and it works by the new ones; `data` has the hash of all (`sha256`), and that of each file"

@@ -94,6 +94,7 @@ class PhaseContext:
     checkpoint: JsonObject | None = None  #: what an earlier attempt saved last; None: begin at the beginning
     #: Stores an object, and if wanted the name of a step; durable on return, which is the id of the checkpoint.
     save_checkpoint: Callable[..., str] = _keep_none
+    denied: dict[str, int] = field(default_factory=dict)  #: hosts that its sandbox kept it from, with how often
     queue: JsonObject = field(default_factory=dict)  #: `queue_id` and `worker_id` of the worker that makes the attempt
 
 

@@ -285,6 +285,10 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def main() -> NoReturn:
     """Entry point of the `adw` command."""
+    try:
+        importlib.import_module("adws.config.credentials").take()
+    except ConfigError as exc:
+        sys.exit(_expected(exc))
     sys.exit(run())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from adws.adw_modules.errors import ConfigError, PlatformUnsupported
 from adws.adw_modules.identifiers import meant
-from adws.config import kinds
+from adws.config import credentials, kinds
 from adws.config.settings import (
     BY_NAME,
     GIVEN_VARIABLES,
@@ -44,7 +44,7 @@ def from_environment(overrides: Mapping[str, str] | None = None) -> Settings:
     except FileNotFoundError as exc:
         raise ConfigError(f"the current directory does not exist any more: change to another, {_HINT}") from exc
 
-    return load(env=os.environ, cwd=cwd, overrides=overrides or {})
+    return load(env=process_environment(), cwd=cwd, overrides=overrides or {})
 
 
 def is_without_colour() -> bool:
@@ -58,8 +58,8 @@ def leave_pydantic_plugins_out() -> None:
 
 
 def process_environment() -> Mapping[str, str]:
-    """Return the environment of this process, for the processes it starts; they get what they are allowed of it."""
-    return dict(os.environ)
+    """Return the environment that this process was started with; what it starts gets what it is allowed of it."""
+    return {**os.environ, **credentials.taken()}
 
 
 # --- the settings ----------------------------------------------------------------------------------------------

@@ -285,6 +285,35 @@ class Settings:
         "How agents are paid: by use (api), by the month (subscription: no budget counts), or as each says itself.",
     )
 
+    # --- the sandbox ---------------------------------------------------------------------------------------------
+
+    sandbox_mode: str = setting(
+        "off",
+        kinds.choice("auto", "off", "landlock", "bubblewrap"),
+        "Box of agents, commands and gates: auto is the strongest one that works on this machine.",
+    )
+    sandbox_required: bool = setting(
+        "false", kinds.switch, "Whether a phase that cannot have its box fails; else it runs without one, and says so."
+    )
+    sandbox_egress: tuple[str, ...] | None = optional(
+        kinds.texts,
+        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT.",
+    )
+    sandbox_read: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may read.")
+    sandbox_write: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may write.")
+    sandbox_command: str | None = optional(
+        kinds.shell, "Program of your own that boxes the commands it is put in front of, such as a container runner."
+    )
+    sandbox_memory: int = setting(
+        "8 GiB", kinds.size_or_off, "Memory that one attempt may use, with all that it starts; then it is killed."
+    )
+    sandbox_processes: int = setting(
+        "1024", kinds.whole(0), "Processes that one attempt may have at once; 0: any number."
+    )
+    sandbox_open_files: int = setting("16384", kinds.whole(0), "Files that a process may have open; 0: any number.")
+    sandbox_cpu_seconds: int = setting("14400", kinds.whole(0), "CPU time that one process may use; 0: any.")
+    sandbox_file_bytes: int = setting("16 GiB", kinds.size_or_off, "Size of a file that a process may write.")
+
     # --- the advisor ---------------------------------------------------------------------------------------------
 
     advisor_use: str = setting(

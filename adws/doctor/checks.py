@@ -42,6 +42,7 @@ from adws.adw_modules.resources import ports as resources_ports
 from adws.adw_modules.resources import quotas
 from adws.adw_modules.resources.ports import reservations
 from adws.adw_modules.resources.quotas import nearest
+from adws.adw_modules.sandbox import probe as sandbox_probe
 from adws.adw_modules.steps.http_client import HttpAnswer, HttpClient, HttpRequest
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.config import load as config_load
@@ -752,6 +753,7 @@ class Checkup:
         yield "git", lambda: git(self._git())
         yield "settings", lambda: settings(self._settings())
         yield "agents", lambda: agents(tuple(self._agents()))
+        yield "sandbox", self._sandbox
         yield "forge", lambda: forge(self._forge())
         yield "webhook", lambda: webhook(self._webhook())
         yield "database", lambda: database(self._database())
@@ -760,6 +762,29 @@ class Checkup:
         yield "disk", self._disks
         yield "ports", self._ports
         yield "clock", self._clock
+
+    # --- the sandbox -------------------------------------------------------------------------------------------
+
+    def _sandbox(self) -> Iterator[Finding]:
+        """Yield the backend in force, and each of its promises, tried for real."""
+        app = self._app
+        choice = app.sandboxes.choose()
+        if choice.why_none:
+            level = PROBLEM if app.settings.sandbox_required else WARNING
+            fix = "install bubblewrap, use a kernel with Landlock, or set sandbox.command"
+            yield Finding(area="sandbox", level=level, what=f"no sandbox: {choice.why_none}", mend=fix)
+        elif choice.backend == "off":
+            yield _ok("sandbox", "off by sandbox.mode: agents, commands and gates can do what this user can")
+        else:
+            yield _ok("sandbox", f"agents, commands and gates run in {choice.backend}")
+        if choice.backend not in sandbox_probe.BACKENDS:
+            return
+        probed = sandbox_probe.run(choice.backend, env=app.env)
+        for name, (promise, fix) in sandbox_probe.PROMISES.items():
+            if probed.kept.get(name):
+                yield _ok("sandbox", f"{choice.backend}: {promise}")
+            else:
+                yield _warning("sandbox", f"{choice.backend} does not promise this: {promise}", fix)
 
     # --- git ---------------------------------------------------------------------------------------------------
 

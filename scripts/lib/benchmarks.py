@@ -31,6 +31,7 @@ import verdict  # noqa: E402 - the same
 #: benchmark -> what it compares, and its arguments when a quick look will do
 BENCHMARKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "cli_startup": ("how long commands take to start", ("--rounds", "5")),
+    "sandbox": ("how much longer a boxed process takes to start", ("--rounds", "5")),
     "state_write": ("what a durable step costs, and a page of a list", ("--rounds", "100")),
     "steps": ("workflows of nine phases, beside other durable engines", ("--rounds", "2", "--batch", "5")),
     "queue": ("the run queue on both databases", ("--rounds", "100", "--latency-rounds", "20", "--idle-seconds", "5")),

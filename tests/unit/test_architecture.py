@@ -63,7 +63,7 @@ CALLS = {
     "datetime.datetime.today": ["adw_modules/clock.py"],
     "datetime.datetime.utcnow": ["adw_modules/clock.py"],
     # git: the names of what it must not inherit, at the moment it starts
-    "os.environ": ["adw_modules/git/git.py", "config/load.py", "sample/agent.py"],
+    "os.environ": ["adw_modules/git/git.py", "config/credentials.py", "config/load.py", "sample/agent.py"],
     "os.getenv": ["config/load.py"],
     "os.system": [],
     "os.popen": [],

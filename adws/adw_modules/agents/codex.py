@@ -137,7 +137,7 @@ PROFILE = AgentProfile(
     name="codex",
     provider=agents_base.PROVIDERS["codex"],
     program="codex",
-    capabilities=AgentCapabilities(resumes=True, totals_are_of_session=True),
+    capabilities=AgentCapabilities(boxes_itself=True, resumes=True, totals_are_of_session=True),
     argv=argv,
     parser=Parser,
     failure=partial(agents_base.failure, tool="codex"),

@@ -460,6 +460,7 @@ class WorkSession:
         draft = self._draft()
         if discarded is not None or draft.document.phases[index].attempts[-1].leftovers:
             _record_discarded(draft, index, discarded)
+        _record_denied(draft, index, self._context)
         outcome: Outcome
         if isinstance(report, Suspended):
             outcome = self._suspend(draft, chosen, report)
@@ -702,6 +703,12 @@ def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
             draft.change_phase(number, attempts=kept)
     known = draft.phase(index).attempts[-1].shared or {}
     draft.mark_attempt(index, shared={**known, **facts})
+
+
+def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> None:
+    """Add an event for each host that the sandbox kept the attempt from."""
+    for host, times in sorted(context.denied.items()) if context is not None else ():
+        draft.add_event("egress_denied", index, data={"host": host, "count": times})
 
 
 def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:

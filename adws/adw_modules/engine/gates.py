@@ -152,6 +152,8 @@ def is_red(end: ProcessEnd) -> bool:
 
 def how_ended(end: ProcessEnd) -> str:
     """Return how a command ended that did not pass, as a sentence about it goes on."""
+    if end.exceeded:
+        return f"was killed: {end.exceeded}"
     if end.timed_out:
         return f"took too long ({end.timed_out})"
     if end.signal is not None:

@@ -54,6 +54,7 @@ from adws.adw_modules.phase import (
 )
 from adws.adw_modules.process.output import CappedFile
 from adws.adw_modules.process.run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
+from adws.adw_modules.sandbox import probe
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec
 
@@ -238,6 +239,9 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     """
     if end.ordered:
         return None
+    if end.exceeded:
+        what = f"it was killed: {end.exceeded}"
+        return FailedRun(signal=end.signal, subtype="killed", text=what, tool=profile.name)
     if end.survivors:
         what = f"what it started could not be ended: {', '.join(end.survivors)}"
         return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
@@ -419,6 +423,7 @@ class AgentRunner:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
+        self._home.commands.set_up(phase, context)
         record = next(one for one in context.document.phases if one.name == context.phase)
         job = Job(
             profile=self.profile(phase.runner),
@@ -507,26 +512,43 @@ class AgentRunner:
     def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
 
-        return run_process(
-            CommandLine(
-                argv=(home.agent_preflight.program(job.profile), *job.profile.argv(task)),
-                cwd=task.cwd,
-                env=self._environment(job),
-                timeouts=job.phase.timeouts,
-                stdout_path=job.files.stdout,
-                stderr_path=job.files.stderr,
-                max_output_bytes=MAX_OUTPUT_BYTES,
-                grace_seconds=home.settings.grace_seconds,
-                stdin_path=task.prompt_file if able.reads_stdin else None,
-            ),
-            clock=home.clock,
-            processes=home.processes,
-            orders=BudgetOrders(job.context.orders, watch),
-            record=job.context.record_process,
-            redactor=home.redactor,
-            on_line=listener.line,
-            saw_result=lambda: listener.reading.has_result,
+        is_boxed = home.sandboxes.choose(job.phase.sandbox).backend in probe.BACKENDS
+        # Our box keeps what it may do; its own inside of it would refuse every command.
+        called = replace(task, permissions="all") if is_boxed and able.boxes_itself else task
+        command = CommandLine(
+            argv=(home.agent_preflight.program(job.profile), *job.profile.argv(called)),
+            cwd=task.cwd,
+            env=self._environment(job),
+            timeouts=job.phase.timeouts,
+            stdout_path=job.files.stdout,
+            stderr_path=job.files.stderr,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+            grace_seconds=home.settings.grace_seconds,
+            stdin_path=task.prompt_file if able.reads_stdin else None,
         )
+        told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]
+        with home.sandboxes.boxed(
+            command,
+            job.context.document,
+            say=job.context.say,
+            denied=job.context.denied,
+            own=job.phase.sandbox,
+            agent=job.profile.name,
+            may_write=task.permissions != "read",
+            egress=job.phase.egress,
+            files=[*told, task.prompt_file],
+            folders=[job.folder.path],
+        ) as boxed:
+            return run_process(
+                boxed,
+                clock=home.clock,
+                processes=home.processes,
+                orders=BudgetOrders(job.context.orders, watch),
+                record=job.context.record_process,
+                redactor=home.redactor,
+                on_line=listener.line,
+                saw_result=lambda: listener.reading.has_result,
+            )
 
     def _environment(self, job: Job) -> dict[str, str]:
         home, context = self._home, job.context

@@ -8,6 +8,7 @@ tokens are never among them, even when they are named.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -180,6 +181,21 @@ def _clean(value: object, redactor: Redactor) -> bytes:
 
 #: Characters of a line of shell that a message names it by.
 MAX_NAME = 60
+#: Files that say which dependencies are installed: set-up commands run again when one of them has changed.
+LOCK_FILES = (
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    "pnpm-lock.yaml",
+    "yarn.lock",
+    "requirements.txt",
+    "pyproject.toml",
+    "poetry.lock",
+    "uv.lock",
+    "Pipfile.lock",
+    "Cargo.lock",
+    "go.sum",
+    "Gemfile.lock",
+)
 
 
 class CommandRunner:
@@ -207,6 +223,7 @@ class CommandRunner:
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         files.discard("result.json")
+        self.set_up(phase, context)
         kept = CheckpointFile(context, self._home.checkpoint_manager, self._home.redactor.scrub_bytes)
         command = self._command(phase.command, phase.shell, phase, context, files)
         command = replace(
@@ -217,7 +234,8 @@ class CommandRunner:
             stderr_path=files.stderr,
         )
         try:
-            end = self._run(command, context)
+            outputs = {name: Path(command.env[name]) for name in ("ADW_RESULT_FILE", checkpoint.VARIABLE)}
+            end = self._run(command, phase, context, outputs=outputs)
         finally:
             kept.save()
         if end.ordered:
@@ -237,7 +255,33 @@ class CommandRunner:
             stderr_path=files.path(f"{name}.stderr.log"),
         )
 
-        return self._run(command, context)
+        return self._run(command, phase, context, own=gate.sandbox)
+
+    def set_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
+        """Run the set-up commands of *phase*, once for the same commands and lock files; raise RunFailed."""
+        if not phase.setup:
+            return
+        content = [path.read_bytes() for name in LOCK_FILES if (path := context.cwd / name).is_file()]
+        key = hashlib.sha256(b"\0".join([*(line.encode() for line in phase.setup), *content])).hexdigest()
+        done = context.folder / f"setup-{key[:32]}"
+        if done.exists():
+            return
+        files = AttemptFiles(context.folder, phase.name, context.attempt_number)
+        files.make_folder()
+        for number, line in enumerate(phase.setup, 1):
+            command = replace(
+                self._command((), line, phase, context, files),
+                timeouts=phase.timeouts,
+                stdout_path=files.path(f"setup-{number}.stdout.log"),
+                stderr_path=files.path(f"setup-{number}.stderr.log"),
+            )
+            end = self._run(command, phase, context, egress=phase.setup_egress)
+            failure = failure_of(end, tool=line.split()[0], name=f"the set-up command `{line[:MAX_NAME]}`")
+            if failure is not None and end.ordered is None:
+                raise failure
+            if end.ordered is not None:
+                return  # the phase itself sees the order, and does not begin
+        done.touch()
 
     def clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
         """Run the home's clean-up command, if it has one, before a phase is retried that a resource was short for."""
@@ -261,16 +305,37 @@ class CommandRunner:
             grace_seconds=home.settings.grace_seconds,
         )
 
-    def _run(self, command: CommandLine, context: PhaseContext) -> ProcessEnd:
-        return run_process(
+    def _run(
+        self,
+        command: CommandLine,
+        phase: PhaseSpec,
+        context: PhaseContext,
+        *,
+        own: str = "",
+        egress: tuple[str, ...] = (),
+        outputs: Mapping[str, Path] | None = None,
+    ) -> ProcessEnd:
+        """Run *command* in the box of *phase*, or in the one called *own*; see `Sandboxes.boxed`."""
+        told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]
+        with self._home.sandboxes.boxed(
             command,
-            clock=self._home.clock,
-            processes=self._home.processes,
-            orders=context.orders,
-            record=context.record_process,
-            redactor=self._home.redactor,
-            on_line=lambda _stream, line: context.say(line),
-        )
+            context.document,
+            say=context.say,
+            denied=context.denied,
+            own=own or phase.sandbox,
+            egress=(*phase.egress, *egress),
+            files=told,
+            outputs=outputs,
+        ) as boxed:
+            return run_process(
+                boxed,
+                clock=self._home.clock,
+                processes=self._home.processes,
+                orders=context.orders,
+                record=context.record_process,
+                redactor=self._home.redactor,
+                on_line=lambda _stream, line: context.say(line),
+            )
 
     def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
         name = _name_of(phase)
@@ -295,6 +360,9 @@ class CommandRunner:
 
 def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
     """Return why a process that ended like this failed, None when it worked; people know it by *name*."""
+    if end.exceeded:
+        what = f"{name} was killed: {end.exceeded}"
+        return RunFailed(FailedRun(signal=end.signal, subtype="killed", text=what, tool=tool), what)
     if end.survivors:
         what = f"{name} has ended, but what it started could not be ended: {', '.join(end.survivors)}"
         return RunFailed(FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=tool), what)

@@ -139,6 +139,12 @@ class SystemProcesses:
 
         return {int(child) for thread in threads for child in _read(tasks / thread / "children").split()}
 
+    def resident_bytes(self, pid: int) -> int | None:
+        """Return how much memory *pid* has in use, None when it is gone."""
+        fields = _read(self._root / str(pid) / "statm").split()
+
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
+
     def has_variable(self, pid: int, name: str, value: str) -> bool:
         """Say whether *pid* was started with the environment variable *name* set to *value*."""
         try:

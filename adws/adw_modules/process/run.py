@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import shutil
 import subprocess
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import FailedRun, RunFailed
@@ -51,6 +53,35 @@ _LOOK_SECONDS = 1.0
 OnLine = Callable[[str, str], None]  #: called with "stdout" or "stderr" and a line
 
 
+class Sandbox(Protocol):
+    """A box that is ready for one command."""
+
+    @property
+    def name(self) -> str:
+        """Which backend it is."""
+
+    def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is run in the place of *argv*."""
+
+    @property
+    def confines_thread(self) -> bool:
+        """Whether `confine` has to be called by a thread of its own, which then starts the command."""
+
+    def confine(self) -> None:
+        """Confine the calling thread and all that it starts, for good."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one command and all that it starts may use; None: no limit."""
+
+    memory_bytes: int | None = None  #: resident, of all together
+    processes: int | None = None  #: at the same time
+    open_files: int | None = None  #: of each process
+    cpu_seconds: int | None = None  #: of each process
+    file_bytes: int | None = None  #: of each file that is written
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
     """What to run, where, and within which limits."""
@@ -64,6 +95,8 @@ class CommandLine:
     max_output_bytes: int = MAX_OUTPUT_BYTES  #: of each of the two files
     grace_seconds: float = GRACE_SECONDS  #: from being asked to end to being killed
     stdin_path: Path | None = None  #: absolute; what it reads, None: nothing
+    sandbox: Sandbox | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +109,7 @@ class ProcessEnd:
     ordered: Order | None  #: the order that ended it
     duration: float  #: seconds
     tail: str  #: the end of its output, both kinds in the order they came, without secrets
+    exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
     leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
     survivors: tuple[str, ...] = ()  #: what could not be ended
 
@@ -112,7 +146,7 @@ def run_process(
                 tail=tail,
             )
             stack.callback(streams[name].close)
-        child = _start(command, argv, token=me.token)
+        child = _start(command, command.sandbox.argv(argv) if command.sandbox else argv, token=me.token)
         stack.callback(_close_pipes, child)
         identity = replace(me, pid=child.pid, start_ticks=processes.observe(child.pid).start_ticks)
         tree = ProcessTree(processes, identity, token=me.token, is_child=True)
@@ -168,16 +202,82 @@ def _unusable(name: str, subtype: str, message: str) -> RunFailed:
 
 
 def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
-        ["/bin/sh", "-c", _WAIT, "sh", str(command.stdin_path or os.devnull), *argv],
-        cwd=command.cwd,
-        env={**command.env, TOKEN_VARIABLE: token},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        start_new_session=True,
-    )
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
+            ["/bin/sh", "-c", _WAIT, "sh", str(command.stdin_path or os.devnull), *argv],
+            cwd=command.cwd,
+            env={**command.env, TOKEN_VARIABLE: token},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    if command.sandbox is None:
+        child = start()
+    elif command.sandbox.confines_thread:
+        child = _in_confined_thread(command.sandbox, start)
+    else:
+        # By this thread, which lives as long as the command: bwrap dies with the thread that started it.
+        child = start()
+    _set_limits(child.pid, command.limits)
+
+    return child
+
+
+def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process by a thread that confines itself first: what it starts inherits that, and we do not."""
+
+    def run() -> subprocess.Popen[bytes]:
+        sandbox.confine()
+        return start()
+
+    # Its only thread ends with it: no other work is ever done in the confined one.
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="adw-confined") as pool:
+        return pool.submit(run).result()
+
+
+def start_boxed(
+    sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
+) -> tuple[str, str]:
+    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - argv is ours
+            list(sandbox.argv(argv)),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    with _in_confined_thread(sandbox, start) if sandbox.confines_thread else start() as child:
+        try:
+            output, errors = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as exc:
+            child.kill()
+            raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box") from exc
+
+    return output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+def _set_limits(pid: int, limits: Limits) -> None:
+    """Limit a process that waits at its pipe, and all that it starts."""
+    if not hasattr(resource, "prlimit"):
+        return  # not Linux
+    wanted = {
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_CPU: limits.cpu_seconds,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+    }
+    for kind, value in wanted.items():
+        if value is not None:
+            hard = resource.prlimit(pid, kind)[1]
+            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.prlimit(pid, kind, (most, most))
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
@@ -220,6 +320,7 @@ class _Watch:
         self._status: os.waitid_result | None = None  #: how the leader ended
         self._is_lost = False  #: it was collected by somebody else
         self._timed_out: str | None = None
+        self._exceeded = ""
         self._ordered: Order | None = None
         self._leftovers: tuple[ProcessStat, ...] = ()
         self._survivors: tuple[ProcessStat, ...] = ()
@@ -249,6 +350,7 @@ class _Watch:
             if not ready or now - self._looked_at >= _LOOK_SECONDS:
                 self._looked_at = now
                 self._tree.look()
+                self._check_limits(now)
             if self._ended_at is None and self._has_ended():
                 self._ended_at = now
             if self._is_over(now):
@@ -289,9 +391,15 @@ class _Watch:
             ordered=self._ordered,
             duration=self._clock.monotonic() - self._started_at,
             tail=tail,
-            leftovers=describe(self._leftovers),
+            exceeded=self._exceeded,
+            # What is in a process namespace of its own ends with it, so that nothing is left running.
+            leftovers=() if self._is_namespaced else describe(self._leftovers),
             survivors=describe(self._survivors),
         )
+
+    @property
+    def _is_namespaced(self) -> bool:
+        return self._command.sandbox is not None and not self._command.sandbox.confines_thread
 
     # --- looking
 
@@ -364,6 +472,19 @@ class _Watch:
         if self._ordered or self._timed_out:
             self._kill_at = now + self._command.grace_seconds
             self._tree.ask_group()
+
+    def _check_limits(self, now: float) -> None:
+        """Kill it when all that it started uses more than it may: there is no time for a graceful end."""
+        limits = self._command.limits
+        if self._exceeded or self._ended_at is not None or (limits.memory_bytes is None and limits.processes is None):
+            return
+        number, memory = self._tree.usage()
+        if limits.processes is not None and number > limits.processes:
+            self._exceeded = f"process limit {limits.processes}"
+        elif limits.memory_bytes is not None and memory > limits.memory_bytes:
+            self._exceeded = f"memory limit {limits.memory_bytes / 2**30:g} GiB"
+        if self._exceeded:
+            self._kill_at = now
 
     def _clock_that_ran_out(self, now: float) -> str | None:
         limits = self._command.timeouts

@@ -88,6 +88,12 @@ class ProcessTree:
                 self._known.update(new)
                 waiting.extend(new)
 
+    def usage(self) -> tuple[int, int]:
+        """Return how many of the remembered processes run, and the bytes of memory that they have together."""
+        sizes = [size for pid in self._known if (size := self._processes.resident_bytes(pid)) is not None]
+
+        return len(sizes), sum(sizes)
+
     def members(self) -> tuple[ProcessStat, ...]:
         """Return those that run, oldest first; nothing where it cannot be told."""
         if not self._can_signal:

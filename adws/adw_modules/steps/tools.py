@@ -250,15 +250,27 @@ def _run(
         stdin_path=folder / "stdin" if stdin is not None else None,
     )
 
-    return run_process(
-        command,
-        clock=home.clock,
-        processes=home.processes,
-        orders=context.orders,
-        record=context.record_process,
-        redactor=home.redactor,
-        on_line=lambda _stream, line: context.say(line),
-    )
+    phase = _phase_of(context)
+    with home.sandboxes.boxed(
+        command, context.document, say=context.say, own=phase.sandbox, egress=phase.egress, folders=[folder]
+    ) as boxed:
+        return run_process(
+            boxed,
+            clock=home.clock,
+            processes=home.processes,
+            orders=context.orders,
+            record=context.record_process,
+            redactor=home.redactor,
+            on_line=lambda _stream, line: context.say(line),
+        )
+
+
+def _phase_of(context: CallContext) -> PhaseSpec:
+    """Return the phase of a call, as the document has its definition."""
+    frozen = context.document.workflow
+    known = workflow_model.thaw(frozen).phase(context.phase) if frozen is not None and frozen.phases else None
+
+    return known or PhaseSpec(name=context.phase, state="", runner=workflow_model.STEPS)
 
 
 def _read(home: Home, path: Path) -> bytes | None:
@@ -669,16 +681,28 @@ class AgentTool:
             grace_seconds=settings.grace_seconds,
             stdin_path=task.prompt_file if profile.capabilities.reads_stdin else None,
         )
-        end = run_process(
+        phase = _phase_of(context)
+        with home.sandboxes.boxed(
             command,
-            clock=home.clock,
-            processes=home.processes,
-            orders=BudgetOrders(context.orders, watch),
-            record=context.record_process,
-            redactor=home.redactor,
-            on_line=line,
-            saw_result=lambda: parser.reading.has_result,
-        )
+            context.document,
+            say=context.say,
+            own=phase.sandbox,
+            agent=profile.name,
+            may_write=task.permissions != "read",
+            egress=phase.egress,
+            files=[task.prompt_file],
+            folders=[task.folder],
+        ) as boxed:
+            end = run_process(
+                boxed,
+                clock=home.clock,
+                processes=home.processes,
+                orders=BudgetOrders(context.orders, watch),
+                record=context.record_process,
+                redactor=home.redactor,
+                on_line=line,
+                saw_result=lambda: parser.reading.has_result,
+            )
         reading = parser.reading
         facts: JsonObject = {
             "agent": profile.name,

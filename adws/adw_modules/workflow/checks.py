@@ -43,6 +43,7 @@ from adws.adw_modules.workflow.model import (
     ON_ERROR,
     OUTPUTS,
     PYTHON,
+    SANDBOXES,
     SEQUENTIAL,
     SINK_OPTIONS,
     SINK_TOOLS,
@@ -305,6 +306,8 @@ def _not_one_of(path: KeyPath, what: str, found: object, known: Sequence[str]) -
 
 
 def _list_problems(phase: PhaseSpec) -> Iterator[DefinitionProblem]:
+    if phase.sandbox:
+        yield from _not_one_of(("sandbox",), "sandbox", phase.sandbox, SANDBOXES)
     for index, pattern in enumerate(phase.allowed_paths):
         if why := why_outside(pattern):
             yield _problem(("allowed_paths", index), f"the allowed path {shown(pattern)} {why}")
@@ -341,6 +344,8 @@ def _gate_problems(gate: Gate) -> Iterator[DefinitionProblem]:
         yield from _not_one_of(("base",), "way to treat a red base", gate.base, BASE_MODES)
     elif gate.base and gate.kind != "command":
         yield _problem(("base",), f"base is for gates that run a command, and this one is of the kind {gate.kind}")
+    if gate.sandbox:
+        yield from _not_one_of(("sandbox",), "sandbox", gate.sandbox, SANDBOXES)
     if gate.kind == "command":
         yield from _command_problems(gate.command, gate.shell, "a gate of the kind command needs")
     if gate.kind == "artifact" and (why := why_outside(gate.artifact)):

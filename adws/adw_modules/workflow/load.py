@@ -712,6 +712,7 @@ GATE_KEYS = keys_of(
     human=yes,
     timeout_seconds=seconds,
     base=_base,
+    sandbox=text,
 )
 PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
     {

@@ -253,6 +253,8 @@ RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
 GATE_KINDS = ("command", "artifact", "result", "human")
 #: What a gate means that is red on the base commit: no agent starts, only new failures count, or it is not run there.
 BASE_MODES = ("require", "compare", "ignore")
+#: Which box a command runs in.
+SANDBOXES = ("auto", "off", "landlock", "bubblewrap")
 #: The eight phases everybody knows -> the state each runs under.
 STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
     {
@@ -302,6 +304,7 @@ class Gate:
     artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
     timeout_seconds: float = _declared(600.0, seconds="positive")
     base: str = ""  #: command: one of BASE_MODES; "": as the workflow or the setting gates.base says
+    sandbox: str = ""  #: command: one of SANDBOXES; "": as its phase or the setting sandbox.mode says
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,6 +335,10 @@ class PhaseSpec:
     deadline_seconds: float | None = _declared(
         None, seconds="positive"
     )  #: runner external: when nobody has reported by then, it has failed
+    sandbox: str = ""  #: one of SANDBOXES; "": as the setting sandbox.mode says
+    egress: tuple[str, ...] = ()  #: hosts it may reach besides those of its agent and of sandbox.egress
+    setup: tuple[str, ...] = ()  #: lines of shell before it, each done once for the same lock files
+    setup_egress: tuple[str, ...] = ()  #: what only they may reach
     commits: bool | None = None  #: whether what it leaves is committed, or discarded; None: by its runner and its state
 
     @property

@@ -52,6 +52,10 @@ def test_a_definition_comes_back_from_a_document_as_it_was():
         options={"a": 1},
         steps=(StepSpec(name="s", tool="http", inputs={"url": "x"}, retry=(RetryRule(kind="on_error"),)),),
         deadline_seconds=5.0,
+        sandbox="landlock",
+        egress=("example.com",),
+        setup=("npm ci",),
+        setup_egress=("npm",),
         commits=True,
     )
     for name in PhaseSpec.__slots__:

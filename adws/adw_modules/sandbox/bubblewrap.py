@@ -1,0 +1,84 @@
+"""
+The stronger box, where bubblewrap is installed: its own mounts, processes and network.
+
+Only what the policy names is mounted. The network has nothing but a loopback interface; a forwarder inside leads one of
+its ports to the proxy of the worker, through a socket file. When the worker dies, everything inside dies with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from adws.adw_modules.sandbox.policy import ETC_HIDDEN, Policy
+
+#: Where the proxy is inside the box, as the proxy variables say.
+PROXY_PORT = 3128
+FORWARDER = Path(__file__).with_name("forwarder.py")
+
+
+def program() -> str:
+    """Return the bubblewrap of this machine, "" when it is not installed."""
+    return shutil.which("bwrap") or ""
+
+
+class BubblewrapSandbox:
+    """A box of namespaces; implements `Sandbox`."""
+
+    name = "bubblewrap"
+    confines_thread = False
+
+    def __init__(self, policy: Policy, *, proxy_socket: Path | None = None) -> None:
+        self._policy = policy
+        self._proxy_socket = proxy_socket
+
+    def confine(self) -> None:
+        """Do nothing to the thread: bwrap itself confines what it starts."""
+
+    def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the call of bwrap that runs *argv*."""
+        bridge: tuple[str, ...] = ()
+        if self._proxy_socket is not None:
+            local = [f"{port}=127.0.0.1:{port}" for port in self._policy.local_ports if port not in self._inside]
+            ports = ",".join([str(PROXY_PORT), *local])
+            bridge = (_python(), "-I", "-S", str(FORWARDER), str(self._proxy_socket), ports)
+
+        return (program(), *self._options(), "--", *bridge, *argv)
+
+    @property
+    def _inside(self) -> frozenset[int]:
+        """Ports that the command itself listens on, inside of its own network."""
+        return frozenset(self._policy.bind_ports)
+
+    def _options(self) -> Iterator[str]:
+        policy = self._policy
+        yield from ("--die-with-parent", "--new-session", "--unshare-user-try", "--unshare-pid", "--unshare-ipc")
+        yield from ("--unshare-uts", "--unshare-cgroup-try", "--unshare-net", "--cap-drop", "ALL")
+        yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/var/tmp", "--dir", "/run")  # noqa: S108 - inside of the box
+        for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
+            if path.is_symlink():
+                yield from ("--symlink", str(path.readlink()), str(path))
+        # One mount of /etc, with its hidden entries covered, is faster than one for each entry.
+        made = (Path("/proc"), Path("/dev"), Path("/etc"))
+        mounts = {path: "--ro-bind-try" for path in policy.read if not any(path.is_relative_to(one) for one in made)}
+        mounts[Path("/etc")] = mounts[FORWARDER] = "--ro-bind-try"
+        if self._proxy_socket is not None:
+            mounts[self._proxy_socket.parent] = "--ro-bind-try"
+        mounts.update({path: "--bind-try" for path in policy.write if not path.is_relative_to("/dev")})
+        mounts.update(dict.fromkeys(policy.protected, "--ro-bind-try"))
+        for path in sorted(mounts):  # a directory before what is in it
+            around = next((parent for parent in path.parents if parent in mounts), None)
+            if around is None or mounts[around] != mounts[path]:
+                yield from (mounts[path], str(path), str(path))
+        for path in (Path("/etc", name) for name in sorted(ETC_HIDDEN)):
+            if path.is_dir():
+                yield from ("--tmpfs", str(path))
+            elif path.exists():
+                yield from ("--ro-bind", "/dev/null", str(path))
+        yield from ("--chdir", str(policy.cwd))
+
+
+def _python() -> str:
+    return str(Path(sys.executable).resolve())

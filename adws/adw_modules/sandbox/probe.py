@@ -1,0 +1,166 @@
+"""
+Does a backend keep its promises on this machine? Tried for real: programs run in a box and attempt each thing.
+
+`auto` takes the strongest backend that keeps the needed promises; `adw doctor` shows all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from adws.adw_modules import durable_file
+from adws.adw_modules.clock import SystemClock
+from adws.adw_modules.errors import AdwError
+from adws.adw_modules.process.run import ChildProcess, start_boxed
+from adws.adw_modules.sandbox import bubblewrap, landlock, policy
+from adws.adw_modules.sandbox.policy import Surroundings
+
+#: Promise -> what it says, and how to get it where it is not kept.
+PROMISES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "runs": ("git and Python run inside", "apt-get install bubblewrap, or a kernel with Landlock (Linux 5.13)"),
+        "work": ("the worktree can be written", "let the user of the worker own the worktree"),
+        "write": ("nothing else can be written", "Linux 5.13 with landlock in lsm=, or bubblewrap"),
+        "read": ("keys and files of the person cannot be read", "Linux 5.13 with landlock in lsm=, or bubblewrap"),
+        "tcp": ("connections only through the proxy", "Linux 6.7, or bubblewrap"),
+        "udp": ("no datagrams", "bubblewrap"),
+        "signal": ("the worker cannot be signalled", "Linux 6.12, or bubblewrap"),
+        "environ": (
+            "the environment of the worker cannot be read",
+            "run the worker as an ordinary user, or bubblewrap",
+        ),
+        "unix": ("sockets of other programs (databases, docker) cannot be reached", "bubblewrap"),
+    }
+)
+BACKENDS = ("bubblewrap", "landlock")  #: the strongest first
+#: Promises without which a backend is no box.
+NEEDED = ("runs", "work", "write", "read")
+_SECONDS = 20
+
+_INSIDE = """
+import json, os, socket, subprocess, sys
+facts = json.loads(sys.argv[1])
+def can(do):
+    try:
+        do()
+    except OSError:
+        return False
+    return True
+def listen(kind, address):
+    with socket.socket(kind, socket.SOCK_STREAM) as one:
+        one.settimeout(2)
+        one.connect(address)
+def datagram():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.sendto(b"x", ("127.0.0.1", facts["udp"]))
+def git():
+    subprocess.run(["git", "init", "-q", "probe"], check=True, capture_output=True)
+def environ():
+    with open(f"/proc/{facts['pid']}/environ", "rb") as file:
+        if facts["planted"].encode() not in file.read():
+            raise OSError
+print(json.dumps({
+    "runs": can(git),
+    "work": can(lambda: open("written", "w").close()),
+    "write": not can(lambda: open(facts["outside"], "w").close()),
+    "read": not can(lambda: open(facts["key"]).close()),
+    "tcp": not can(lambda: listen(socket.AF_INET, ("127.0.0.1", facts["port"]))),
+    "udp": not can(datagram),
+    "signal": not can(lambda: os.kill(facts["pid"], 0)),
+    "environ": not can(environ),
+    "unix": not can(lambda: listen(socket.AF_UNIX, facts["socket"])),
+}))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probed:
+    """What was found about one backend."""
+
+    backend: str
+    kept: Mapping[str, bool]
+    problem: str = ""  #: why nothing could be tried
+
+
+def why_unusable(backend: str, probed: Probed) -> str:
+    """Return why *backend* cannot be used, "" when it can."""
+    if probed.problem:
+        return probed.problem
+    broken = [PROMISES[name][0] for name in NEEDED if not probed.kept.get(name)]
+
+    return f"{backend} does not hold that {broken[0]}" if broken else ""
+
+
+def run(backend: str, *, env: Mapping[str, str]) -> Probed:
+    """Try everything in a box of *backend* and return what holds."""
+    if backend == "bubblewrap" and not bubblewrap.program():
+        return Probed(backend=backend, kept={}, problem="bwrap is not installed (apt-get install bubblewrap)")
+    if backend == "landlock" and not landlock.abi():
+        return Probed(backend=backend, kept={}, problem="this kernel has no Landlock (Linux 5.13 or later)")
+    planted = SystemClock().token()
+    with tempfile.TemporaryDirectory(prefix="adw-probe-") as text:
+        place = Path(text)
+        for name in ("work", "scratch", "person"):
+            durable_file.make_directory(str(place / name))
+        (place / "person" / "id_ed25519").write_text("a planted key\n")
+        rules = policy.build(
+            Surroundings(home=place / "person", env=env), cwd=place / "work", scratch=place / "scratch"
+        )
+        box = (
+            bubblewrap.BubblewrapSandbox(rules)
+            if backend == "bubblewrap"
+            else landlock.LandlockSandbox(rules, proxy_port=1)
+        )
+        # A process of ours to be read and signalled, with a planted variable.
+        victim = ChildProcess(("/bin/sleep", str(_SECONDS)), env={"PLANTED": planted}, cwd=place)
+        try:
+            with (
+                socket.create_server(("127.0.0.1", 0)) as tcp,
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+                socket.socket(socket.AF_UNIX) as unix,
+            ):
+                udp.bind(("127.0.0.1", 0))
+                udp.settimeout(0.2)
+                unix.bind(str(place / "s"))
+                unix.listen()
+                facts = {
+                    "pid": victim.pid,
+                    "planted": planted,
+                    "outside": str(place / "outside"),
+                    "key": str(place / "person" / "id_ed25519"),
+                    "port": tcp.getsockname()[1],
+                    "udp": udp.getsockname()[1],
+                    "socket": str(place / "s"),
+                }
+                python = str(Path(sys.executable).resolve())
+                inside = {"PATH": env.get("PATH", os.defpath), "HOME": str(place / "scratch")}
+                said, _ = start_boxed(
+                    box,
+                    (python, "-I", "-S", "-c", _INSIDE, json.dumps(facts)),
+                    cwd=place / "work",
+                    env=inside,
+                    seconds=_SECONDS,
+                )
+                kept = {name: bool(value) for name, value in json.loads(said).items()}
+                # A file system or a network of its own: what was done there did not arrive here.
+                kept["write"] = not (place / "outside").exists()
+                if not kept["udp"]:
+                    try:
+                        udp.recv(1)
+                    except OSError:
+                        kept["udp"] = True
+        except (AdwError, OSError, ValueError) as exc:
+            return Probed(backend=backend, kept={}, problem=f"a program cannot be run in it: {exc}")
+        finally:
+            victim.kill()
+            victim.end()
+
+    return Probed(backend=backend, kept=kept)
