@@ -246,8 +246,8 @@ def doctor(*, diagram: bool, as_json: bool) -> int:
         if not as_json:
             level, area = finding.level.ljust(_WIDTHS[0]), finding.area.ljust(_WIDTHS[1])
             output.emit(None, f"{level} {area} {finding.what}", as_json=False)
-            if finding.mend:
-                output.emit(None, f"{' ' * (sum(_WIDTHS) + 2)}mend: {finding.mend}", as_json=False)
+            if finding.fix:
+                output.emit(None, f"{' ' * (sum(_WIDTHS) + 2)}fix: {finding.fix}", as_json=False)
     problems, warnings = count(result, PROBLEM), count(result, WARNING)
     data: output.Printable = {
         "ok": not problems,
@@ -271,7 +271,7 @@ def _findings() -> Iterator[Finding]:
         opened = main.open_home()
     except ConfigError as exc:
         for problem in exc.problems:
-            yield Finding(area="settings", level=PROBLEM, what=problem, mend="correct it, then adw doctor again")
+            yield Finding(area="settings", level=PROBLEM, what=problem, fix="correct it, then adw doctor again")
         return
     with opened as app:
         yield from Checkup(app).findings()

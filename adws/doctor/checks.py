@@ -66,11 +66,11 @@ class Finding:
     area: str  #: git | agents | forge | ...
     level: str  #: ok | warning | problem
     what: str  #: what is there, or what is wrong
-    mend: str = ""  #: the command, or what a person has to do; "" when all is well
+    fix: str = ""  #: the command, or what a person has to do; "" when all is well
 
     def to_json(self) -> JsonObject:
         """Return it for programs."""
-        return {"area": self.area, "level": self.level, "what": self.what, "mend": self.mend}
+        return {"area": self.area, "level": self.level, "what": self.what, "fix": self.fix}
 
 
 def count(findings: Iterable[Finding], level: str) -> int:
@@ -82,12 +82,12 @@ def _ok(area: str, what: str) -> Finding:
     return Finding(area=area, level=OK, what=what)
 
 
-def _warning(area: str, what: str, mend: str) -> Finding:
-    return Finding(area=area, level=WARNING, what=what, mend=mend)
+def _warning(area: str, what: str, fix: str) -> Finding:
+    return Finding(area=area, level=WARNING, what=what, fix=fix)
 
 
-def _problem(area: str, what: str, mend: str) -> Finding:
-    return Finding(area=area, level=PROBLEM, what=what, mend=mend)
+def _problem(area: str, what: str, fix: str) -> Finding:
+    return Finding(area=area, level=PROBLEM, what=what, fix=fix)
 
 
 # --- facts -----------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class ForgeFacts:
     repository: str = ""
     login: str = ""
     problem: str = ""  #: why it cannot be used
-    mend: str = ""
+    fix: str = ""
     may_push: bool | None = None  #: None: it cannot be told
     may_write_issues: bool | None = None
     scopes: tuple[str, ...] | None = None  #: of a classic token; None: the token has none to show
@@ -241,8 +241,8 @@ _UNREADABLE = frozenset({"storage", "schema", "moved"})
 def database(facts: DatabaseFacts) -> Iterator[Finding]:
     """Judge whether the database can be used, and whether what is in it fits together."""
     if facts.problem:
-        what, _, mend = facts.problem.rpartition(": ")
-        yield _problem("database", what or facts.problem, mend if what else "adw db check")
+        what, _, fix = facts.problem.rpartition(": ")
+        yield _problem("database", what or facts.problem, fix if what else "adw db check")
         return
     if not facts.is_made:
         yield _ok("database", f"{facts.name} is not there yet: the first run makes it")
@@ -251,7 +251,7 @@ def database(facts: DatabaseFacts) -> Iterator[Finding]:
     for trouble in facts.troubles:
         area, level = _KINDS.get(trouble.kind, ("database", WARNING))
         what = f"{trouble.adw_id}: {trouble.text}" if trouble.adw_id else trouble.text
-        areas[area].append(Finding(area=area, level=level, what=what, mend=trouble.hint))
+        areas[area].append(Finding(area=area, level=level, what=what, fix=trouble.hint))
     if not areas["database"]:
         yield _ok("database", f"{facts.name}, schema {facts.schema}: whole")
     if not areas["locks"] and not any(trouble.kind in _UNREADABLE for trouble in facts.troubles):
@@ -260,7 +260,7 @@ def database(facts: DatabaseFacts) -> Iterator[Finding]:
         worst_first = sorted(findings, key=lambda one: one.level != PROBLEM)
         yield from worst_first[:MOST]
         if rest := worst_first[MOST:]:
-            yield Finding(area=area, level=rest[0].level, what=f"{len(rest)} more like these", mend="adw db check")
+            yield Finding(area=area, level=rest[0].level, what=f"{len(rest)} more like these", fix="adw db check")
 
 
 #: Requests below which work may have to wait for the next hour.
@@ -272,7 +272,7 @@ _NEW_TOKEN = "make a token that has them, and export ADW_GITHUB_TOKEN=..."  # no
 def forge(facts: ForgeFacts) -> Iterator[Finding]:
     """Judge whether issues can be read, and pull requests be made."""
     if facts.problem:
-        yield _problem("forge", facts.problem, facts.mend)
+        yield _problem("forge", facts.problem, facts.fix)
         return
     if facts.kind == "none":
         yield _warning(
@@ -416,8 +416,8 @@ def agents(facts: tuple[AgentFacts, ...]) -> Iterator[Finding]:
             continue
         level = PROBLEM if one.is_needed else WARNING
         if one.problem:
-            what, mend = _split(one.problem)
-            yield Finding(area="agents", level=level, what=f"{one.name}: {what}", mend=mend or "adw workflow agents")
+            what, fix = _split(one.problem)
+            yield Finding(area="agents", level=level, what=f"{one.name}: {what}", fix=fix or "adw workflow agents")
             continue
         login = {True: ", logged in", False: "", None: ", log-in cannot be asked"}[one.is_logged_in]
         yield _ok("agents", f"{one.name}: {one.version or one.path}{login}")
@@ -461,17 +461,17 @@ def webhook(facts: WebhookFacts) -> Iterator[Finding]:
 def disk(facts: DiskFacts) -> Iterator[Finding]:
     """Judge the free disk space."""
     free, least = size_text(facts.free_bytes), size_text(facts.min_free_bytes)
-    mend = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
+    fix = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
     if facts.free_bytes < facts.min_free_bytes:
-        yield _problem("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", mend)
+        yield _problem("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", fix)
     elif facts.free_bytes < facts.min_free_bytes * 1.2:
-        yield _warning("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", mend)
+        yield _warning("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", fix)
     else:
         yield _ok("disk", f"{free} free for {facts.name} in {facts.path}")
     if facts.all_inodes and facts.free_inodes < FEW_INODES:
         level = PROBLEM if facts.free_inodes == 0 else WARNING
         what = f"{facts.free_inodes} inodes left for {facts.name} in {facts.path}: no more files can be made soon"
-        yield Finding(area="disk", level=level, what=what, mend="delete files that nobody needs: adw admin gc, caches")
+        yield Finding(area="disk", level=level, what=what, fix="delete files that nobody needs: adw admin gc, caches")
 
 
 def storage(facts: StorageFacts) -> Iterator[Finding]:
@@ -497,27 +497,27 @@ def storage(facts: StorageFacts) -> Iterator[Finding]:
 
 
 def _file_system(facts: StorageFacts) -> Finding:
-    mend = "set state.dir to a directory on a local disk"
+    fix = "set state.dir to a directory on a local disk"
     if facts.kind in sqlite.VOLATILE_TYPES:
-        return _warning("files", f"{facts.path} is in memory ({facts.kind}): all is gone after a restart", mend)
+        return _warning("files", f"{facts.path} is in memory ({facts.kind}): all is gone after a restart", fix)
     if facts.kind in sqlite.LAYERED_TYPES:
         what = f"{facts.path} is in the layer of a container ({facts.kind}): all is gone with the container"
-        return _warning("files", what, f"mount a volume for it, or {mend}")
+        return _warning("files", what, f"mount a volume for it, or {fix}")
     if facts.kind in sqlite.NETWORK_TYPES and facts.has_sqlite:
         what = f"{facts.path} is on a network file system ({facts.kind}), where SQLite loses data"
-        return _problem("files", what, f"{mend}, or use PostgreSQL")
+        return _problem("files", what, f"{fix}, or use PostgreSQL")
     if facts.kind in sqlite.NETWORK_TYPES | sqlite.SHARED_TYPES:
         what = f"{facts.path} is shared with other machines ({facts.kind}): locks and syncs may not hold"
-        return _warning("files", what, mend)
+        return _warning("files", what, fix)
 
     return _ok("files", f"{facts.path} is on {facts.kind or 'a file system that cannot be told'}")
 
 
 def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, float]] = ()) -> Iterator[Finding]:
     """Judge the clock of this machine; *skews* says of whom, and how many seconds our clock is ahead of theirs."""
-    mend = "sudo timedatectl set-ntp true"
+    fix = "sudo timedatectl set-ntp true"
     if year < FIRST_YEAR:
-        yield _problem("clock", f"the clock says the year {year}", mend)
+        yield _problem("clock", f"the clock says the year {year}", fix)
         return
     if goes_back:
         yield _problem("clock", "the clock for spans of time goes back", "restart the machine, or see to its kernel")
@@ -525,9 +525,9 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
         way = "ahead of" if ahead > 0 else "behind"
         what = f"the clock is {abs(ahead):.0f} s {way} that of {who}"
         if abs(ahead) >= WRONG_SKEW:
-            yield _problem("clock", what, mend)
+            yield _problem("clock", what, fix)
         elif abs(ahead) >= ODD_SKEW:
-            yield _warning("clock", what, mend)
+            yield _warning("clock", what, fix)
         else:
             yield _ok("clock", f"the clock agrees with that of {who}")
     if not skews and not goes_back:
@@ -537,11 +537,11 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
 def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
     """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
-    mend = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
+    fix = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
     if free == 0:
-        yield _problem("ports", what, mend)
+        yield _problem("ports", what, fix)
     elif free < min(FEW_PORTS, count):
-        yield _warning("ports", what, mend)
+        yield _warning("ports", what, fix)
     else:
         yield _ok("ports", what)
 
@@ -567,9 +567,9 @@ def settings(facts: SettingsFacts) -> Iterator[Finding]:
 def _split(problem: str) -> tuple[str, str]:
     """Return what is wrong and what to do, of a sentence that says both; the second is "" where it says one."""
     for mark in ("; ", ": "):
-        what, result, mend = problem.rpartition(mark)
+        what, result, fix = problem.rpartition(mark)
         if result:
-            return what, mend
+            return what, fix
 
     return problem, ""
 
@@ -746,7 +746,7 @@ class Checkup:
                 try:
                     yield from look()
                 except AdwError as exc:
-                    yield Finding(area=area, level=PROBLEM, what=str(exc), mend="mend that, then adw doctor again")
+                    yield Finding(area=area, level=PROBLEM, what=str(exc), fix="fix that, then adw doctor again")
 
     def _areas(self) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
         yield "python", lambda: python(sys.version_info[:3], has_proc=(PROC / "self/stat").is_file())
@@ -772,7 +772,7 @@ class Checkup:
         if choice.why_none:
             level = PROBLEM if app.settings.sandbox_required else WARNING
             fix = "install bubblewrap, use a kernel with Landlock, or set sandbox.command"
-            yield Finding(area="sandbox", level=level, what=f"no sandbox: {choice.why_none}", mend=fix)
+            yield Finding(area="sandbox", level=level, what=f"no sandbox: {choice.why_none}", fix=fix)
         elif choice.backend == "off":
             yield _ok("sandbox", "off by sandbox.mode: agents, commands and gates can do what this user can")
         else:
@@ -901,10 +901,10 @@ class Checkup:
         try:
             access = self._app.preflight.access()
         except (ConfigError, StartRefused) as exc:
-            what, mend = _split(str(exc))
-            return ForgeFacts(kind=kind, problem=what, mend=mend)
+            what, fix = _split(str(exc))
+            return ForgeFacts(kind=kind, problem=what, fix=fix)
         except AdwError as exc:
-            return ForgeFacts(kind=kind, problem=str(exc), mend="see whether github.api_url can be reached from here")
+            return ForgeFacts(kind=kind, problem=str(exc), fix="see whether github.api_url can be reached from here")
         if access.server_time:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
 
@@ -929,9 +929,9 @@ class Checkup:
         try:
             self._app.preflight.check(StartRequest(spec=spec))
         except AdwError as exc:
-            what, mend = _split(str(exc))
+            what, fix = _split(str(exc))
             yield _problem(
-                "start", f"adw run would refuse {spec.name}: {what}", mend or "do that, then adw doctor again"
+                "start", f"adw run would refuse {spec.name}: {what}", fix or "do that, then adw doctor again"
             )
         else:
             yield _ok("start", f"adw run can start {spec.name}")

@@ -259,8 +259,8 @@ def test_doctor_and_adopt_say_that_a_worktree_is_damaged_and_what_to_type(adw, h
 
     assert len(found) == 1
     assert str(home / "trees" / adw_id) in found[0]["what"]
-    assert f"adw retry {adw_id}" in found[0]["mend"]
-    assert f"adw rollback {adw_id}" in found[0]["mend"]
+    assert f"adw retry {adw_id}" in found[0]["fix"]
+    assert f"adw rollback {adw_id}" in found[0]["fix"]
     assert refused.rc == 2
     assert "is damaged" in refused.stderr
     assert f"adw rollback {adw_id}" in refused.stderr
@@ -346,7 +346,7 @@ def test_doctor_names_any_other_stale_lock_and_the_command_to_remove_it(adw, hom
 
     found = [row for row in adw("doctor", "--json").json()["findings"] if "locks that a killed git left" in row["what"]]
 
-    assert [row["mend"] for row in found] == [f"rm {lock}"]
+    assert [row["fix"] for row in found] == [f"rm {lock}"]
     assert lock.exists()
 
 

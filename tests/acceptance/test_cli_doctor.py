@@ -149,7 +149,7 @@ def test_a_machine_that_is_well_has_no_problem(doctor, github, claude, home, tmp
         assert words in told
     assert {one["area"] for one in findings} == {
         *("python", "git", "settings", "agents", "forge", "webhook", "database", "files", "disk", "ports", "clock"),
-        "start",
+        *("sandbox", "start"),
     }
 
 
@@ -173,7 +173,7 @@ def test_people_read_lines_with_what_mends_it_below(adw, home, claude):
 
     lines = done.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("warning  forge     no forge"))
-    assert lines[at + 1].strip().startswith("mend: set github.repository in adw.toml")
+    assert lines[at + 1].strip().startswith("fix: set github.repository in adw.toml")
     assert lines[-1].endswith("warnings")
 
 
@@ -183,7 +183,7 @@ def test_people_read_lines_with_what_mends_it_below(adw, home, claude):
 def test_an_agent_that_is_missing_or_not_logged_in_is_a_problem(doctor, claude):
     (claude.place / "logged-out").touch()
     result = bad(doctor(), "agents")
-    assert (result["level"], result["mend"]) == ("problem", f"start {claude.program} once, and log in")
+    assert (result["level"], result["fix"]) == ("problem", f"start {claude.program} once, and log in")
     claude.program.unlink()
 
     result = bad(doctor(), "agents")
@@ -210,7 +210,7 @@ def test_a_forge_that_cannot_be_used_says_why(doctor, github, path, answer, told
 
     assert result["level"] == "problem"
     assert told[0] in result["what"]
-    assert told[1] in result["mend"]
+    assert told[1] in result["fix"]
 
 
 def test_a_forge_that_does_not_answer_is_a_problem(doctor, github, claude):
@@ -256,7 +256,7 @@ def test_the_server_of_adw_itself_is_found(doctor, home, claude):
         findings = of(doctor(ADW_WEB_PORT=str(port)), "webhook")
 
     assert [one["level"] for one in findings] == ["warning", "ok"]
-    assert findings[0]["mend"] == "export ADW_WEBHOOK_SECRET=..."
+    assert findings[0]["fix"] == "export ADW_WEBHOOK_SECRET=..."
 
 
 def test_a_public_address_that_does_not_lead_here_is_a_problem(doctor, server, claude):
@@ -277,7 +277,7 @@ def test_a_database_with_an_unknown_schema_is_reported_and_left_alone(doctor, ho
 
     result = bad(doctor(), "database")
 
-    assert (result["level"], result["mend"]) == (
+    assert (result["level"], result["fix"]) == (
         "warning",
         "another version made this database: upgrade adw, or move it away and run adw db rebuild",
     )
@@ -293,7 +293,7 @@ def test_a_damaged_database_is_a_problem(doctor, home, claude):
     result = bad(doctor(), "database")
 
     assert result["level"] == "problem"
-    assert "adw db restore" in result["mend"]
+    assert "adw db restore" in result["fix"]
 
 
 def test_what_a_killed_worker_left_is_told(adw, doctor, home, claude):
@@ -323,7 +323,7 @@ def test_files_that_others_can_read_are_named(doctor, home, claude):
 
     result = [one for one in of(doctor(), "files") if "can read" in one["what"]]
 
-    assert [(one["level"], one["mend"]) for one in result] == [("warning", f"chmod -R go-rwx {home / 'state'}")]
+    assert [(one["level"], one["fix"]) for one in result] == [("warning", f"chmod -R go-rwx {home / 'state'}")]
 
 
 def test_too_little_room_is_a_problem(doctor, claude):
@@ -354,7 +354,7 @@ def test_a_lock_that_a_killed_git_left_is_told_and_left_there(doctor, home, clau
 
     result = [one for one in of(doctor(), "git") if one["level"] == "problem"]
 
-    assert [one["mend"] for one in result] == [f"rm {home / '.git/index.lock'}"]
+    assert [one["fix"] for one in result] == [f"rm {home / '.git/index.lock'}"]
     assert (home / ".git/index.lock").exists()
 
 
@@ -366,7 +366,7 @@ def test_without_git_that_is_told_in_a_line(doctor, claude, tmp_path):
 
     result = bad(doctor(PATH=str(folder)), "git")
 
-    assert (result["level"], result["mend"]) == ("problem", "install git 2.36 or later")
+    assert (result["level"], result["fix"]) == ("problem", "install git 2.36 or later")
 
 
 def test_a_program_of_a_gate_that_is_missing_is_a_problem(doctor, home, claude):

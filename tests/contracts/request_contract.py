@@ -25,7 +25,7 @@ class RequestContract:
         assert world.requests.open_for(FIRST) == ()
 
     def test_a_request_is_handled_once(self, world):
-        asked = world.requests.ask(FIRST, "pause")
+        asked = world.requests.ask(FIRST, "stop")
 
         assert world.requests.handled(asked.request_id, "stopped") is True
         assert world.requests.handled(asked.request_id, "again") is False
@@ -42,7 +42,7 @@ class RequestContract:
 
     def test_an_owner_sees_its_own_requests_only(self, world):
         world.requests.ask(FIRST, "pause")
-        world.requests.ask(SECOND, "pause")
+        world.requests.ask(SECOND, "stop")
 
         assert [request.kind for request in world.requests.open_for(SECOND)] == ["stop"]
 

@@ -336,7 +336,7 @@ def test_the_log_of_a_lost_database_is_kept_and_not_played_into_the_new_one(home
 def test_what_can_still_be_read_of_a_damaged_database_is_kept(home, opened, monkeypatch):
     home.made(A)
     before = opened()
-    before.requests.ask(A, "pause", asked_by="octocat")
+    before.requests.ask(A, "stop", asked_by="octocat")
     kept = [before.checkpoints.add(name, "task", "{}", step_name=name, keep=9) for name in ("one", "two", "three")]
     breaker = DatabaseBreakers(before.database).change("github", lambda row: replace(row, state="open", failures=3))
     before.close()

@@ -95,11 +95,11 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
     result = list(judge(facts))
 
     assert result
-    assert {(one.level, one.mend) for one in result} == {(OK, "")}
+    assert {(one.level, one.fix) for one in result} == {(OK, "")}
 
 
 @pytest.mark.parametrize(
-    ("judge", "facts", "level", "what", "mend"),
+    ("judge", "facts", "level", "what", "fix"),
     [
         (
             python,
@@ -211,7 +211,7 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
             "install make",
         ),
         (checks.forge, ForgeFacts(kind="none"), WARNING, "no forge is configured", "github.repository"),
-        (checks.forge, ForgeFacts(kind="github", problem="no", mend="do"), PROBLEM, "no", "do"),
+        (checks.forge, ForgeFacts(kind="github", problem="no", fix="do"), PROBLEM, "no", "do"),
         (checks.forge, replace(FORGE, may_push=False), PROBLEM, "ada may not push branches in", "write access"),
         (
             checks.forge,
@@ -238,12 +238,12 @@ def test_what_is_well_is_told_and_needs_nothing(judge, facts):
         (checks.forge, replace(FORGE, requests_left=3), WARNING, "3 more requests this hour", "wait"),
     ],
 )
-def test_what_is_not_well_says_what_is_wrong_and_what_mends_it(judge, facts, level, what, mend):
+def test_what_is_not_well_says_what_is_wrong_and_what_mends_it(judge, facts, level, what, fix):
     (result,) = [one for one in judge(facts) if one.level != OK]
 
     assert result.level == level
     assert what in result.what
-    assert mend in result.mend
+    assert fix in result.fix
 
 
 def test_an_agent_that_nobody_asked_for_is_not_missed():
@@ -285,7 +285,7 @@ def test_each_trouble_of_the_database_has_its_area_and_its_hint(kind, area, leve
 
     (result,) = [one for one in checks.database(facts) if one.level != OK]
 
-    assert result == Finding(area=area, level=level, what="1a2b3c4d: it is wrong", mend="do this")
+    assert result == Finding(area=area, level=level, what="1a2b3c4d: it is wrong", fix="do this")
 
 
 @pytest.mark.parametrize("kind", ["storage", "schema", "moved"])
@@ -303,27 +303,27 @@ def test_the_worst_troubles_are_told_first_and_the_rest_is_counted():
     *told, rest = [one for one in checks.database(facts) if one.area == "locks"]
 
     assert [one.what for one in told] == ["locked", "0", "1", "2", "3"]
-    assert (rest.what, rest.mend) == ("2 more like these", "adw db check")
+    assert (rest.what, rest.fix) == ("2 more like these", "adw db check")
 
 
 @pytest.mark.parametrize(
-    ("problem", "what", "mend"),
+    ("problem", "what", "fix"),
     [
         ("the server cannot be reached: start it", "the server cannot be reached", "start it"),
         ("broken", "broken", "adw db check"),
     ],
 )
-def test_a_database_that_cannot_be_reached_is_all_there_is_to_say(problem, what, mend):
+def test_a_database_that_cannot_be_reached_is_all_there_is_to_say(problem, what, fix):
     result = list(checks.database(DatabaseFacts(name="adw.db", problem=problem)))
 
-    assert result == [Finding(area="database", level=PROBLEM, what=what, mend=mend)]
+    assert result == [Finding(area="database", level=PROBLEM, what=what, fix=fix)]
 
 
 def test_findings_are_counted_by_level_and_told_to_programs():
-    result = [Finding(area="git", level=PROBLEM, what="x", mend="y"), Finding(area="git", level=OK, what="z")]
+    result = [Finding(area="git", level=PROBLEM, what="x", fix="y"), Finding(area="git", level=OK, what="z")]
 
     assert (count(result, PROBLEM), count(result, WARNING)) == (1, 0)
-    assert result[0].to_json() == {"area": "git", "level": "problem", "what": "x", "mend": "y"}
+    assert result[0].to_json() == {"area": "git", "level": "problem", "what": "x", "fix": "y"}
 
 
 # --- file systems ----------------------------------------------------------------------------------------------
