@@ -19,7 +19,7 @@ from adws.adw_modules.process.identity import SystemProcesses
 from adws.adw_modules.process.tree import GRACE_SECONDS
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
-from adws.adw_modules.workflow.model import PhaseSpec
+from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
 from adws.testing import FakeClock
 from tests.contracts.worlds import FIRST, make_document
 from tests.homes import lab_home
@@ -242,3 +242,11 @@ def test_when_the_database_is_away_the_file_is_enough(world, monkeypatch):
     assert report.exit_code == 1
     assert world.said[1] == "the checkpoint of attempt 1 is kept in its file only: the server is gone"
     assert world.said[2] == "saw 1"
+
+
+def test_it_is_saved_after_a_time_out(world):
+    world.orders.on_look = lambda: world.clock.advance(100 if "counted" in world.said else 0)
+
+    report = world.run(f"{COUNT} echo counted; sleep 1000", timeouts=Timeouts(wall=60))
+
+    assert (report.error.run.timed_out, world.stored) == ("wall", {"n": 1})

@@ -680,3 +680,41 @@ def test_a_directory_that_was_deleted_by_hand_is_forgotten_and_others_are_not(la
     assert lab.repository.remove_worktree(made.path, reason=REASON) is True
 
     assert [entry.path for entry in lab.repository.worktrees()] == [other.path]
+
+
+def test_a_clone_without_its_history_can_push(lab, tmp_path):
+    commit_on_remote(lab, "a.txt", "a")
+    main = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{lab.remote}", str(main))
+    shallow = hands_on(main, lab.remote)
+    made = shallow.add()
+    (made.path / "b.txt").write_text("b")
+    shallow.workplace.commit_all(made.path, "work")
+    commit_on_remote(lab, "c.txt", "c")
+
+    assert shallow.workplace.rebase(made.path, shallow.repository.fetch("main")) == ()
+    assert shallow.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
+    main, remote = tmp_path / "main", tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", "--initial-branch=main", str(remote))
+    git(tmp_path, "init", "-q", "--object-format=sha256", "--initial-branch=main", str(main))
+    git(main, "commit", "-q", "--allow-empty", "-m", "Begin")
+    git(main, "remote", "add", "origin", str(remote))
+    git(main, "push", "-q", "origin", "main")
+    lab = hands_on(main, remote)
+    made = lab.add()
+    (made.path / "b.txt").write_text("b")
+
+    assert len(lab.workplace.commit_all(made.path, "work")) == 64
+    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+
+
+def test_refs_that_are_packed_are_deleted_all_the_same(lab):
+    made = lab.add()
+    git(lab.main, "pack-refs", "--all")
+    lab.repository.remove_worktree(made.path, reason=REASON)
+
+    assert lab.repository.delete_branch(BRANCH, expected=made.head) is True
+    assert BRANCH not in git(lab.main, "for-each-ref")

@@ -282,3 +282,27 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(world, tmp_path):
         thread.join()
 
     assert report.error["klass"] == "tls"
+
+
+def test_cookies_of_one_call_are_not_sent_with_the_next(world, web):
+    web.answer("/x", b"", Set_Cookie="session=abc; Path=/")
+
+    for _ in range(2):
+        world.make("http", url=f"{web.url}/x")
+
+    assert all("Cookie" not in one for one in web.asked)
+
+
+def test_a_server_that_answers_for_ever_is_given_up(world, web):
+    web.answer("/x", b"only this", Content_Length="1000")
+    world.orders.on_look = lambda: world.clock.advance(1.0)
+
+    report = world.make("http", url=f"{web.url}/x", timeout=2)
+
+    assert report.error["klass"] == "timeout"
+
+
+def test_a_redirection_to_another_scheme_is_not_followed(world, web):
+    web.answer("/x", b"", status=302, Location="file:///etc/passwd")
+
+    assert "is no address of HTTP" in world.make("http", url=f"{web.url}/x").error["message"]

@@ -12,7 +12,10 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import (
     ForgeRefused,
+    LockUnavailable,
+    StateCorrupt,
     StateWriteFailed,
+    UnsafePath,
 )
 from adws.adw_modules.forge import local
 from adws.adw_modules.forge.local import REMOTE_NAME, BareRepository, LocalForge
@@ -261,3 +264,39 @@ def test_no_merge_driver_of_the_remote_is_run(forge, clone, tmp_path):
     with pytest.raises(ForgeRefused, match="work conflicts with main"):
         forge.merge_pull_request(pull.number, sha=pull.head_sha)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_way_to_merge_that_there_is_not_is_refused(forge, clone):
+    pull = forge.create_pull_request(NEW)
+
+    with pytest.raises(ForgeRefused, match="by squash or merge, not by rebase"):
+        forge.merge_pull_request(pull.number, sha=pull.head_sha, method="rebase")
+
+
+def test_a_base_that_is_gone_is_told(forge, clone):
+    _git_in(clone)("push", "-q", "origin", "main:release")
+    pull = forge.create_pull_request(NewPullRequest(title="T", body="", head="work", base="release", is_draft=False))
+    _git_in(clone)("push", "-q", "origin", ":release")
+
+    with pytest.raises(ForgeRefused, match="the branch release is gone"):
+        forge.merge_pull_request(pull.number, sha=pull.head_sha)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"text"', "\x00", '{"title": 7}', '{"comments": "none"}'])
+def test_a_file_that_is_no_issue_is_told_by_its_name(root, forge, text):
+    (root / "issues" / "7.json").write_text(text)
+
+    with pytest.raises(StateCorrupt, match=r"issues/7\.json is corrupt"):
+        forge.issue(7)
+
+
+def test_links_and_directories_in_the_way_are_not_followed(tmp_path, root, forge):
+    (tmp_path / "elsewhere").write_text("{}")
+    (root / "issues" / "1.json").symlink_to(tmp_path / "elsewhere")
+    (root / ".lock").unlink()
+    (root / ".lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(UnsafePath):
+        forge.issue(1)
+    with pytest.raises(LockUnavailable):
+        forge.create_issue("Two")

@@ -14,6 +14,7 @@ import pytest
 
 from adws.adw_modules.interfaces import Verdict
 from adws.adw_modules.process.identity import SystemProcesses
+from adws.adw_modules.resources import ports
 from adws.adw_modules.resources.ports import Ports, is_free
 from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, make_owner
@@ -197,3 +198,26 @@ def test_half_a_pair_that_is_left_is_no_obstacle(hold):
 
     assert new.take(FIRST) in span
     assert len(new.all()) == 2
+
+
+def test_without_the_sixth_version_of_ip_the_fourth_is_held(hold, monkeypatch):
+    monkeypatch.setattr(
+        ports, "_LOOPBACK", ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "2001:db8::1"), (999, "x"))
+    )
+
+    pair = hold().take(FIRST)
+
+    assert listens(pair.backend)
+
+
+def test_a_process_that_starts_does_not_inherit_the_sockets(hold):
+    ports = hold()
+    pair = ports.take(FIRST)
+    code = "import sys; print('up', flush=True); sys.stdin.readline()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, close_fds=False)
+    try:
+        child.stdout.readline()  # a moment before the program begins it still has what it is about to close
+        ports.free(FIRST)
+        assert is_free(pair.backend)
+    finally:
+        child.communicate(b"\n")

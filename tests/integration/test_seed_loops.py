@@ -642,3 +642,13 @@ def test_the_calls_of_a_sequence_are_one_chain_of_events(lab, api):
     assert {event.retry_sequence_id for event in calls} == {first}
     parents = [event.parent_event_id for event in calls]
     assert parents[1:] == [event.event_id for event in calls[:-1]], "each has the one before as its parent"
+
+
+@pytest.mark.parametrize(("failures", "state"), [(2, "completed"), (3, "failed")])
+def test_a_loop_with_a_threshold_fails_when_more_fail_than_it_allows(lab, api, failures, state):
+    api.fail("/echo", *[Fault(status=400)] * failures)
+
+    done = lab.run("w", looped(api, 10, mode="sequential", on_failure="threshold", threshold=2))
+
+    assert done.state == state
+    assert done.one.row["failed"] == failures

@@ -13,6 +13,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost
 from adws.adw_modules.phase import Order
+from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.steps.iteration_worker import MAX_MESSAGE
 from adws.adw_modules.workflow.model import SinkSpec
 from tests.integration.call_lab import SECRET, CallWorld
@@ -313,3 +314,21 @@ def test_a_sink_that_ends_the_program_fails_only_the_call(world: CallWorld, tmp_
     report = world.make("command", command=["echo", "x"], sink=SinkSpec(tool="python", call="my_ending_sink:save"))
 
     assert "called sys.exit(2)" in report.error["message"]
+
+
+def test_a_value_in_a_line_of_shell_is_quoted(world):
+    report = world.make("command", shell="printf '%s|' {{ workload.name|quote }} {{ issue.title|quote }}")
+
+    assert report.result == "o'clock $HOME|Fix it; rm -rf /|"
+
+
+def test_code_whose_time_is_over_is_ended(world):
+    world.orders.on_look = lambda: world.clock.advance(1.0)
+
+    report = world.make("python", code="import signal\ndef main(): signal.pause()", timeout=3)
+
+    assert report.error["klass"] == "timeout"
+
+
+def test_what_a_command_prints_is_without_secrets(world):
+    assert world.make("command", command=["echo", SECRET]).result == MASK

@@ -314,3 +314,21 @@ def test_a_user_who_may_not_make_tables_can_use_those_that_are_there(empty_pg_ur
         clerk.close()
         world.ask("DROP OWNED BY clerk")
         world.ask("DROP ROLE clerk")
+
+
+@pytest.mark.postgres
+def test_postgres_saves_into_a_schema(empty_pg_url):
+    world = _postgres(empty_pg_url)
+    world.ask("CREATE SCHEMA raw")
+    world.save([{"id": 1}], table="raw.pages")
+
+    assert world.ask("SELECT id FROM raw.pages") == [(1,)]
+    world.sink.close()
+
+
+def test_sqlite_says_which_number_is_too_large_for_it(tmp_path):
+    sink = SqliteSink(tmp_path / "user.db")
+
+    with pytest.raises(SinkRefused, match="column id is too large for SQLite"):
+        sink.save("t", [{"id": 2**63}], sink_key="e#0#1", key=())
+    sink.close()

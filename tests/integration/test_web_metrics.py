@@ -141,3 +141,9 @@ def test_whoever_asks_for_openmetrics_gets_it(lab):
 
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+def test_the_token_of_prometheus_is_enough_where_the_api_is_closed(tmp_path):
+    with WebLab(tmp_path / "home", {"ADW_WEB_TOKEN": "", "ADW_WEB_METRICS_TOKEN": METRICS_TOKEN}) as lab:
+        assert ask(lab, token=METRICS_TOKEN).status_code == 200
+        assert ask(lab, token=METRICS_TOKEN, path="/api/v1/workflows").status_code == 403

@@ -348,3 +348,14 @@ def test_no_page_has_anything_inline(lab, browser):
         assert " onclick=" not in page
         assert "<style" not in page
         assert re.findall(r"<script(?! src=)", page) == []
+
+
+def test_a_page_has_landmarks_a_way_past_them_and_says_where_one_is(lab, browser):
+    page = browser.see("/workflows/nothing", status=404)
+
+    assert page.links()[0] == "#main"
+    assert [item["id"] for item in page.all("main")] == ["main"]
+    assert len(page.all("h1")) == len(page.all("header")) == len(page.all("footer")) == 1
+    assert page.all("html", lang="en")
+    assert [item["aria-label"] for item in page.all("nav")] == ["Main"]
+    assert [item["href"] for item in page.all("a", aria_current="page")] == ["/workflows"]

@@ -137,3 +137,13 @@ def test_sessions_are_listed_for_all_and_for_one(lab):
         "abc",
     )
     assert [(one["status"], one["reason"]) for one in both] == [("failed", "cut off"), ("running", "")]
+
+
+def test_the_threshold_is_taken_from_the_address(lab):
+    lab.start()
+    run_id = lab.app.runs.claim(lab.app.processes.me("worker"), ttl_seconds=3600.0).run_id
+    with lab.app.database.write() as session:
+        session.run("UPDATE runs SET owner = '', claim_until = 0, claim_boot = ''")
+
+    assert lab.ask("POST", PATH).json()["reset_to_pending"] == 0
+    assert lab.ask("POST", PATH, params={"threshold": 0}).json()["run_ids"]["reset_to_pending"] == [run_id]

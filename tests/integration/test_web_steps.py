@@ -207,3 +207,13 @@ def test_what_does_not_wait_is_not_cancelled(lab, looping, body, status):
 
     assert lab.post(f"/api/v1/retries/{looping[1]}/cancel", body).status_code == status
     assert lab.get(f"/api/v1/executions/{looping[1]}") == before
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 16])
+def test_a_cursor_that_is_not_ours_is_refused(lab, looping, cursor):
+    assert lab.ask("GET", f"/api/v1/executions/{looping[1]}/iterations", params={"cursor": cursor}).status_code == 422
+
+
+def test_an_id_that_is_nothing_is_404_or_409(lab):
+    assert lab.post("/api/v1/retries/1a2b3c4d/cancel").status_code == 404
+    assert lab.post("/api/v1/retries/1a2b3c4d.build.1.fetch/cancel", {"index": 1}).status_code == 409

@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.deliveries.commands import Actor
 from adws.adw_modules.deliveries.handler import MAX_SECONDS, MAX_TRIES
-from adws.adw_modules.errors import ForgeRefused, ForgeUnavailable
+from adws.adw_modules.errors import ForgeBusy, ForgeRefused, ForgeUnavailable
 from adws.adw_modules.forge.model import NewPullRequest
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.queue.model import NewRun, RunState
@@ -829,3 +829,44 @@ def test_a_reviewer_of_work_under_way_leaves_a_hint(lab):
     assert lab.carry_out(review(lab, number)).status == "done"
     assert [hint["text"] for hint in lab.home.document().hints] == ["rename it"]
     assert lab.home.document().followups == 0
+
+
+def test_a_delivery_is_replayed_once_more_on_request(lab):
+    lab.stand("PAUSED")
+    guid = lab.deliver(lab.command("resume"))
+    lab.work()
+    lab.home.control.pause(ADW_ID, by="bob")
+
+    lab.deliveries.again(guid, asked_by="bob")
+    lab.work()
+
+    assert lab.home.state() == "planning"
+    assert (lab.row(guid).status, len(lab.comments())) == ("done", 1)
+    assert lab.forge.calls == ["create_comment"], "the same was said before"
+
+
+def test_a_forge_says_itself_when_to_come_again(lab):
+    lab.deliver(lab.request())
+    lab.forge.permission = always(ForgeBusy(90.0))
+
+    end = lab.work()
+
+    assert (timestamps.parse(end.run.not_before) - lab.home.clock.now()).total_seconds() == 90.0
+
+
+def test_of_two_answers_that_were_posted_at_once_the_first_stays(lab):
+    """
+    A worker that was taken for dead may post its answer at the same moment.
+    """
+    lab.stand("PAUSED")
+    post = lab.forge.create_comment
+
+    def posted_twice(number, body):
+        post(number, body)
+        return post(number, body)
+
+    lab.forge.create_comment = posted_twice
+    lab.carry_out(lab.command("status"))
+
+    [comment] = lab.comments()
+    assert comment.comment_id == 1

@@ -198,3 +198,15 @@ def test_without_wiring_nothing_is_opened_by_name(monkeypatch):
 
 
 # --- phases ----------------------------------------------------------------------------------------------------
+
+
+def test_data_that_never_ends_is_refused(manager):
+    circle: dict = {}
+    circle["again"] = circle
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    for data in (circle, {"deep": deep}):
+        with pytest.raises(ValueError, match="cannot be written as JSON"):
+            manager.save_checkpoint("task", data)

@@ -118,3 +118,22 @@ def test_over_any_downtime_every_tick_is_covered_once_and_in_order(expression, g
     assert set(done) <= set(real)
     assert done[-1:] == real[-1:]  # the last tick is never left out
     assert covered == len(real) or covered > trigger_cron.MOST_COUNTED
+
+
+def test_the_count_of_missed_ticks_has_an_end():
+    last = {"quota": "2020-01-01T00:00:00.000000Z"}
+
+    assert trigger_cron.due([entry("* * * * *")], last, NOW)[0].missed == trigger_cron.MOST_COUNTED
+
+
+@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25", "2026-03-08", "2026-11-01"], ids=str)
+def test_days_on_which_clocks_change_have_24_hours_like_all_others(day):
+    begin = timestamps.parse(f"{day}T00:00:00Z")
+    done: list[datetime] = []
+    last = {"quota": timestamps.to_text(begin)}
+    for minute in range(0, 24 * 60 + 1, 7):
+        for due in trigger_cron.due([entry("30 * * * *")], last, begin + timedelta(minutes=minute)):
+            done.append(due.at)
+            last["quota"] = timestamps.to_text(due.at)
+
+    assert done == [begin + timedelta(hours=hour, minutes=30) for hour in range(24)]
