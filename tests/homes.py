@@ -5,16 +5,22 @@ Homes for tests of single parts: real stores in a temporary directory, with proc
 from __future__ import annotations
 
 import socket
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from adws import testing
 from adws.adw_modules.resources.ports import PortRange, is_free
+from adws.adw_modules.sandbox.sandbox import OFF, Choice
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.app import Home
 from adws.testing import FakeProcesses, MemoryForge
 
+#: For a home that is made of single parts: commands run without a box.
+NO_SANDBOX = SimpleNamespace(
+    choose=lambda _own="": Choice(backend=OFF), boxed=lambda command, *_args, **_options: nullcontext(command)
+)
 #: What tests opened and did not close; a fixture in tests/conftest.py closes them after each test.
 _OPEN: list[Home] = []
 #: Blocks in which imagined processes own workflows and never come back. Kept here, because a block that is collected is

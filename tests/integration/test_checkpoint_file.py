@@ -22,7 +22,7 @@ from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workflow.model import PhaseSpec, Timeouts
 from adws.testing import FakeClock
 from tests.contracts.worlds import FIRST, make_document
-from tests.homes import lab_home
+from tests.homes import NO_SANDBOX, lab_home
 from tests.integration.process_lab import LabOrders
 
 SECRET = "correct-horse-battery"
@@ -93,6 +93,7 @@ class World:
                 env={"PATH": os.environ["PATH"]},
                 settings=SimpleNamespace(grace_seconds=GRACE_SECONDS),
                 checkpoint_manager=self.manager,
+                sandboxes=NO_SANDBOX,
             )
         )
 

@@ -24,6 +24,7 @@ from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workflow.model import Gate, PhaseSpec, Timeouts
 from adws.testing import FakeClock
+from tests.homes import NO_SANDBOX
 from tests.integration.process_lab import LabOrders, is_alive
 
 SECRET = "correct-horse-battery"
@@ -68,6 +69,7 @@ class World:
                 env=ENV,
                 settings=SimpleNamespace(grace_seconds=GRACE_SECONDS, cleanup_command=""),
                 checkpoint_manager=None,
+                sandboxes=NO_SANDBOX,
             )
         )
         self.context = PhaseContext(
