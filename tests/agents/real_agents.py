@@ -59,7 +59,9 @@ def _claude(home: Path, url: str) -> dict[str, str]:
 def _codex(home: Path, url: str) -> dict[str, str]:
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(_CODEX.format(url=url))
-    return {"CODEX_HOME": str(home / ".codex"), "CODEX_API_KEY": "stub"}
+    (home / "tmp").mkdir()
+    # With bubblewrap installed its sandbox needs a helper in CODEX_HOME, which it does not put below TMPDIR.
+    return {"CODEX_HOME": str(home / ".codex"), "CODEX_API_KEY": "stub", "TMPDIR": str(home / "tmp")}
 
 
 def _gemini(home: Path, url: str) -> dict[str, str]:
