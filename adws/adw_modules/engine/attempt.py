@@ -769,31 +769,31 @@ _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase
 
 def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
     """Write the log lines of *events*, which are stored with *document*, with the counters that it has."""
-    phases = {phase.name: phase for phase in document.phases}
+    record: PhaseRecord | None = None
     entries: list[JsonObject] = []
     for event in events:
         kind, status = event.event_type, event.status
         if kind == "phase_completed" or (kind == "state_changed" and status in _UNLOGGED_STATES):
             continue  # the line before or after says it
-        record = phases.get(event.node_name or "")
+        if record is None or record.name != event.node_name:
+            record = next((phase for phase in document.phases if phase.name == event.node_name), None)
         used, allowed = (record.attempts_used, record.max_attempts + record.granted) if record else (None, None)
         sentence = f"Attempt {used}/{allowed}" if kind == "attempt_started" else kind.replace("_", " ").capitalize()
-        entries.append(
-            {
-                "timestamp": document.updated_at,
-                "adw_id": document.adw_id,
-                "phase": redactor.redact_text(event.node_name or "workflow"),
-                "level": _LEVELS.get(kind, "INFO"),
-                "message": sentence,
-                "event_type": kind,
-                "status": status,
-                "attempt": event.attempt_number,
-                "attempts_used": used,
-                "max_attempts": allowed,
-                "revision": document.revision,
-                "details": redactor.redact(event.data),
-            }
-        )
+        entry: JsonObject = {
+            "timestamp": document.updated_at,
+            "adw_id": document.adw_id,
+            "phase": redactor.redact_text(event.node_name or "workflow"),
+            "level": _LEVELS.get(kind, "INFO"),
+            "message": sentence,
+            "event_type": kind,
+            "status": status,
+            "attempt": event.attempt_number,
+            "attempts_used": used,
+            "max_attempts": allowed,
+            "revision": document.revision,
+            "details": redactor.redact(event.data) if event.data else {},
+        }
+        entries.append(entry)
     if entries:
         write_entries(document.adw_id, entries, redactor)
 
