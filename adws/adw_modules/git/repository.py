@@ -245,7 +245,7 @@ class Repository:
         with self._locked() as lock:
             present = self._at(path)
             if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
-                self._check_out(path, lock)
+                self._check_out(path, lock, present.head)
                 return present
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
@@ -260,24 +260,21 @@ class Repository:
                 new = (*("--no-track", "-b", branch), "--end-of-options", str(path), commit)
                 used = ("--end-of-options", str(path), branch)
                 self._plain("worktree", "add", *options, *(new if at is None else used), keep=(lock,))
-                self._check_out(path, lock)
-                made = self._at(path)
-                if made is None:
-                    raise GitError(f"git made the worktree {path}, but does not know it")  # noqa: TRY301 - undone like every other failure
+                self._check_out(path, lock, commit)
             except BaseException:
                 # There was no such directory before, and we hold the lock: all of it is ours.
                 _remove_tree(path)
-                self._forget(path)
+                self._forget(path, is_known=self._at(path) is not None)
                 if at is None:
                     self._git("update-ref", "-d", f"refs/heads/{branch}", commit, ok=_YES_OR_NO)
                 raise
 
-        return made
+        return Worktree(path=path, branch=branch, head=commit, lock_reason=reason)
 
-    def _check_out(self, path: Path, lock: int) -> None:
-        """Write the files of a worktree that has none yet, by our own configuration: its index comes last."""
+    def _check_out(self, path: Path, lock: int, commit: str) -> None:
+        """Write the files of a worktree at *commit* that has none yet, by our own configuration: the index last."""
         if not (self.commands.tree_dir(path) / "index").exists():
-            self.commands.fetch_missing(self.commands.run("rev-parse", "HEAD", tree=path).text.strip())
+            self.commands.fetch_missing(commit)
             self.commands.run("reset", "--quiet", "--hard", tree=path, seconds=CHECKOUT_SECONDS, keep=(lock,))
 
     def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
@@ -304,12 +301,12 @@ class Repository:
                 was_there = path.exists()
                 if was_there:
                     path.rmdir()
-                return self._forget(path) or was_there
+                return self._forget(path, is_known=False) or was_there
             if present.lock_reason != reason:
                 raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
             # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
             _remove_tree(path)
-            self._forget(path)
+            self._forget(path, is_known=True)
 
         return True
 
@@ -351,7 +348,7 @@ class Repository:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = ("--quiet", "--no-checkout", "--detach", "--force", "--end-of-options")
             self._plain("worktree", "add", *options, str(path), known, keep=(lock,))
-            self._check_out(path, lock)
+            self._check_out(path, lock, known)
 
     def remove_checkout(self, path: Path) -> None:
         """Remove what `add_checkout` made, or what is left of it; nothing happens when there is none."""
@@ -364,7 +361,7 @@ class Repository:
             if known is not None and (known.branch or known.lock_reason):
                 raise NotOurs(f"the worktree {path} is left alone{_whose(known)}")
             _remove_tree(path)
-            self._forget(path.resolve())
+            self._forget(path.resolve(), is_known=known is not None)
 
     def lock_worktree(self, path: Path, *, reason: str) -> None:
         """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
@@ -378,9 +375,8 @@ class Repository:
             if not present.lock_reason:
                 self._plain("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
 
-    def _forget(self, path: Path) -> bool:
+    def _forget(self, path: Path, *, is_known: bool) -> bool:
         """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
-        is_known = self._at(path) is not None
         if is_known:
             self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
         # Killed before git could write whose it is: git itself would prune it.
@@ -492,7 +488,7 @@ class Repository:
     def default_branch(self) -> str:
         """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
         with suppress(GitUnreachable):
-            return self._default_now()
+            return self._default_now()[0]
 
         return self.default_branch_known()
 
@@ -502,15 +498,19 @@ class Repository:
 
         return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
 
-    def _default_now(self) -> str:
-        """Ask the remote for its default branch; raise GitUnreachable. One that names none is guessed at."""
+    def _default_now(self) -> tuple[str, str]:
+        """
+        Ask the remote for its default branch and that one's commit, "" when it does not say; raise GitUnreachable.
+
+        Of a remote that names no default branch the one that is known here is taken.
+        """
         url = self._url()
         if url is None:
-            return self._branch_of_main_checkout()
+            return self._branch_of_main_checkout(), ""
         said = self.commands.ask_remote("ls-remote", "--symref", "--end-of-options", url, "HEAD", url=url)
-        match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
+        match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$\n^([0-9a-f]{40,64})\tHEAD$", said.text, re.MULTILINE)
 
-        return match[1] if match else self.default_branch_known()
+        return (match[1], match[2]) if match else (self.default_branch_known(), "")
 
     def _branch_of_main_checkout(self) -> str:
         branch = self._main().branch
@@ -521,24 +521,29 @@ class Repository:
 
     def fetch_default(self) -> tuple[str, str]:
         """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
-        branch = self._default_now()
+        branch, there = self._default_now()
 
-        return branch, self.fetch(branch)
+        return branch, self.fetch(branch, there=there)
 
-    def fetch(self, branch: str) -> str:
-        """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""
+    def fetch(self, branch: str, *, there: str | None = "") -> str:
+        """
+        Fetch *branch* from the remote and return its commit; the local one when there is no remote.
+
+        *there* is the commit that the remote has said a moment ago, "" to ask it.
+        """
         check_branch(branch)
         url = self._url()
         if url is None:
             return self._commit(f"refs/heads/{branch}", f"there is no branch {branch} here, and no {self._remote}")
-        there = self.remote_commit(branch)
+        there = there or self.remote_commit(branch)
         if there is None:
             raise GitError(f"the remote {self._remote} has no branch {branch}")
         kept = f"refs/remotes/{self._remote}/{branch}"
-        if self.commit_of(kept) != there:
+        commit = self.commit_of(kept)
+        if commit != there:
             self._free_ref(kept)
             self._undisturbed(lambda: self.commands.fetch(url, f"+refs/heads/{branch}:{kept}"))
-        commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+            commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
         self.commands.fetch_missing(commit)
 
         return commit
@@ -591,10 +596,10 @@ class Repository:
         """Push with lease: the remote branch must be at *expected*, None: must not exist. Raises GitUnreachable."""
         ref = f"refs/heads/{check_branch(branch)}"
         self._known_urls()
-        if self.commit_of(ref) is None:
-            raise GitError(f"there is no branch {branch} to push")
         place = self._undisturbed(lambda: self._at(worktree))
-        if place is None or place.branch != branch:
+        if place is None or place.branch != branch or not place.head:
+            if self.commit_of(ref) is None:
+                raise GitError(f"there is no branch {branch} to push")
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
 
         return self._push_with_lease(ref, ref, expected)

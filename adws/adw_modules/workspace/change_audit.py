@@ -108,7 +108,8 @@ class RefWatch:
 
     def record(self, session: WorkSession) -> None:
         """Record what the last attempt made, which failed or was cut off."""
-        self._record(session, self._home.git.refs())
+        if session.document.adw_id in self._before or cut_off_phase(session.document):
+            self._record(session, self._home.git.refs())
 
     def _record(self, session: WorkSession, refs: Mapping[str, str]) -> None:
         seen = self._new(session.document, refs)
@@ -254,9 +255,12 @@ class AgentConfig:
         now = git.newest(base, seconds=RULES_SECONDS)
         if now in {None, start}:
             return
+        names = configuration(git.changed_between(start, str(now)))
+        if not names:
+            return
         own = {*workplace.changed_files(path, start), *workplace.status(path)}
         own -= {*self.renewed(document)}  # an attempt that was cut off left them
-        names = [name for name in configuration(git.changed_between(start, str(now))) if name not in own]
+        names = tuple(name for name in names if name not in own)
         if not names:
             return
         session.change(lambda draft: effects.note(draft, branch.key, {RULES: now}))
@@ -281,7 +285,6 @@ class AgentConfig:
         if phase.runner not in (AGENT, *AGENTS):
             return
         path = Path(document.worktree_path or "")
-        changed = self._home.workplace.status(path)
-        names = configuration(changed) if is_foreign(document) else self.renewed(document)
+        names = configuration(self._home.workplace.status(path)) if is_foreign(document) else self.renewed(document)
         if names:
             self._home.workplace.show_as(path, "HEAD", names)

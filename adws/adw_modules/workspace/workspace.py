@@ -222,9 +222,8 @@ class Workspace:
         self._move_here(session)
         ledger = session.ledger
         if ledger.facts(WORKTREE) is not None:
-            self._discard_damaged(session)
-            self._end_rebase(session.document)
-            if not self._is_there(session.document):
+            head = self._discard_damaged(session)
+            if self._standing(session.document, known_commit=head) is None:
                 ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(session)
         self._restore_after_restart(session)
@@ -264,11 +263,12 @@ class Workspace:
             session.change(lambda draft: draft.add_event("stale_locks_removed", data=data))
             context.say(f"removed locks that a dead git left: {', '.join(locks)}")
 
-    def _discard_damaged(self, session: WorkSession) -> None:
+    def _discard_damaged(self, session: WorkSession) -> str | None:
         """
         Remove a worktree that git does not know any more or that is damaged, so that it is made again.
 
-        Its files are kept first. The branch is what it was when the last phase was recorded, with what came after it.
+        Returns the commit of its branch, None when there is none or when it was damaged. Its files are kept first. The
+        branch is what it was when the last phase was recorded, with what came after it.
         """
         git, document = self._git, session.document
         facts, adw_id = session.ledger.facts(WORKTREE) or {}, document.adw_id
@@ -278,7 +278,7 @@ class Workspace:
         if not why and head is None and recorded and path.exists():
             why = f"its branch {document.branch_name} is gone or cannot be read"
         if not why:
-            return
+            return head
         if recorded and git.commit_of(recorded) is None:
             raise GitError(
                 f"the worktree {path} is damaged ({why}), and commit {recorded[:12]} of its branch is gone: "
@@ -305,38 +305,38 @@ class Workspace:
         kept = f"; its files are kept as {salvaged}" if salvaged else ""
         context.say(f"the worktree {path} is made again, because it was damaged: {why}{kept}")
 
-    def _end_rebase(self, document: WorkflowDocument) -> None:
-        """Go back to the branch when a kill or a power cut came in the middle of a rebase; git does not switch then."""
-        path, branch = Path(document.worktree_path or ""), document.branch_name or ""
-        found = self._known_worktree(path)
-        if found is None or found.branch or found.is_prunable:
-            return
-        if found.lock_reason == git_module.lock_reason(document.adw_id) and self._git.commit_of(f"refs/heads/{branch}"):
-            self._workplace.end_rebase(path, branch)
+        return None
 
-    def _is_there(self, document: WorkflowDocument) -> bool:
-        """Say whether the worktree is there as it was recorded; raise when it is something else now."""
-        git, path, adw_id = self._git, Path(document.worktree_path or ""), document.adw_id
-        result = self._known_worktree(path)
+    def _standing(self, document: WorkflowDocument, *, known_commit: str | None = None) -> Worktree | None:
+        """
+        Return the worktree as it was recorded, None when it is gone; raise when it is something else now.
+
+        The recorded commit is looked for unless it is *known_commit*, or the head of the worktree during an attempt.
+        """
+        git, path, branch = self._git, Path(document.worktree_path or ""), document.branch_name or ""
+        result, is_beginning = self._known_worktree(path), known_commit is not None
         if result is None:
-            return False
-        if result.lock_reason != git_module.lock_reason(adw_id):
-            raise NotOurs(f"the worktree {path} belongs to {result.lock_reason or 'nobody'}, not to {adw_id}")
+            return None
+        if result.lock_reason != git_module.lock_reason(document.adw_id):
+            owner = result.lock_reason or "nobody"
+            raise NotOurs(f"the worktree {path} belongs to {owner}, not to {document.adw_id}")
         if result.is_prunable:
             git.remove_worktree(path, reason=result.lock_reason)
-            return False
-        if result.branch != document.branch_name:
+            return None
+        if is_beginning and not result.branch:
+            # A kill or a power cut came in the middle of a rebase; git does not switch then.
+            self._workplace.end_rebase(path, branch)
+            result = self._known_worktree(path) or result
+        if result.branch != branch:
             raise NotOurs(
                 f"the worktree {result.path} is on {result.branch or 'no branch'}, not on {document.branch_name}: "
                 f"git -C {result.path} switch {document.branch_name}, then: adw retry ID"
             )
         head = effects.secured_head(document)
-        if head and git.commit_of(head) is None:
-            raise GitError(
-                f"commit {head[:12]} of branch {document.branch_name} is gone: bring it back, or start again"
-            )
+        if head and head != (known_commit if is_beginning else result.head) and git.commit_of(head) is None:
+            raise GitError(f"commit {head[:12]} of branch {branch} is gone: bring it back, or start again")
 
-        return True
+        return result
 
     def _known_worktree(self, path: Path) -> Worktree | None:
         wanted = path.resolve()
@@ -536,23 +536,23 @@ class Workspace:
         if not self._has_worktrees or session.ledger.facts(WORKTREE) is None:
             return report
         git, workplace, document = self._git, self._workplace, session.document
-        if not self._is_there(document):
+        if self._standing(document) is None:
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
         path = Path(document.worktree_path or "")
         head = self._head(session)
         self._agent_config.put_back(document, phase)
         change_audit.refuse_disallowed(workplace, path, head, phase, context)
-        commit, now = None, head
+        commit, tip, now = None, head, head
         if phase.commits_work:
-            commit = workplace.commit_all(path, self._commit_message(document, phase.name))
-            now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+            commit, tip = self._commit_all(document, path, phase.name)
+            now = commit or tip or head
         # Before it is recorded: what the document has is on the remote, or said to be here only.
         self._publish(session, path, now, context)
         appeared = self._watch.appeared(document)
         has_gates = phase.commits_work and any(gate.kind == "command" for gate in phase.gates)
         facts: JsonObject = {"sha": now}
         known = effects.secured_head(document)
-        if now != head and known and git.missing_from(document.branch_name or "", (known,)):
+        if now != head and known not in {"", tip} and git.missing_from(document.branch_name or "", (known,)):
             facts |= effects.replaced_commits(document)  # the phase rewrote the history
 
         def record(draft: Draft) -> None:
@@ -568,8 +568,12 @@ class Workspace:
 
         return report
 
-    def _commit_message(self, document: WorkflowDocument, phase: str) -> str:
-        return git_module.commit_message(document, phase, self._home.settings.git_commit_message)
+    def _commit_all(self, document: WorkflowDocument, path: Path, phase: str) -> tuple[str | None, str]:
+        """Commit what is in the worktree; return the commit, None when there is nothing, and the head before it."""
+        tip, changed = self._workplace.head_and_status(path)
+        message = git_module.commit_message(document, phase, self._home.settings.git_commit_message)
+
+        return self._workplace.commit_all(path, message) if changed else None, tip
 
     def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
         branch = effects.branch_of_work(session.document)
@@ -608,7 +612,7 @@ class Workspace:
         record = session.document.phases[index]
         if not self._has_worktrees or not record.attempts or not record.attempts[-1].leftovers:
             return None
-        if session.ledger.facts(WORKTREE) is None or not self._is_there(session.document):
+        if session.ledger.facts(WORKTREE) is None or self._standing(session.document) is None:
             return None
 
         return self._discard(session, {"phase": record.name, "attempt": record.attempts[-1].number})
@@ -619,12 +623,12 @@ class Workspace:
         """Put branch and files back to the last recorded commit; commits that are taken back are kept under a ref."""
         workplace, document = self._workplace, session.document
         path, head = Path(document.worktree_path or ""), self._head(session)
-        tip = self._git.commit_of(f"refs/heads/{document.branch_name}")
-        names, has_commits = workplace.status(path), head not in {tip, "HEAD"}
+        tip, names = workplace.head_and_status(path)
+        has_commits = head not in {tip, "HEAD"}
         if not names and not has_commits:
             return None
         data |= {"files": list(names[:MAX_NAMES]), "count": len(names)}
-        if has_commits and tip is not None:
+        if has_commits and tip:
             data["commits"] = self._git.keep_commits(document.adw_id, tip)
         if keep_in is not None:
             data["patch"] = change_audit.keep_patch(keep_in, workplace.patch_of_changes(path), name=DISCARDED)
@@ -690,8 +694,8 @@ class Workspace:
             return
         path, head = Path(document.worktree_path or ""), self._head(session)
         self._agent_config.put_back(document, phase)
-        commit = self._workplace.commit_all(path, self._commit_message(document, phase.name))
-        now = self._git.commit_of(f"refs/heads/{document.branch_name}") or head
+        commit, tip = self._commit_all(document, path, phase.name)
+        now = commit or tip or head
         if commit is not None:
             context.say(f"changes that were in the worktree before {phase.name} are committed: {now[:12]}")
 
@@ -737,7 +741,7 @@ class Workspace:
             return
         path, kept = Path(str(made.undo["path"])), ""
         try:
-            payload = self._workplace.patch_of_changes(path) if self._is_there(document) else b""
+            payload = self._workplace.patch_of_changes(path) if self._standing(document) else b""
             if payload:
                 kept = str(repository.write_patch(self._home.folder_of(document.adw_id), RELEASED_PATCH, payload))
             was_there = self._git.remove_worktree(path, reason=str(made.undo["reason"]))
