@@ -153,7 +153,7 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
 
 def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undone(lab, rng, repeat):
     """
-    The worker is killed, its git is not: whoever comes next waits for that git, then finds or removes what it made.
+    The worker is killed, its git is not: the next worker waits for that git, then finds or removes what it made.
     """
     before, start = lab.main_checkout(), lab.repository.fetch("main")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

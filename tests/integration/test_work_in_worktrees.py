@@ -70,7 +70,7 @@ def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
 
 def test_a_workflow_that_goes_on_needs_no_remote(lab):
     """
-    The network is gone when the second phase is tried again, and the worktree with it.
+    The network is gone when the second phase is retried, and the worktree with it.
     """
     marker = lab.home.parent / "once"
     once = f"test -e {marker} || {{ touch {marker}; exit 1; }}; cat plan.md > built.md"

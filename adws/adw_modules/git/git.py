@@ -306,7 +306,7 @@ class GitCommands:
     def fetch_missing(self, commit: str) -> None:
         """Fetch what a partial clone left out of *commit*; git does not do so by itself here. Raises GitUnreachable."""
         asked = ("rev-list", "--objects", "--no-walk", "--missing=print", commit)
-        while self._is_partial:
+        while self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"):
             missing = [line[1:] for line in self.run(*asked).text.splitlines() if line.startswith("?")]
             urls = self.remote_urls() if missing else None
             if urls is None:
@@ -358,7 +358,7 @@ class GitCommands:
     @cached_property
     def filters_not_run(self) -> frozenset[str]:
         """Configured drivers that adw does not run: those of the repository's own configuration, and git-lfs."""
-        run = {_driver(key) for key, _ in self._filters}
+        run = {_driver(key) for key in self._filters}
 
         return frozenset(driver for _, key, _ in self._said_by_person if (driver := _driver(key)) and driver not in run)
 
@@ -384,23 +384,16 @@ class GitCommands:
         return Path(folder).resolve() / private_dir.NAME
 
     @cached_property
-    def _is_partial(self) -> bool:
-        """Whether the repository was cloned without some of its objects."""
-        return bool(self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"))
-
-    @cached_property
     def _settings(self) -> Sequence[tuple[str, str]]:
         """The configuration that commands run with; as it was when this process first used git."""
-        return (*self._configured(private_dir.PLAIN_KEYS), *self._filters)
+        return (*self._configured(private_dir.PLAIN_KEYS), *self._filters.items())
 
     @cached_property
-    def _filters(self) -> Sequence[tuple[str, str]]:
+    def _filters(self) -> Mapping[str, str]:
         """The filters of the person's own configuration, but for that of git-lfs."""
-        return [
-            (key, value)
-            for scope, key, value in self._said_by_person
-            if scope in _OF_PERSON and _driver(key) not in {"", _LFS}
-        ]
+        said = [one for one in self._said_by_person if one[0] in _OF_PERSON and _driver(one[1]) not in {"", _LFS}]
+
+        return {key: value for _, key, value in said}
 
     def _place(self, git_dir: Path | None = None, *, makes: bool = False) -> dict[str, str]:
         """Return the variables that have git work in *git_dir*, or in our own, by the configuration of our own."""
