@@ -154,13 +154,12 @@ class GitCommands:
         remote: str = "origin",
         remote_url: str = "",
         token: str | None = None,
-        token_hosts: Sequence[str] = TOKEN_HOSTS,
         author: str = "",
         variables: Sequence[str] = (),
         common_dir: Path | None = None,
     ) -> None:
         """
-        Run for the repository that *home* is in; *token* is shown to *token_hosts* alone.
+        Run for the repository that *home* is in; *token* is shown to TOKEN_HOSTS alone.
 
         *private* is the git directory of adw's own, by default below `state/` of the home. *remote_url* is where the
         remote is, by default the recorded address. *author* commits, as `NAME <ADDRESS>`, by default the author of
@@ -173,7 +172,6 @@ class GitCommands:
         self._remote_url = remote_url
         self._author = author
         self._token = token
-        self._token_hosts = frozenset(host.casefold() for host in token_hosts)
         self._variables = frozenset(variables)
         #: pattern -> hash of the repository's configuration when it was searched, and what matched
         self._read_before: dict[str, tuple[bytes, Sequence[tuple[str, str]]]] = {}
@@ -214,12 +212,7 @@ class GitCommands:
         return _checked(args, answer, ok, seconds)
 
     def plain(
-        self,
-        *args: str,
-        cwd: Path | None = None,
-        ok: Sequence[int] | None = (0,),
-        seconds: float = LOCAL_SECONDS,
-        keep: Sequence[int] = (),
+        self, *args: str, ok: Sequence[int] | None = (0,), seconds: float = LOCAL_SECONDS, keep: Sequence[int] = ()
     ) -> Answer:
         """
         Run a command that reads the repository's own configuration; raise GitError as `run` does.
@@ -228,7 +221,7 @@ class GitCommands:
         and start no program.
         """
         env = {**_QUIET_CONFIG, **_NO_TRANSPORT}
-        answer = self._execute([*self._options, *self._person, *args], cwd or self.home, env, seconds, keep)
+        answer = self._execute([*self._options, *self._person, *args], self.home, env, seconds, keep)
 
         return _checked(args, answer, ok, seconds)
 
@@ -516,7 +509,7 @@ class GitCommands:
             asked = ("ls-remote", "--get-url", "--end-of-options", url)
             there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
             host = (there.hostname or "").casefold() if there.scheme == "https" else ""
-        if host not in self._token_hosts:
+        if host not in TOKEN_HOSTS:
             yield (), ()
             return
         secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
