@@ -98,8 +98,8 @@ class Repository:
 
     @property
     def common_dir(self) -> Path:
-        """The git directory that all worktrees share; raises GitError when there is no repository."""
-        return self.commands.common_dir
+        """The git directory that all worktrees share, without links; raises GitError when there is no repository."""
+        return self.commands.common_dir.resolve()
 
     @cached_property
     def root(self) -> Path:
@@ -208,7 +208,7 @@ class Repository:
         ref = f"refs/heads/{check_branch(branch)}"
         with self._locked():
             self._free_ref(ref)
-            damage.remove_broken_ref(self._common, ref)
+            damage.remove_broken_ref(self.common_dir, ref)
             self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
 
     def save_ref(self, ref: str, commit: str) -> None:
@@ -250,7 +250,7 @@ class Repository:
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
             self._free_ref(f"refs/heads/{branch}")
-            damage.remove_broken_ref(self._common, f"refs/heads/{branch}")
+            damage.remove_broken_ref(self.common_dir, f"refs/heads/{branch}")
             at = self.commit_of(f"refs/heads/{branch}")
             if at not in {None, commit}:
                 raise GitError(f"the branch {branch} is there already, at another commit: delete it, or name another")
@@ -289,10 +289,10 @@ class Repository:
             if (path / ".git").is_dir():
                 raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
             check = damage.faults if is_recorded else damage.is_evident
-            if check(self._common, path) and _has_files(path):
+            if check(self.common_dir, path) and _has_files(path):
                 self._refuse_other_lock(path, reason)
                 _remove_tree(path)
-                for admin in damage.admin_dirs(self._common, path):  # git may not be able to read it
+                for admin in damage.admin_dirs(self.common_dir, path):  # git may not be able to read it
                     shutil.rmtree(admin)
                 return True
             if present is None and _has_files(path):
@@ -322,7 +322,7 @@ class Repository:
         path = self._checked_place(path)
         if (path / ".git").is_dir():
             raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
-        found = damage.faults(self._common, path)
+        found = damage.faults(self.common_dir, path)
         if found:
             self._refuse_other_lock(path, reason)
 
@@ -331,13 +331,13 @@ class Repository:
     def damaged_worktrees(self) -> Mapping[Path, str]:
         """Return the directories below our trees that are, by their files, damaged worktrees, and what is wrong."""
         return {
-            path: "; ".join(damage.faults(self._common, path))
+            path: "; ".join(damage.faults(self.common_dir, path))
             for path in sorted(self._trees.resolve().glob("*"))
-            if not path.is_symlink() and damage.is_evident(self._common, path)
+            if not path.is_symlink() and damage.is_evident(self.common_dir, path)
         }
 
     def _refuse_other_lock(self, path: Path, reason: str) -> None:
-        other = [said for said in damage.lock_reasons(self._common, path) if said != reason]
+        other = [said for said in damage.lock_reasons(self.common_dir, path) if said != reason]
         if other:
             raise NotOurs(f"the worktree {path} is left alone: it is locked with {other[0]!r}, not {reason!r}")
 
@@ -380,7 +380,7 @@ class Repository:
         if is_known:
             self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
         # Killed before git could write whose it is: git itself would prune it.
-        left = [admin for admin in damage.admin_dirs(self._common, path) if damage.has_no_owner(admin)]
+        left = [admin for admin in damage.admin_dirs(self.common_dir, path) if damage.has_no_owner(admin)]
         for admin in left:
             shutil.rmtree(admin)
 
@@ -415,7 +415,7 @@ class Repository:
         """
         common = self.common_dir
         present = [common / f"refs/heads/{branch}.lock", *(common / name for name in _PACKED_LOCKS)]
-        present += [lock for admin in damage.admin_dirs(self._common, path) for lock in sorted(admin.glob("*.lock"))]
+        present += [lock for admin in damage.admin_dirs(self.common_dir, path) for lock in sorted(admin.glob("*.lock"))]
         limit = max(before, locks.boot_time())
 
         return self._remove_dead([lock for lock in present if lock.is_file() and lock.stat().st_mtime < limit])
@@ -691,7 +691,17 @@ class Repository:
             said = self._git("for-each-ref", "--format=%(refname)%00%(objectname)")
             refs = dict(line.split("\0", 1) for line in os.fsdecode(said.out).splitlines())
         else:
-            refs = _refs_in_files(common)
+            refs = {}  # from files, because they are read before and after every phase
+            packed = common / "packed-refs"
+            with suppress(FileNotFoundError), packed.open(encoding="utf-8", errors="surrogateescape") as file:
+                for line in file:
+                    sha, _, ref = line.rstrip("\n").partition(" ")
+                    if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
+                        refs[ref] = sha
+            for name in (TAGS, _REPLACED, HEADS):
+                for path in sorted((common / name).rglob("*")):
+                    if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
+                        refs[str(path.relative_to(common))] = _read(path).decode("utf-8", "replace").strip()
         known = _read(common / "refs" / "remotes" / self._remote / "HEAD").decode("utf-8", "replace").strip()
         named = known.removeprefix(f"ref: refs/remotes/{self._remote}/")
         default = named if named != known else "main" if f"{HEADS}main" in refs else "master"
@@ -714,7 +724,7 @@ class Repository:
         """Hold the lock inside the block: no adw makes a worktree then, so an empty file there is damaged."""
         with locks.holding(self.common_dir, clock=self._clock) as lock:
             try:
-                restored = damage.restore_common_dirs(self._common, self._trees)
+                restored = damage.restore_common_dirs(self.common_dir, self._trees)
             except OSError as exc:
                 raise GitError(f"a file that git stops at cannot be written again: {exc}; check the disk") from exc
             for path in restored:
@@ -736,10 +746,6 @@ class Repository:
         except GitError:
             with self._locked():
                 return look()
-
-    @property
-    def _common(self) -> Path:
-        return self.common_dir.resolve()
 
     def _url(self) -> str | None:
         """Return where fetches go, None without a remote."""
@@ -771,7 +777,7 @@ class Repository:
         try:
             said = os.fsdecode(self._plain("worktree", "list", "--porcelain", "-z").out)
         except GitError as exc:
-            if empty := damage.empty_common_dirs(self._common):
+            if empty := damage.empty_common_dirs(self.common_dir):
                 raise GitError(
                     f"git cannot read its worktrees, because {empty[0]} is empty: write it again with "
                     f"echo ../.. > {shlex.quote(str(empty[0]))}"
@@ -815,22 +821,6 @@ _WATCHED = ("hooks", "info", "objects/info/alternates")
 _REPLACED = "refs/replace/"
 #: Most bytes of one file that are read.
 _MAX_BYTES = 1 << 20
-
-
-def _refs_in_files(common: Path) -> dict[str, str]:
-    """Return branches, tags and replaced objects; from files, because this is read before and after every phase."""
-    result: dict[str, str] = {}
-    with suppress(FileNotFoundError), (common / "packed-refs").open(encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            sha, _, ref = line.rstrip("\n").partition(" ")
-            if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
-                result[ref] = sha
-    for place in (TAGS, _REPLACED, HEADS):
-        for path in sorted((common / place).rglob("*")):
-            if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
-                result[str(path.relative_to(common))] = _read(path).decode("utf-8", "replace").strip()
-
-    return result
 
 
 def _read(path: Path) -> bytes:

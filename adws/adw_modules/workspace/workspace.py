@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
@@ -64,8 +63,6 @@ RELEASED_PATCH = "released-worktree.patch"
 PORTS = "ports"
 #: Most seconds that a worktree is measured between two phases; what takes longer is left to cron.
 MEASURE_SECONDS = 10.0
-#: What processes are told of their ports where there are none.
-_NO_PORTS: AbstractContextManager[Mapping[str, str]] = nullcontext(MappingProxyType({}))
 
 
 class Workspace:
@@ -190,37 +187,28 @@ class Workspace:
         if pair != held:
             session.change(taken)
 
-    def around(self, document: WorkflowDocument) -> AbstractContextManager[Mapping[str, str]]:
+    @contextmanager
+    def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
         """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
         pair = held_by(document) if self._has_worktrees else None
-
-        return _NO_PORTS if pair is None else self._handed_over(document.adw_id, pair)
-
-    @contextmanager
-    def _handed_over(self, adw_id: str, pair: PortPair) -> Iterator[Mapping[str, str]]:
+        if pair is None:
+            yield {}
+            return
         backend, frontend = str(pair.backend), str(pair.frontend)
-        with self._home.ports.handed_over(adw_id):
+        with self._home.ports.handed_over(document.adw_id):
             yield {"ADW_BACKEND_PORT": backend, "ADW_FRONTEND_PORT": frontend, "PORT": backend}
-
-    def _free_ports(self, session: WorkSession) -> None:
-        """Give the ports back, if the workflow has any."""
-
-        def freed(draft: Draft) -> None:
-            for item in effects.open_effects(draft.document):
-                if item.kind == "port":
-                    effects.settle(draft, item.key, "undone")
-            draft.document.assign(backend_port=None, frontend_port=None)
-
-        if self._has_worktrees and any(item.kind == "port" for item in effects.open_effects(session.document)):
-            self._home.ports.free(session.document.adw_id)
-            session.change(freed)
 
     # --- the worktree ------------------------------------------------------------------------------------------
 
     def _have_worktree(self, session: WorkSession) -> None:
         """Have the worktree of the workflow here, whole and filled: found, restored, or made again."""
-        self._move_here(session)
-        ledger = session.ledger
+        former, ledger = effects.host_of_work(session.document), session.ledger
+        if self._is_shared and self._home.left_behind is not None:
+            self._home.left_behind.tidy(session)  # what an earlier stay left on this machine
+        if self._is_shared and former not in {"", self._host}:
+            session.change(lambda draft: effects.move(draft, here=self._host))
+            _, context = session.running()
+            context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
         if ledger.facts(WORKTREE) is not None:
             head = self._discard_damaged(session)
             if self._standing(session.document, known_commit=head) is None:
@@ -235,19 +223,6 @@ class Workspace:
         pair = held_by(session.document, host=self._host)
         if pair is not None:
             self._workplace.write_ports(path, pair)
-
-    def _move_here(self, session: WorkSession) -> None:
-        """Leave what is on another machine to that one, and take away what an earlier stay left on this one."""
-        if not self._is_shared:
-            return
-        if self._home.left_behind is not None:
-            self._home.left_behind.tidy(session)
-        former = effects.host_of_work(session.document)
-        if former in {"", self._host}:
-            return
-        session.change(lambda draft: effects.move(draft, here=self._host))
-        _, context = session.running()
-        context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
 
     def _remove_stale_locks(self, session: WorkSession) -> None:
         """Remove the locks of the workflow's own worktree and branch that were there before this attempt began."""
@@ -376,8 +351,10 @@ class Workspace:
                 if path in adopted and there.lock_reason in {"", reason}:
                     git.lock_worktree(path, reason=reason)
                     return made(there)
-                if there.lock_reason == reason and not there.is_prunable and self._is_clean(path):
-                    return made(there)
+                if there.lock_reason == reason and not there.is_prunable:
+                    with suppress(GitError):  # git was stopped before it was a worktree
+                        if not self._workplace.status(path):
+                            return made(there)
             # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
             git.remove_worktree(path, reason=reason)
             return None
@@ -444,12 +421,6 @@ class Workspace:
 
         return start
 
-    def _is_clean(self, path: Path) -> bool:
-        try:
-            return not self._workplace.status(path)
-        except GitError:
-            return False  # git was stopped before it was a worktree
-
     def _fill(self, session: WorkSession, path: Path) -> None:
         """Put into a new worktree what git does not have, and run the commands that set it up."""
         phase, context = session.running()
@@ -505,25 +476,21 @@ class Workspace:
                 ref = git.keep_commits(document.adw_id, kept)
                 data: JsonObject = {"ref": ref, "commit": commit, "why": why, "count": len(names)}
                 data["files"] = [*names[:MAX_NAMED]]
-                self._record_salvage(session, data)
+                _, context = session.running()
+
+                def salvaged(draft: Draft) -> None:
+                    draft.add_event("work_salvaged", data=data)
+                    if context.attempt_number > 1:
+                        # An agent that resumes its conversation believes that its files are there.
+                        gone = f"{why}: files that were not recorded are gone from here, and {ref} has them"
+                        hint: JsonObject = {"text": f"{gone}; do it again", "by": "adw", "at": draft.text}
+                        draft.document.hints = [*draft.document.hints, {**hint, "phase": context.phase}]
+
+                session.change(salvaged)
             workplace.restore(path, commit)
             self._sync(path)
         if any(facts.get(name) != fact for name, fact in now.items()):
             ledger.note(WORKTREE, now)
-
-    def _record_salvage(self, session: WorkSession, data: JsonObject) -> None:
-        _, context = session.running()
-
-        def salvaged(draft: Draft) -> None:
-            draft.add_event("work_salvaged", data=data)
-            if context.attempt_number == 1:
-                return
-            # An agent that goes on with its conversation believes that its files are there.
-            gone = f"{data['why']}: files that were not recorded are gone from here, and {data['ref']} has them"
-            hint: JsonObject = {"text": f"{gone}; do it again", "by": "adw", "at": draft.text, "phase": context.phase}
-            draft.document.hints = [*draft.document.hints, hint]
-
-        session.change(salvaged)
 
     # --- after -------------------------------------------------------------------------------------------------
 
@@ -547,7 +514,13 @@ class Workspace:
             commit, tip = self._commit_all(document, path, phase.name)
             now = commit or tip or head
         # Before it is recorded: what the document has is on the remote, or said to be here only.
-        self._publish(session, path, now, context)
+        branch, publisher = effects.branch_of_work(document), self._home.publisher
+        if publisher is not None and branch is not None and now != branch.undo.get("start"):
+            why = publisher.publish(session, path, now)
+            if why:
+                unpublished: JsonObject = {"host": self._host, "head": now, "why": why}
+                session.change(lambda draft: draft.add_event("work_not_published", data=unpublished))
+                context.say(f"only {self._host} can resume this work: {why}")
         appeared = self._watch.appeared(document)
         has_gates = phase.commits_work and any(gate.kind == "command" for gate in phase.gates)
         facts: JsonObject = {"sha": now}
@@ -574,17 +547,6 @@ class Workspace:
         message = git_module.commit_message(document, phase, self._home.settings.git_commit_message)
 
         return self._workplace.commit_all(path, message) if changed else None, tip
-
-    def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
-        branch = effects.branch_of_work(session.document)
-        publisher = self._home.publisher
-        if publisher is None or branch is None or head == branch.undo.get("start"):
-            return
-        why = publisher.publish(session, path, head)
-        if why:
-            data: JsonObject = {"host": self._host, "head": head, "why": why}
-            session.change(lambda draft: draft.add_event("work_not_published", data=data))
-            context.say(f"only {self._host} can go on with this work: {why}")
 
     def _head(self, session: WorkSession) -> str:
         """Return the commit that the phase began from: the last one that was recorded."""
@@ -717,14 +679,24 @@ class Workspace:
     def release(self, session: WorkSession) -> None:
         """Release ports and the quota reservation, and in the end the ref."""
         self.observe(session)
-        self._free_ports(session)
-        is_over = session.document.current_state == WorkflowState.COMPLETED.value
+        document = session.document
+
+        def freed(draft: Draft) -> None:
+            for item in effects.open_effects(draft.document):
+                if item.kind == "port":
+                    effects.settle(draft, item.key, "undone")
+            draft.document.assign(backend_port=None, frontend_port=None)
+
+        if self._has_worktrees and any(item.kind == "port" for item in effects.open_effects(document)):
+            self._home.ports.free(document.adw_id)
+            session.change(freed)
+        is_over = document.current_state == WorkflowState.COMPLETED.value
         publisher = self._home.publisher
         if publisher is not None and is_over:
             publisher.withdraw(session)
         if is_over and self._has_worktrees and self._home.settings.worktree_release:
             self._release_worktree(session)
-        self._home.quotas.release(session.document.adw_id)
+        self._home.quotas.release(document.adw_id)
 
     def _release_worktree(self, session: WorkSession) -> None:
         """
