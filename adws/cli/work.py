@@ -15,7 +15,6 @@ import click
 
 from adws.adw_modules import timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
-from adws.adw_modules.identifiers import span
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
@@ -102,14 +101,7 @@ def lines(end: RunEnding) -> list[str]:
     advice = [end.workflow.failure.advice] if end.workflow.failure and end.workflow.failure.advice else []
     warnings = [f"warning: {warning}" for warning in end.workflow.warnings]
     following = _next(end)
-    workflow = end.workflow
-    made = [
-        f"pull request #{workflow.pr_number} {workflow.pull_request_url}".rstrip() if workflow.pr_number else "",
-        f"branch {workflow.branch_name}" if workflow.branch_name else "",
-        f"{workflow.cost_usd:.2f} USD" if workflow.cost_usd else "",
-        span(workflow.work_seconds) if workflow.work_seconds else "",
-    ]
-    facts = [", ".join(filter(None, made))] if any(made[:3]) else []
+    facts = [made] if (made := output.result_line(end.workflow)) else []
 
     return [_first(end), *facts, *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
 
