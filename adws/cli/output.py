@@ -320,7 +320,8 @@ class LiveLine:
 
         with self._lock:
             seconds = int(self._clock.monotonic() - self._since)
-            text = f"{self._head}  {seconds // 60:02d}:{seconds % 60:02d}  {self._last}"
+            head = f"{self._head}  {seconds // 60:02d}:{seconds % 60:02d}"
+            text = f"{head}  {fitting(self._last, self._console.width - len(head) - 3)}"
 
         return Text(shorten(text, max(20, self._console.width - 1)), no_wrap=True)
 
@@ -338,6 +339,16 @@ def activity(line: str, worktree: str) -> str:
     tool, _, about = short.partition(" ")
 
     return f"{_VERBS[tool]} {about}" if about and tool in _VERBS else short
+
+
+def fitting(activity: str, width: int) -> str:
+    """Return an activity in *width* characters: of a path that is too long the beginning is left out, not the name."""
+    verb, _, about = activity.partition(" ")
+    room = width - len(verb) - len(" .../")
+    if len(activity) <= width or "/" not in about or " " in about or room < len(about.rpartition("/")[2]):
+        return shorten(activity, max(width, 4))
+
+    return f"{verb} .../{about[-room:].partition('/')[2] or about.rpartition('/')[2]}"
 
 
 def headline(document: WorkflowDocument) -> str:
