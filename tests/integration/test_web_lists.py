@@ -44,10 +44,10 @@ def listed(page) -> list[str]:
 def test_an_empty_home_says_how_to_begin(browser):
     for path, words in (
         ("/workflows", "There are no workflows yet"),
-        ("/runs", "Nothing was queued yet"),
+        ("/runs", "No run has been queued yet"),
         ("/runners", "No worker is running"),
-        ("/locks", "No issue is taken"),
-        ("/deliveries", "Nothing came in"),
+        ("/locks", "No issue is locked"),
+        ("/deliveries", "No webhook has been received"),
     ):
         assert words in browser.see(path).text
 
@@ -121,7 +121,7 @@ def test_a_long_list_is_paged_and_keeps_its_filter(lab, browser):
 def test_a_filter_that_cannot_be_is_a_page_that_says_so(browser, query):
     page = browser.see(f"/workflows?{query}", status=422)
 
-    assert "Not understood" in page.text
+    assert "Invalid request" in page.text
 
 
 # --- the others --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_workers_and_locks_are_shown(lab, browser):
     assert "0 of 3 gpu" in workers.text
     assert "1.2.3" in workers.text
     assert "acme/shop #7" in locks.text
-    assert "nobody" in locks.text
+    assert "none" in locks.text
     assert listed(locks) == [adw_id]
 
 
@@ -190,7 +190,7 @@ def test_a_database_that_does_not_answer_is_a_page_that_says_so(lab, browser, tm
 
     page = browser.see("/workflows", status=503)
 
-    assert "Not now" in page.text
+    assert "Not available" in page.text
 
 
 def test_the_overview_shows_the_first_lines_and_leads_to_the_rest(lab, browser):

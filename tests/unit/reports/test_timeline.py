@@ -83,7 +83,7 @@ def test_between_a_failed_attempt_and_the_next_the_phase_waits_to_be_tried_again
     )
 
     assert bars(result)[1] == ("build", "retry", 10, 40)
-    assert result.bars[1].label == "waits to be tried again: reset"
+    assert result.bars[1].label == "waits for its next attempt: reset"
 
 
 @pytest.mark.parametrize(
