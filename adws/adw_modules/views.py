@@ -415,9 +415,10 @@ def _pull_request_url(document: WorkflowDocument) -> str:
     """Return the address of the pull request as the forge named it, else the one beside that of the issue."""
     if document.pr_number is None:
         return ""
-    for phase in document.phases:
-        result = phase.result or {}
-        if result.get("pr_number") == document.pr_number and (url := _web_address(_text(result, "url") or "")):
+    known = [phase.result or {} for phase in document.phases]
+    known += [resource.undo for resource in document.resources if resource.kind == "pull_request"]
+    for facts in known:
+        if facts.get("pr_number") == document.pr_number and (url := _web_address(_text(facts, "url") or "")):
             return url
     page = _ISSUE_PAGE.fullmatch(_issue_url(document))
 
