@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from adws.adw_modules import timestamps, views
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
