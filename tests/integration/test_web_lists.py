@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.workflow.requirements import Capabilities
+from tests.integration import workflow_lab
 from tests.integration.page_lab import Browser
 from tests.integration.web_lab import WebLab, labelled
 
@@ -63,6 +64,32 @@ def test_workflows_are_listed_newest_first_with_what_a_stranger_wrote_made_harml
     assert "<img src=x onerror=alert(1)> & �evil" in page.text
     assert "✓ completed" in page.text
     assert page.all("body")[0]["data-topic"] == "home"
+
+
+def test_each_workflow_is_listed_with_its_pull_request_phase_cost_and_duration(lab, browser):
+    now = lab.app.clock.now()
+    at_work, done = (workflow_lab.put(lab.app, make(now)) for make in (workflow_lab.reworked, workflow_lab.finished))
+
+    page = browser.see("/workflows")
+    rows = {row["adw_id"]: row for row in lab.get("/api/v1/workflows", with_results="true")["workflows"]}
+
+    assert "https://github.invalid/acme/shop/pull/7" in page.links()
+    for words in ("test $4.22 50 min", "#7 — $0.60 54 min"):
+        assert words in page.text
+    assert rows[done]["result"]["pull_request_url"] == "https://github.invalid/acme/shop/pull/7"
+    assert (rows[at_work]["result"]["phase"], rows[at_work]["result"]["cost_usd"]) == ("test", 4.22)
+    assert {row["result"] for row in lab.get("/api/v1/workflows")["workflows"]} == {None}
+
+
+def test_states_are_links_that_keep_the_other_filters(lab, browser):
+    start(lab, 1, "Crash at login")
+    lab.work()
+
+    page = browser.see("/workflows?search=crash&state=completed&limit=10")
+
+    assert "/workflows?search=crash&limit=10" in page.links()
+    assert "/workflows?search=crash&limit=10&state=completed" in page.links()
+    assert [option["value"] for option in page.all("option") if "selected" in option] == ["completed"]
 
 
 @pytest.mark.parametrize(
