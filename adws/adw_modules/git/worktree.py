@@ -13,16 +13,13 @@ import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed
 from adws.adw_modules.git import locks
 from adws.adw_modules.git.change_policy import CommitText
-from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
-from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, check_branch
 
 if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
@@ -483,82 +480,3 @@ def _write_inside(tree: Path, name: str, content: bytes, *, mode: int) -> None:
 
 def _is_inside(path: Path, root: Path) -> bool:
     return root.resolve() in (path.parent.resolve() / path.name).parents
-
-
-# --- what branches change, in few numbers, for people ----------------------------------------------------------
-
-#: Seconds that git gets: a page does not wait for a repository that is busy.
-SECONDS = 3.0
-#: Seconds for which the commits of a branch are not asked for again.
-FRESH_SECONDS = 5.0
-#: Counts and branches that are kept.
-_KEPT = 200
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileChange:
-    """What a branch does to one file."""
-
-    name: str
-    added: int | None  #: lines; None: it is no text
-    deleted: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffStat:
-    """What a branch changes, committed work only."""
-
-    base: str  #: commit
-    head: str  #: commit
-    files: tuple[FileChange, ...]
-
-    @property
-    def added(self) -> int:
-        """Lines that are new."""
-        return sum(file.added or 0 for file in self.files)
-
-    @property
-    def deleted(self) -> int:
-        """Lines that are gone."""
-        return sum(file.deleted or 0 for file in self.files)
-
-
-class DiffStats:
-    """Counts what branches change: a pair of commits once, where a branch is again after a moment."""
-
-    def __init__(self, commands: GitCommands, *, clock: Clock) -> None:
-        self._commands = commands
-        self._clock = clock
-        self._commits = lru_cache(maxsize=_KEPT)(self._ask_commits)
-        self._counts = lru_cache(maxsize=_KEPT)(self._count)
-
-    def of_branch(self, branch: str, *, base: str, mark: int = 0) -> DiffStat | None:
-        """
-        Return what *branch* changes since it left *base*, None when one of them is not here; raise GitError.
-
-        With another *mark*, such as the revision of the workflow, git is asked at once where the branch is.
-        """
-        start, head = self._commits(base, branch, mark, self._clock.monotonic() // FRESH_SECONDS)
-
-        return self._counts(start, head) if start and head else None
-
-    def _ask_commits(self, base: str, branch: str, _mark: int, _moment: float) -> tuple[str, str]:
-        return self._commit_of(base), self._commit_of(f"refs/heads/{branch}")
-
-    def _commit_of(self, ref: str) -> str:
-        if not ref or "\0" in ref:
-            return ""
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-
-        return self._commands.run(*asked, ok=(0, 1, 128), seconds=SECONDS).text.strip()
-
-    def _count(self, base: str, head: str) -> DiffStat:
-        options = ("--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
-        said = self._commands.run("diff", *options, f"{base}...{head}", "--", seconds=SECONDS)
-        files = []
-        for part in said.parts:
-            added, deleted, name = part.split("\t", 2)
-            lines = [int(text) if text.isdigit() else None for text in (added, deleted)]  # "-": it is no text
-            files.append(FileChange(name=name, added=lines[0], deleted=lines[1]))
-
-        return DiffStat(base=base, head=head, files=tuple(files))
