@@ -449,7 +449,7 @@ def webhook(facts: WebhookFacts) -> Iterator[Finding]:
         yield _problem(
             "webhook",
             f"{facts.public_url} does not lead here: {facts.public_problem}",
-            "see docs/deploy/README.md about the proxy, or correct web.public_url",
+            "see docs/deployment.md about the proxy, or correct web.public_url",
         )
     elif facts.public_problem is not None:
         yield _ok("webhook", f"{facts.public_url} leads here")
