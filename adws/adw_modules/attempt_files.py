@@ -137,7 +137,9 @@ class AttemptFiles:
 def list_files(folder: Path) -> tuple[AttemptFile, ...]:
     """Return the files of all attempts in the workflow's directory, by phase, attempt and name; links are left out."""
     result: list[AttemptFile] = []
-    for place in _directories(folder / FOLDER):
+    top = folder / FOLDER
+    places = sorted(top.iterdir()) if top.is_dir() and not top.is_symlink() else []
+    for place in (one for one in places if one.is_dir() and not one.is_symlink()):
         for path in place.iterdir():
             match = _NAME.fullmatch(path.name)
             if match is None or path.is_symlink() or not path.is_file():
@@ -177,26 +179,15 @@ def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[b
 def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
     """Give the directory and the own name of a file that is one of an attempt; raise UnsafePath."""
     path = folder / name
-    if _is_outside(folder, path):
+    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
+    is_inside = len(parts) == 3 and parts[0] == FOLDER and _PHASE.fullmatch(parts[1]) and _NAME.fullmatch(parts[2])
+    if not is_inside:
         raise UnsafePath(f"{name} is not a file of this workflow's attempts")
     directory = durable_file.open_directory(str(path.parent), follow=False)
     try:
         yield directory, path.name
     finally:
         os.close(directory)
-
-
-def _is_outside(folder: Path, path: Path) -> bool:
-    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
-
-    return len(parts) != 3 or parts[0] != FOLDER or not _PHASE.fullmatch(parts[1]) or not _NAME.fullmatch(parts[2])
-
-
-def _directories(place: Path) -> list[Path]:
-    if place.is_symlink() or not place.is_dir():
-        return []
-
-    return [path for path in sorted(place.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
 # --- what attempts wrote, in order, and the part of it that came since the last read -------------------------------
@@ -218,15 +209,6 @@ _SPOT = re.compile(
 )
 
 
-def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
-    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
-    begun = {
-        (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
-    }
-
-    return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
-
-
 def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
     """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
     *whose, stream = source.stream.split(".")
@@ -234,6 +216,15 @@ def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
     turn = _TURNS.get(what, _TURNS[""])
 
     return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
+
+
+def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
+    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
+    begun = {
+        (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
+    }
+
+    return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
 
 
 def outputs(folder: Path, document: WorkflowDocument) -> tuple[AttemptFile, ...]:

@@ -367,6 +367,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "run": (
         ("run 42", "Start the usual workflow for issue 42, and stay with it."),
         ("run octo/cat#42 --workflow plan_build --detach", "Leave it to a worker, and print its id."),
+        ('run --task "Add a --version option"', "Start without an issue; --task - reads a longer text."),
         ("run 42 --dry-run", "Show what would be done, and do nothing."),
     ),
     "pause": (

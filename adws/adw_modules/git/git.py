@@ -11,6 +11,7 @@ person is, which directories are trusted, and the filters that the person set up
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import shutil
@@ -174,6 +175,8 @@ class GitCommands:
         self._token = token
         self._token_hosts = frozenset(host.casefold() for host in token_hosts)
         self._variables = frozenset(variables)
+        #: pattern -> hash of the repository's configuration when it was searched, and what matched
+        self._read_before: dict[str, tuple[bytes, Sequence[tuple[str, str]]]] = {}
         if common_dir is not None:
             vars(self)["common_dir"] = common_dir
 
@@ -411,11 +414,16 @@ class GitCommands:
         file = self.common_dir / "config"
         if not file.is_file():
             return ()
+        content = hashlib.sha256(file.read_bytes()).digest()  # the same file gives the same answer
+        known, entries = self._read_before.get(pattern, (b"", ()))
+        if known == content:
+            return entries
         args = ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern]
-        said = self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS)
-        pairs = (entry.partition("\n") for entry in said.parts)
+        pairs = (entry.partition("\n") for entry in self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS).parts)
+        entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
+        self._read_before[pattern] = (content, entries)
 
-        return tuple((key, value if mark else "true") for key, mark, value in pairs)
+        return entries
 
     def _execute(
         self,

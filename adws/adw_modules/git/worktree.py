@@ -8,6 +8,7 @@ Files that adw itself puts into a worktree are no part of the work and are never
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +42,14 @@ _AIDER_CACHE = ".aider.tags.cache."
 _SUBMODULES = "--ignore-submodules=dirty"
 #: The mode of a commit of another repository.
 _GITLINK = "160000 "
-#: Two letters and a space stand before each path that `git status` names.
-_MARKS = 3
+#: Kind of a line of `git status` -> fields before its path, and the line that names the commit of the head.
+_FIELDS_BEFORE_PATH = {"1": 8, "u": 10, "?": 1}
+_HEAD_LINE = "# branch.oid "
 #: Files named to one git at a time: a command line has an end.
 _AT_ONCE = 500
 #: An index beside the worktree's own, into which all files are read after a restart.
 _FRESH_INDEX = "adw-fresh-index"
+_SHA = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 #: Directories that git has in a worktree's git directory for as long as a rebase is not finished.
 _OF_REBASE = ("rebase-merge", "rebase-apply")
 
@@ -67,10 +70,22 @@ class GitWorkplace:
 
     def status(self, path: Path) -> tuple[str, ...]:
         """Return the paths with changes that are not committed."""
-        said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", _SUBMODULES)
-        names = (part[_MARKS:] for part in said.parts)
+        return self.head_and_status(path)[1]
 
-        return tuple(name for name in names if name != PORTS_FILE and not name.startswith(_AIDER_CACHE))
+    def head_and_status(self, path: Path) -> tuple[str, tuple[str, ...]]:
+        """Return the commit of the head, "" when there is none, and the paths with changes that are not committed."""
+        options = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--untracked-files=all", "--no-renames")
+        head, names = "", []
+        for part in self._git(path, "status", *options, _SUBMODULES).parts:
+            kind = part[0]
+            if kind == "#":
+                head = part.removeprefix(_HEAD_LINE) if part.startswith(_HEAD_LINE) else head
+            else:
+                names.append(part.split(" ", _FIELDS_BEFORE_PATH[kind])[-1])
+
+        return head if head != "(initial)" else "", tuple(
+            name for name in names if name != PORTS_FILE and not name.startswith(_AIDER_CACHE)
+        )
 
     def diff(self, path: Path, base: str) -> str:
         """Return the patch from *base* to the head."""
@@ -97,7 +112,7 @@ class GitWorkplace:
 
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
-        return self._patch(path, "HEAD", ())
+        return self._patch(path, "HEAD", ()) if self.status(path) else b""
 
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return what was done to the files *names* since *base*, committed or not, as a patch."""
@@ -156,12 +171,15 @@ class GitWorkplace:
         """Commit everything and return the commit, None when there was nothing to commit."""
         self._clear_locks(path)
         self._add_all(path)
-        if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status == 0:
-            return None
         self._refuse_filters(path)
-        self._git(path, "commit", "--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
+        options = ("--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
+        done = self._git(path, "commit", *options, ok=(0, 1))
+        if done.status == 0:
+            return self._commit(path, "HEAD")
+        if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status != 0:
+            raise GitError(f"git commit failed: {done.reason}")
 
-        return self._commit(path, "HEAD")
+        return None
 
     def _add_all(self, path: Path, env: Mapping[str, str] | None = None) -> None:
         """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""
@@ -354,7 +372,9 @@ class GitWorkplace:
         copied = tuple(name for name, problem in problems.items() if not problem)
         notices = tuple(f"{name} is not copied into the worktree: {why}" for name, why in problems.items() if why)
         if ports is not None:
-            notices += self.write_ports(path, ports)
+            self.write_ports(path, ports)
+            if PORTS_FILE not in self.ignored(path, (PORTS_FILE,)):
+                notices += (f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it",)
         if run is not None:
             for number, command in enumerate(self._setup, start=1):
                 if why := run(command, number):
@@ -362,18 +382,14 @@ class GitWorkplace:
 
         return copied, notices
 
-    def write_ports(self, path: Path, ports: PortPair) -> tuple[str, ...]:
-        """Write `.ports.env`, by the names that ADW set-ups use; return what a person should know about it."""
+    def write_ports(self, path: Path, ports: PortPair) -> None:
+        """Write `.ports.env`, by the names that ADW set-ups use."""
         text = (
             f"BACKEND_PORT={ports.backend}\n"
             f"FRONTEND_PORT={ports.frontend}\n"
             f"VITE_BACKEND_URL=http://localhost:{ports.backend}\n"
         )
         _write_inside(path, PORTS_FILE, text.encode(), mode=0o644)
-        if PORTS_FILE in self.ignored(path, (PORTS_FILE,)):
-            return ()
-
-        return (f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it",)
 
     # --- how ---------------------------------------------------------------------------------------------------
 
@@ -390,6 +406,8 @@ class GitWorkplace:
 
     def _commit(self, path: Path, ref: str) -> str:
         """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
+        if _SHA.fullmatch(ref):
+            return ref
         asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         result = self._git(path, *asked, ok=(0, 1, 128)).text.strip()
         if not result:
