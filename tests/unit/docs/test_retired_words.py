@@ -51,7 +51,7 @@ RETIRED = {
     r"left[- ]overs": "leftover resources",
     r"giv(e|es|en|ing) (it|a workflow|them|work|the workflow) up|given up": "abandon, fail",
     r"brought up": "migrated, caught up",
-    r"is (?-i:none)\b": "is not a ..., does not exist",
+    r"is none(?=[.,;:])": "is not a ..., does not exist",
     r"(are|is) none of": "not one of",
     r"what (helps|is the matter)\b": "fix",
     r"behind (it|them) stands|stands (there|here|in|behind|beside|on)": "is, is listed",
