@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict
+from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict, WorkflowResult
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, RollbackRecord, WorkflowDocument
@@ -31,6 +31,8 @@ _OF_WORKFLOW = (
     "pr_number",
 )
 _ISSUE_PAGE = re.compile(r"(https?://[^\s?#]+)/issues/[0-9]+")
+#: Statuses of phases that nothing is left to do in.
+_OVER = frozenset({"complete", "skipped"})
 #: What is shown of a decision of the advisor.
 _ADVISOR_FIELDS = ("attempt", "by", "decision", "reason", "model", "problem", "asked_at", "decided_at")
 
@@ -84,7 +86,7 @@ class PhaseView:
     @property
     def is_over(self) -> bool:
         """Whether it succeeded or was skipped."""
-        return self.status in {"complete", "skipped"}
+        return self.status in _OVER
 
     @property
     def suspended_attempts(self) -> int:
@@ -286,6 +288,23 @@ def workflow(
     )
 
 
+def result(document: WorkflowDocument) -> WorkflowResult:
+    """Return what the workflow in *document* has come to, for a line of a list."""
+    left = [phase for phase in document.phases if phase.status not in _OVER]
+    if document.current_state == "failed":
+        # Optional phases before the one it failed in may have failed too.
+        left = [phase for phase in reversed(left) if phase.status == "failed"] or left
+
+    return WorkflowResult(
+        phase=left[0].name if left and document.current_state != "completed" else None,
+        branch_name=document.branch_name,
+        pr_number=document.pr_number,
+        pull_request_url=_pull_request_url(document),
+        cost_usd=document.cost.total_usd,
+        work_seconds=round(sum(attempt.duration or 0.0 for phase in document.phases for attempt in phase.attempts), 3),
+    )
+
+
 def _phase(document: WorkflowDocument, phase: PhaseRecord) -> PhaseView:
     error = phase.attempts[-1].error if phase.attempts else None
 
@@ -322,9 +341,10 @@ def _pull_request_url(document: WorkflowDocument) -> str:
     """Return the address of the pull request as the forge named it, else the one beside that of the issue."""
     if document.pr_number is None:
         return ""
-    for phase in document.phases:
-        result = phase.result or {}
-        if result.get("pr_number") == document.pr_number and (url := _web_address(_text(result, "url") or "")):
+    known = [phase.result or {} for phase in document.phases]
+    known += [resource.undo for resource in document.resources if resource.kind == "pull_request"]
+    for facts in known:
+        if facts.get("pr_number") == document.pr_number and (url := _web_address(_text(facts, "url") or "")):
             return url
     page = _ISSUE_PAGE.fullmatch(_issue_url(document))
 

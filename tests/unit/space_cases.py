@@ -108,6 +108,9 @@ class MemoryGit:
         self.pushes.append(self.heads[branch])
         return PushResult(pushed=True)
 
+    def has_remote(self) -> bool:
+        return self.remote is not None
+
     def remote_commit(self, branch: str) -> str | None:
         return (self.remote or {}).get(branch)
 
@@ -119,6 +122,9 @@ class MemoryGit:
     def status(self, path: Path):
         committed, result = self.commits[self._head(path)], self.files[path]
         return tuple(sorted(name for name in {*committed, *result} if committed.get(name) != result.get(name)))
+
+    def head_and_status(self, path: Path):
+        return self._head(path), self.status(path)
 
     def patch_of_changes(self, path: Path) -> bytes:
         return "\n".join(self.status(path)).encode()

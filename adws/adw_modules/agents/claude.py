@@ -29,7 +29,7 @@ from adws.adw_modules.agents.base import (
     value_at,
 )
 from adws.adw_modules.error_tables import class_of_text
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonValue
 from adws.adw_modules.structured_logger import to_plain
 
 #: What each degree of permission is called; the tools are named, so that nothing has to be asked.
@@ -117,11 +117,13 @@ class Parser(JsonLines):
 
     def _init(self, event: Event) -> str:
         source, model = text_at(event, "apiKeySource"), text_at(event, "model")
+        # A log-in pays by the month; the clouds of others have no key of ours either, but other names for models.
+        is_log_in = source == "none" and model.startswith("claude-") and "@" not in model
         self.note(
             session_id=session_at(event, "session_id"),
             model=model,
             version=text_at(event, "claude_code_version"),
-            is_subscription=_is_subscription(source, model),
+            is_subscription=False if source not in {"", "none"} else True if is_log_in else None,
         )
 
         return f"conversation {self.reading.session_id}, model {model}"
@@ -196,7 +198,7 @@ class Parser(JsonLines):
             tokens=_totals(event) or self.reading.tokens,
             own_tokens=_own_tokens(event, streamed=TokenUsage.sum_of(self._messages.values())),
             turns=count_at(event, "num_turns") or self.reading.turns,
-            structured=_plain_object(value_at(event, "structured_output")),
+            structured=plain if isinstance(plain := to_plain(value_at(event, "structured_output")), dict) else None,
         )
 
         # The result names all that were refused, also those that were told on the way.
@@ -227,14 +229,6 @@ class Parser(JsonLines):
 
 def _name_of_error(event: Event) -> str:
     return next((name for key in ("api_error", "error") if (name := text_at(event, key)) in _TELLING_ERRORS), "")
-
-
-def _is_subscription(source: str, model: str) -> bool | None:
-    """Say whether a log-in pays; the clouds of others have no key of ours either, but other names for models."""
-    if source not in {"", "none"}:
-        return False
-
-    return True if source and model.startswith("claude-") and "@" not in model else None
 
 
 def _tokens(usage: Event) -> TokenUsage:
@@ -279,12 +273,6 @@ def _words(result: Event) -> str:
     errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
 
     return text_at(result, "result") or "\n".join(text for text in errors if not text.startswith(_DIAGNOSTIC))
-
-
-def _plain_object(value: JsonValue) -> JsonObject | None:
-    plain = to_plain(value)
-
-    return plain if isinstance(plain, dict) else None
 
 
 def _tool(block: JsonValue) -> str:

@@ -103,7 +103,7 @@ class ShipRunner:
         self._refuse_diff(path, branch, tip)
 
         shipped: dict[str, str | bool | int | None] = {"branch": branch, "head": head}
-        if git.remote_commit(base) is None:
+        if not git.has_remote():
             remote = home.settings.git_remote
             if forge is not None:
                 raise ShippingRefused(f"there is no remote {remote} with {base} to push to: add it")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: kind of a bar that is no attempt -> what it is, for people. The kinds of attempts are their status.
 WAITS = {
-    "retry": "waits for its retry",
+    "retry": "waits for its next attempt",
     "quota": "waits for a rate limit or a quota",
     "party": "waits for an external service",
     "others": "waits for work that others do",

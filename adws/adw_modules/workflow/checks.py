@@ -587,7 +587,7 @@ def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Problems:
         yield from _http_values(inputs)
     elif tool == "command":
         output = inputs.get("output", OUTPUTS[0])
-        if isinstance(output, str):
+        if isinstance(output, str) and output not in OUTPUTS:
             yield from _not_one_of(("output",), "form of output", output, OUTPUTS)
     elif tool == "python":
         yield from _python_problems(texts)

@@ -150,7 +150,7 @@ def test_between_a_failed_attempt_and_the_next_the_phase_waits_for_its_retry():
     )
 
     assert bars(result)[1] == ("build", "retry", 10, 40)
-    assert result.bars[1].label == "waits for its retry: reset"
+    assert result.bars[1].label == "waits for its next attempt: reset"
 
 
 @pytest.mark.parametrize(
