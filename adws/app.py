@@ -1035,7 +1035,8 @@ class Home:
     @part
     def advisor(self) -> Advisor | None:
         """What advises after failed attempts; None when it is off."""
-        from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor, load_function
+        from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor
+        from adws.adw_modules.engine.runner_python import Callables
 
         use = self.settings.advisor_use
         if use == "off":
@@ -1043,7 +1044,7 @@ class Home:
         if use == "rules":
             return RulesAdvisor(spare=self.settings.advisor_models or ())
         if ":" in use:
-            return CallAdvisor(use, partial(load_function, use, search=(self.settings.home,)))
+            return CallAdvisor(use, partial(Callables(self.settings.home).find, use))
 
         return AgentAdvisor(self)
 

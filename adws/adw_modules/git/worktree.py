@@ -168,7 +168,13 @@ class GitWorkplace:
         """Commit everything and return the commit, None when there was nothing to commit."""
         self._clear_locks(path)
         self._add_all(path)
-        self._refuse_filters(path)
+        if unused := self._commands.filters_not_run:
+            staged = self._git(path, "diff", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d").parts
+            for some in _portions(staged):
+                said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
+                for name, driver in zip(said[::3], said[2::3], strict=True):
+                    if driver in unused:  # the file would be committed as it is, which a filter was meant to change
+                        raise FilterNotRun(name, driver)
         options = ("--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
         done = self._git(path, "commit", *options, ok=(0, 1))
         if done.status == 0:
@@ -186,17 +192,6 @@ class GitWorkplace:
         self._long(path, "add", "--all", "--", *_ALL_BUT_OURS, *without, env=env)
         for names in _portions(inside):
             self._long(path, "update-index", "--add", "--remove", "--", *names, env=env)
-
-    def _refuse_filters(self, path: Path) -> None:
-        """Raise FilterNotRun when a file is about to be committed as it is that a filter was meant to change."""
-        if not self._commands.filters_not_run:
-            return
-        options = ("--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d")
-        for some in _portions(self._git(path, "diff", *options).parts):
-            said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
-            for name, driver in zip(said[::3], said[2::3], strict=True):
-                if driver in self._commands.filters_not_run:
-                    raise FilterNotRun(name, driver)
 
     def read_again(self, path: Path, commit: str) -> tuple[str, ...]:
         """
@@ -276,7 +271,7 @@ class GitWorkplace:
         """
         Make the files *names* what they were at *base*, and return those that could not be.
 
-        A commit since *base* that has one of them is taken back, and what else it had is left as a change. A repository
+        A commit since *base* that has one of them is undone, and what else it had is left as a change. A repository
         of its own is left where it is: nothing here could bring its history back.
         """
         self._clear_locks(path)
@@ -338,7 +333,7 @@ class GitWorkplace:
             self._git(path, "rebase", "--abort")
 
     def end_rebase(self, path: Path, branch: str) -> None:
-        """Give up a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
+        """Abort a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
         git_dir = self.git_dir(path)
         started = [git_dir / name for name in _OF_REBASE if (git_dir / name).is_dir()]
         if not started:
@@ -361,23 +356,36 @@ class GitWorkplace:
         followed. *run* gets a set-up command and its number, and returns "" when it went well, else why not. Raises
         SetupFailed when a command fails: the worktree stays, and filling it again runs all of them again.
         """
-        root = self._repository.root
+        root, copied, notices = self._repository.root, [], []
         present = [name for name in self._include if os.path.lexists(root / name)]
         # git refuses to say anything about what lies behind a link.
         ignored = self.ignored(path, [name for name in present if _is_inside(path / name, path)])
-        problems = {name: _copy(root, path, name, is_ignored=name in ignored) for name in present}
-        copied = tuple(name for name, problem in problems.items() if not problem)
-        notices = tuple(f"{name} is not copied into the worktree: {why}" for name, why in problems.items() if why)
+        for name in present:
+            source, why = root / name, ""
+            if not _is_inside(path / name, path):
+                why = "a link in the worktree leads out of it"
+            elif name not in ignored:
+                why = "git does not ignore it and could commit it"
+            elif source.is_symlink() or not source.is_file() or not _is_inside(source, root):
+                why = "it is not a regular file of the main checkout"
+            else:
+                try:
+                    mode = stat.S_IMODE(source.stat().st_mode) & 0o700
+                    _write_inside(path, name, source.read_bytes(), mode=mode)
+                    copied.append(name)
+                except (GitError, OSError) as exc:
+                    why = str(exc)
+            if why:
+                notices.append(f"{name} is not copied into the worktree: {why}")
         if ports is not None:
             self.write_ports(path, ports)
             if PORTS_FILE not in self.ignored(path, (PORTS_FILE,)):
-                notices += (f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it",)
-        if run is not None:
-            for number, command in enumerate(self._setup, start=1):
-                if why := run(command, number):
-                    raise SetupFailed(command, why)
+                notices.append(f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it")
+        for number, command in enumerate(self._setup if run is not None else (), start=1):
+            if run is not None and (why := run(command, number)):
+                raise SetupFailed(command, why)
 
-        return copied, notices
+        return tuple(copied), tuple(notices)
 
     def write_ports(self, path: Path, ports: PortPair) -> None:
         """Write `.ports.env`, by the names that ADW set-ups use."""
@@ -450,23 +458,6 @@ def _remove_file(tree: Path, name: str) -> bool:
             place.rmdir()
 
     return True
-
-
-def _copy(root: Path, tree: Path, name: str, *, is_ignored: bool) -> str:
-    """Copy one file of the person's main checkout; return why not, "" when it was."""
-    source = root / name
-    if not _is_inside(tree / name, tree):
-        return "a link in the worktree leads out of it"
-    if not is_ignored:
-        return "git does not ignore it and could commit it"
-    if source.is_symlink() or not source.is_file() or not _is_inside(source, root):
-        return "it is not a regular file of the main checkout"
-    try:
-        _write_inside(tree, name, source.read_bytes(), mode=stat.S_IMODE(source.stat().st_mode) & 0o700)
-    except (GitError, OSError) as exc:
-        return str(exc)
-
-    return ""
 
 
 def _write_inside(tree: Path, name: str, content: bytes, *, mode: int) -> None:
