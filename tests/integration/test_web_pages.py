@@ -29,13 +29,14 @@ def browser(lab):
     return Browser(lab).log_in()
 
 
-def add_page(lab, path="/try", **facts):
+def add_page(lab, path="/try", *, problem="", **typed):
     """Give the home a page of the tests, and an action."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(path)
     def show(request: Request):
-        return frame.confirm(request, title="Try", action=path, label="Do it", back="/", **facts)
+        begin = {"names": [], "issue": "", "task": "", "workflow": "", **typed}
+        return frame.render(request, "start.html", begin=begin, problem=problem)
 
     @router.post(path)
     def do(request: Request):
@@ -331,17 +332,17 @@ def test_an_expected_error_is_a_page_with_its_sentence_without_secrets(lab, brow
 
 def test_everything_that_is_shown_is_escaped_and_redacted(lab, browser):
     hostile = '"><img src=x onerror=alert(1)>\u202e'
-    add_page(lab, text=f"{hostile} {TOKEN}", items=(f"{hostile}{TOKEN}",), fields={"a": hostile})
+    add_page(lab, problem=f"{hostile} {TOKEN}", task=f"{hostile}{TOKEN}", issue=hostile)
     page = browser.see("/try")
 
     assert page.all("img", src="x") == []
-    assert [item["value"] for item in page.all("input", name="a")] == [hostile]
+    assert [item["value"] for item in page.all("input", name="issue")] == [hostile]
     assert TOKEN not in page.html
     assert page.text.count("[redacted]") == 2
 
 
 def test_no_page_has_anything_inline(lab, browser):
-    add_page(lab, text="x")
+    add_page(lab, problem="x")
     for path in ("/try", "/login", "/nothing"):
         page = Browser.ask(browser, "GET", path).text
         assert " style=" not in page

@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -339,31 +339,6 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
         answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
 
     return answer
-
-
-def confirm(
-    request: Request,
-    *,
-    title: str,
-    action: str,
-    label: str,
-    back: str,
-    text: str = "",
-    fields: Mapping[str, str] | None = None,
-    items: Sequence[str] = (),
-) -> HTMLResponse:
-    """Return a page that asks whether *action* is to be done: *label* is its button, *items* what it would do."""
-    return render(
-        request,
-        "confirm.html",
-        title=title,
-        action=action,
-        label=label,
-        back=back,
-        text=text,
-        fields=fields or {},
-        items=items,
-    )
 
 
 def viewer(request: Request) -> Viewer:
