@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
+#: What people are shown of the stream of an agent.
+TRANSCRIPT = "transcript.log"
 #: Directory of all of them, below the workflow's own.
 FOLDER = "phases"
 #: How much of the end of a file is shown unless more is asked for, in bytes.
@@ -227,9 +229,19 @@ def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[
     return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
 
 
-def outputs(folder: Path, document: WorkflowDocument) -> tuple[AttemptFile, ...]:
-    """Return what the attempts of the workflow whose directory is *folder* wrote, in order."""
-    return in_order(document, [file for file in list_files(folder) if file.kind.endswith(".log")])
+def outputs(folder: Path, document: WorkflowDocument, *, is_raw: bool = False) -> tuple[AttemptFile, ...]:
+    """
+    Return what the attempts of the workflow whose directory is *folder* wrote, in order.
+
+    An agent writes a stream of events, and its runner a transcript of it: the stream only when *is_raw* is set.
+    """
+    files = [file for file in list_files(folder) if file.kind.endswith(".log")]
+    with_transcript = {(file.phase, file.attempt) for file in files if file.kind == TRANSCRIPT}
+    hidden = TRANSCRIPT if is_raw else "stdout.log"
+
+    return in_order(
+        document, [one for one in files if one.kind != hidden or (one.phase, one.attempt) not in with_transcript]
+    )
 
 
 # --- reading on ------------------------------------------------------------------------------------------------

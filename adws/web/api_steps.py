@@ -46,7 +46,7 @@ class RetryFilter(BaseModel):
 
 
 class CancelOrder(BaseModel):
-    """What is given up, and why."""
+    """Which retry is cancelled, and why."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -141,7 +141,7 @@ class RetryList(BaseModel):
 
 
 class Cancelled(BaseModel):
-    """What was given up."""
+    """A retry that was cancelled."""
 
     retry_id: str
     message: str
@@ -324,8 +324,8 @@ class Task(BaseModel):
     ended_at: str | None
     claim: int = Field(description="number of the last claim, 0: there was none")
     worker: str
-    claim_until: str | None = Field(description="when the claim is over without a heartbeat; null: nobody has it")
-    is_ok: bool | None = Field(description="null: nobody reported yet")
+    claim_until: str | None = Field(description="when the claim is over without a heartbeat; null: it is not claimed")
+    is_ok: bool | None = Field(description="null: not reported yet")
     summary: str
 
 
@@ -374,7 +374,7 @@ def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
 
 @external_router.post("/external/{task_id}/claim", operation_id="claim_external_task")
 def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | None = None) -> Task:
-    """Take a task; 409 while somebody else has it and gives signs of life, or when nobody waits for it any more."""
+    """Claim a task; 409 while another worker holds it, or when the workflow does not wait for it any more."""
     _refuse_foreign(request, task_id)
     asked = order or ClaimOrder()
 
@@ -391,7 +391,7 @@ def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) 
 
 @external_router.post("/external/{task_id}/report", operation_id="report_external_task")
 def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
-    """Report the end of a task; the workflow goes on. 409 when the task is not yours any more."""
+    """Report the end of a task; the workflow continues. 409 when the claim has expired."""
     _refuse_foreign(request, task_id)
     event = TaskEvent(
         event_type="action_completed" if said.ok else "action_failed",

@@ -81,7 +81,7 @@ def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models
 
 @router.get("/locks", operation_id="list_locks")
 def list_locks(home: HomeOf) -> models.LockList:
-    """List which workflow has which issue, oldest first."""
+    """List which workflow holds the lock of which issue, oldest first."""
     return models.LockList(locks=[_lock(home, lock) for lock in home.locks.all()])
 
 
@@ -109,7 +109,7 @@ def list_breakers(home: HomeOf) -> models.BreakerList:
 
 @router.get("/deliveries", operation_id="list_deliveries")
 def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) -> models.DeliveryPage:
-    """List webhook deliveries with what was made of them, newest first."""
+    """List webhook deliveries with their results, newest first."""
     deliveries = home.deliveries
     if wanted.cursor and deliveries.get(wanted.cursor) is None:
         raise UsageError("the cursor names no delivery: use the next_cursor of the page before, unchanged")
@@ -179,7 +179,7 @@ def _can_read(home: Home) -> bool:
     return True
 
 
-# `/admin/recover-runs` and `/api/v1/sessions`: taking back what dead workers left, and whose agents are at work.
+# `/admin/recover-runs` and `/api/v1/sessions`: recovering runs of dead workers, and which agents are at work.
 #
 # Both need the token. What is recovered is logged with who asked, and the answer has the same fields in every mode.
 
@@ -201,7 +201,7 @@ class RecoverQuery(BaseModel):
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
     threshold: Threshold | None = Field(default=None, description="seconds; null: that of the settings")
-    force: bool | None = Field(default=None, description="with mode all: take work also from owners that live")
+    force: bool | None = Field(default=None, description="with mode all: take work from live owners too")
 
 
 class SessionFilter(BaseModel):
@@ -228,7 +228,7 @@ def recover_runs(
     mode = mode_of(order.mode or wanted.mode or home.settings.recovery_mode)
     is_forced = order.force if order.force is not None else bool(wanted.force)
     if is_forced and mode is not Mode.ALL:
-        raise UsageError("force takes work from owners that live: use it with mode all, or leave it out")
+        raise UsageError("force takes work from live owners: use it with mode all, or leave it out")
     threshold = order.threshold if order.threshold is not None else wanted.threshold
     policy = replace(recovery.policy, is_forced=is_forced)
     if threshold is not None:
@@ -271,7 +271,7 @@ metrics_router = APIRouter(tags=["metrics"], responses=ERRORS)
     responses={200: {"description": "Every metric.", "content": _FORMATS}},
 )
 def get_metrics(home: HomeOf, server: ServerOf, request: Request) -> Response:
-    """Show how many there are of what, and what was counted, in the format that Prometheus reads."""
+    """Show gauges and counters in the format that Prometheus reads."""
     readings = home.metrics_collector.readings()
     refused: Values = {(reason,): float(count) for reason, count in dict(server.refused).items()}
     accept = request.headers.get("accept", "")

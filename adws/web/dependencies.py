@@ -43,7 +43,7 @@ class CachedValue(Generic[_Value]):
         keep_seconds: float,
         beside: Callable[[Callable[[], None]], None] = _beside,
     ) -> None:
-        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work that nobody waits for."""
+        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work in the background."""
         self._find = find
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -67,7 +67,7 @@ class CachedValue(Generic[_Value]):
         try:
             self._value = self._find()
         except OSError:  # of what is measured; the last value stands until it can be measured again
-            logger.warning("A value could not be found out", exc_info=True, extra={"action": "lately_failed"})
+            logger.warning("A value could not be measured", exc_info=True, extra={"action": "lately_failed"})
         finally:
             with self._lock:
                 self._looked_at = self._clock.monotonic()
@@ -77,7 +77,7 @@ class CachedValue(Generic[_Value]):
 # What all requests share besides the home.
 
 
-#: Seconds after which worktrees are measured again, when somebody asks.
+#: Seconds after which worktrees are measured again, on request.
 _SIZES_SECONDS = 60.0
 
 
@@ -106,18 +106,18 @@ MOST_ROWS = 1000
 
 #: status -> what it means, for OpenAPI; every one has the same shape.
 _MEANINGS = {
-    400: "The request is no HTTP that makes sense here.",
+    400: "The request is malformed.",
     401: "The token is missing or wrong.",
     403: "The API is closed: no token is set.",
-    404: "There is no such thing.",
-    408: "The body did not come in time.",
-    409: "It does not fit how things stand now: somebody is at work, or the state does not allow it.",
+    404: "It does not exist.",
+    408: "The body did not arrive in time.",
+    409: "It does not fit the present state: a worker owns the workflow, or the state does not allow it.",
     413: "The body is too large.",
-    422: "The request is not what is expected.",
+    422: "The request is invalid.",
     429: "A limit is used up.",
     500: "A bug in adw.",
     502: "The forge answered with an error.",
-    503: "Something that is needed does not answer now, such as the database.",
+    503: "A service that is needed does not answer, such as the database.",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text} for status, text in _MEANINGS.items()

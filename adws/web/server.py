@@ -199,7 +199,7 @@ class Serving:
         say: Callable[[str], None] = lambda _line: None,
         drain: Callable[[], None] = lambda: None,
     ) -> None:
-        """*drain* makes those answers end that would go on for ever."""
+        """*drain* ends answers that never end by themselves."""
         self._drain = drain
         self._server = server
         self._supervisor = supervisor

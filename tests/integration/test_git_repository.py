@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RemoteChanged
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import locks, repository
 from adws.adw_modules.git.git import GitCommands, check_branch
@@ -153,7 +153,7 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
 
 def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undone(lab, rng, repeat):
     """
-    The worker is killed, its git is not: whoever comes next waits for that git, then finds or removes what it made.
+    The worker is killed, its git is not: the next worker waits for that git, then finds or removes what it made.
     """
     before, start = lab.main_checkout(), lab.repository.fetch("main")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -474,6 +474,19 @@ def test_a_remote_that_is_gone_is_told_apart_from_a_refusal(lab):
     with pytest.raises(GitUnreachable):
         lab.repository.fetch_default()
     assert lab.repository.default_branch() == "main", "as last known"
+
+
+def test_an_address_that_changes_between_two_calls_is_noticed(lab):
+    """
+    What git said of a configuration is used again for that very configuration only.
+    """
+    recorded = lab.repository.fetch("main")
+    git(lab.main, "config", "remote.origin.url", "file:///elsewhere")
+    with pytest.raises(RemoteChanged, match="the remote origin is file:///elsewhere"):
+        lab.repository.fetch("main")
+    git(lab.main, "config", "remote.origin.url", f"file://{lab.remote}")
+
+    assert lab.repository.fetch("main") == recorded
 
 
 def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):

@@ -66,7 +66,7 @@ def test_inside_the_block_a_process_can_bind_and_after_it_the_port_is_held_again
 
 def test_a_server_that_stayed_keeps_its_port_and_the_next_take_finds_another(hold):
     """
-    It is nobody's business to end it here; the work goes on with other ports.
+    It is not ended here; the work continues with other ports.
     """
     ports = hold()
     pair = ports.take(FIRST)

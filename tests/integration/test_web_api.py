@@ -1,4 +1,4 @@
-"""The API over a real home: who is let in, what it shows, what it does, and how it says no."""
+"""The API over a real home: authentication, what it shows, what it does, and its errors."""
 
 from __future__ import annotations
 

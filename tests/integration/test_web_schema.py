@@ -27,6 +27,7 @@ OPERATIONS = (
     "get_metrics",
     "list_workflows",
     "get_workflow",
+    "get_workflow_diff",
     "start_workflow",
     "pause_workflow",
     "resume_workflow",
@@ -90,7 +91,7 @@ def test_every_operation_is_on_the_page_about_the_api(schema):
         pytest.param(name, mode, id=f"{name}-{mode.value}")
         for name in OPERATIONS
         for mode in GenerationMode
-        if not (name in {"get_health", "get_metrics"} and mode is GenerationMode.NEGATIVE)  # nothing of it can be wrong
+        if not (name in {"get_health", "get_metrics"} and mode is GenerationMode.NEGATIVE)  # no input can be wrong
     ],
 )
 def test_no_request_makes_the_api_fail_or_answer_what_it_does_not_describe(lab, schema, repeat, name, mode):

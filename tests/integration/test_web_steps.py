@@ -1,4 +1,4 @@
-"""Over HTTP and on the command line's own parts: steps that loop, their iterations and calls, and what waits."""
+"""Steps that loop over HTTP: their iterations, calls and scheduled retries."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_not_there_is_404(lab, path):
     assert lab.ask("GET", "/api/v1/workflows/1a2b3c4d/executions").status_code == 404
 
 
-# --- what is tried again ---------------------------------------------------------------------------------------
+# --- retries ---------------------------------------------------------------------------------------------------
 
 
 def test_calls_and_phases_that_wait_are_one_list_the_next_one_first(lab, looping):

@@ -112,12 +112,13 @@ def test_what_the_branch_changes_is_counted(make, tmp_path):
 
     page = Browser(lab).log_in().see(f"/workflows/{adw_id}")
 
-    assert "Changes 1 file +2 \u22120" in page.text
+    assert "1 file, +2 \u22120" in page.text
     assert "discount.py +2 \u22120" in page.text
     made.repository.remove_worktree(tree.path, reason="adw:aaaa1111")
     made.repository.delete_branch(document.branch_name, expected=made.repository.commit_of(document.branch_name))
-    lab.app.diff_stats._commits.cache_clear()
-    assert "Its branch is not here any more." in Browser(lab).log_in().see(f"/workflows/{adw_id}").text
+    lab.app.diffs._commits.cache_clear()
+    page = Browser(lab).log_in().see(f"/workflows/{adw_id}")
+    assert "Its commits are not in the repository of this machine." in page.text
 
 
 def test_a_home_without_git_says_so_and_shows_the_rest(lab, browser):
@@ -125,7 +126,7 @@ def test_a_home_without_git_says_so_and_shows_the_rest(lab, browser):
 
     page = browser.see(f"/workflows/{adw_id}")
 
-    assert "Its branch is not here any more." in page.text or "git failed" in page.text
+    assert "Its commits are not in the repository of this machine." in page.text or "git failed" in page.text
     assert "Add a discount code" in page.text
 
 
@@ -202,7 +203,7 @@ def test_an_attempt_is_shown_with_its_error_its_cost_and_its_output(lab, browser
 
     page = browser.see(f"/workflows/{adw_id}/attempts/build/1")
 
-    for words in ("connection reset by peer", "It is tried again.", "line 7", "44,000 in, 9,900 out", "$1.10"):
+    for words in ("connection reset by peer", "It is retried.", "line 7", "44,000 in, 9,900 out", "$1.10"):
         assert words in page.text, words
     assert "== build, attempt 1, stdout first line" in page.text
     assert f"/workflows/{adw_id}/file?name=phases/build/attempt-1.stdout.log" in page.links()
@@ -222,8 +223,8 @@ def test_an_attempt_has_a_deadline_until_it_ends(lab, browser):
     ended = browser.see(f"/workflows/{adw_id}/attempts/build/1").text
     running = browser.see(f"/workflows/{adw_id}/attempts/test/3").text
 
-    assert "Has to end" not in ended
-    assert "Has to end" in running
+    assert "Deadline" not in ended
+    assert "Deadline" in running
 
 
 def test_a_tail_gives_what_came_since_and_ends_when_nothing_more_can_come(lab, browser):

@@ -2,7 +2,7 @@
 aider: plain text instead of events, and exit code 0 even when the model never answered.
 
 The evidence is the line about tokens that follows each answer, of which there may be several; an error of the model's
-library, at the start of a line, stands until the next such line. Conversations are not gone on with: what was
+library, at the start of a line, stands until the next such line. Conversations are not resumed: what was
 done is in the commits.
 """
 

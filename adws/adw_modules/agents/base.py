@@ -267,7 +267,7 @@ def said_last(end: AgentEnd) -> str:
 
 
 def is_unknown_session(text: str) -> bool:
-    """Say whether *text* is that of an agent that does not have the conversation it was to go on with."""
+    """Say whether *text* is that of an agent that does not have the conversation it was to resume."""
     return _UNKNOWN_SESSION.search(text) is not None
 
 

@@ -1,7 +1,7 @@
 """
 Codex: `codex exec --json` with its stream of JSON lines.
 
-A failure is reported as text alone, without a status field; `error` beside a turn that goes on is a note, not the end.
+A failure is reported as text alone, without a status field; `error` in a turn that continues is a note, not the end.
 The tokens are those of the whole conversation, and there is no cost, no limit of turns and none of money.
 """
 
@@ -28,7 +28,7 @@ _BAD_REQUEST = 400
 def argv(task: AgentTask) -> tuple[str, ...]:
     """Return the arguments for *task*; the prompt is its input, which the last `-` says."""
     arguments = ["--json", *_QUIET]
-    # Its sandbox keeps it in the working directory; the result it gives back is written elsewhere.
+    # Its sandbox keeps it in the working directory; its result is written elsewhere.
     opened = (f"--add-dir={task.folder}",) if task.permissions == "edit" else ()
     if task.model:
         arguments.append(f"--model={task.model}")
@@ -100,7 +100,7 @@ class Parser(JsonLines):
         return f"failed: {text}"
 
     def _error(self, event: Event) -> str:
-        # It may be no more than a line that broke: work that goes on takes this back.
+        # It may be no more than a line that broke: work that continues takes this back.
         self.note(is_error=True, text=text_at(event, "message"))
 
         return self.reading.text

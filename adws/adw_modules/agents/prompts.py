@@ -173,8 +173,8 @@ _PARAGRAPH = re.compile(rf"^[ \t]*{_VARIABLE.pattern}[ \t]*\n(?:[ \t]*\n)?", re.
 class PromptSituation:
     """What went before this attempt."""
 
-    is_resumed: bool = False  #: it goes on with a conversation
-    is_handed_over: bool = False  #: there was a conversation, which cannot be gone on with
+    is_resumed: bool = False  #: it resumes a conversation
+    is_handed_over: bool = False  #: there was a conversation, which cannot be resumed
     attempt: int = 1
     ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
     trouble: str = ""  #: what was wrong with it
@@ -290,22 +290,20 @@ def _result(facts: PromptFacts) -> str:
 
 
 def _situation(facts: PromptFacts) -> str:
-    """Return what went before: how the work goes on, why it was sent back, what was wrong with the last attempt."""
+    """Return what went before: how the work is resumed, why it was sent back, what was wrong with the last attempt."""
     now, mark, said = facts.situation, facts.mark, list[str]()
     if now.is_resumed:
         said.append(
-            "This goes on with our conversation, which ended before the work was done. The working directory may have"
-            " changed since: look at git status and git log before you go on. What is asked for is repeated below."
+            "This continues our conversation, which ended before the work was done. The working directory may have"
+            " changed since: look at git status and git log before you continue. What is asked for is repeated below."
         )
     elif now.is_handed_over:
         said.append(
-            "Somebody worked on this before you, in a conversation that cannot be gone on with. What they did is in the"
+            "Somebody worked on this before you, in a conversation that cannot be continued. What they did is in the"
             " working directory: look at git status and git log, keep what is right, and finish the work."
         )
     elif now.attempt > 1:
-        said.append(
-            "This was tried before. What came of it is in the working directory: look at git status and git log."
-        )
+        said.append("This was tried before. The result is in the working directory: look at git status and git log.")
     if now.sent_back_by:
         back = f"The work was built before, and the phase `{now.sent_back_by}` sent it back. Fix what it found first."
         why = clean(now.sent_back_why, limit=MAX_TROUBLE)

@@ -430,7 +430,6 @@ class GitHubForge:
                         is_ok=isinstance(code, int) and 200 <= code < 300,
                         at=at,
                         event=text_in(one, "event"),
-                        is_redelivery=one.get("redelivery") is True,
                     )
                 )
 

@@ -87,7 +87,7 @@ def graphql_problem(answer: JsonValue) -> str:
 
 
 def has_next_page(headers: Mapping[str, str]) -> bool:
-    """Say whether a list goes on after this page."""
+    """Say whether a list has a page after this one."""
     return 'rel="next"' in headers.get("link", "")
 
 

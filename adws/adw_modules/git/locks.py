@@ -60,7 +60,7 @@ def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENC
             if clock.monotonic() >= deadline:
                 raise GitError(
                     f"another adw has held {path} for {patience_seconds:.0f} s: "
-                    "look whether it is stuck (fuser shows who), then try again"
+                    "check whether it is stuck (fuser shows who), then retry"
                 )
             clock.sleep(_POLL_SECONDS * (0.5 + clock.random()))
         try:

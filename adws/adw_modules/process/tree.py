@@ -126,7 +126,7 @@ class ProcessTree:
         self.members()  # remembered now: when the leader has ended, nothing may say any more whose they were
         if self._is_child:
             self._signal_group(signal.SIGTERM)
-            self._signal_group(signal.SIGCONT)  # a stopped process ends only when it goes on
+            self._signal_group(signal.SIGCONT)  # a stopped process ends only when it continues
 
     def ask(self, members: Iterable[ProcessStat]) -> None:
         """Ask each of *members* to end."""

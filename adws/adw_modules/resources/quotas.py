@@ -34,7 +34,7 @@ from adws.adw_modules.interfaces import Clock
 GB = 2**30
 #: Where Linux says how much memory there is.
 MEMINFO = Path("/proc/meminfo")
-#: A place whose workflow never came to be is given up after this long.
+#: A place whose workflow never came to be is released after this long.
 ABANDONED_AFTER = timedelta(hours=1)
 #: Past workflows an estimate is taken from.
 PAST_WORKFLOWS = 50

@@ -168,7 +168,7 @@ def _ours(document: WorkflowDocument) -> set[str]:
 
 # --- clean-up after a workflow moved to another machine ------------------------------------------------------------
 #
-# A worker checks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
+# A worker checks for it with every recovery, and before it resumes a workflow that comes back. Work is salvaged
 # first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on is left for the
 # next time.
 

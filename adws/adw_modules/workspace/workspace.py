@@ -66,7 +66,7 @@ MEASURE_SECONDS = 10.0
 
 
 class Workspace:
-    """Makes, checks, secures and gives back the place of a workflow."""
+    """Makes, checks, secures and releases the place of a workflow."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -377,7 +377,7 @@ class Workspace:
         """
         Return what the branch starts from: as it was intended before, else the default branch as it is now.
 
-        Only new work needs the remote: what goes on stands on its own branch, whatever the network does.
+        Only new work needs the remote: what is resumed stands on its own branch, whatever the network does.
         """
         git = self._git
         known = effects.effect(document, f"branch:{branch}")
@@ -407,7 +407,7 @@ class Workspace:
         git, sha = self._git, str(intended["sha"])
         own = git.commit_of(f"refs/heads/{branch}")
         if intended.get("is_fetched"):
-            # A branch of that name here is of an earlier workflow that this one goes on with, and behind.
+            # A branch of that name here is of an earlier workflow that this one continues, and behind.
             if own not in {None, sha}:
                 git.keep_commits(document.adw_id, str(own))
                 git.delete_branch(branch, expected=str(own))
@@ -582,7 +582,7 @@ class Workspace:
     def _discard(
         self, session: WorkSession, data: JsonObject, *, keep_in: PhaseContext | None = None
     ) -> JsonObject | None:
-        """Put branch and files back to the last recorded commit; commits that are taken back are kept under a ref."""
+        """Put branch and files back to the last recorded commit; commits that are undone are kept under a ref."""
         workplace, document = self._workplace, session.document
         path, head = Path(document.worktree_path or ""), self._head(session)
         tip, names = workplace.head_and_status(path)

@@ -24,6 +24,7 @@ While `page.is_read_only` the macros show no buttons.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -46,10 +47,11 @@ from adws.adw_triggers.http import Problem
 from adws.web.dashboard.sessions import Known
 
 if TYPE_CHECKING:
+    from adws.adw_modules.identifiers import JsonValue
     from adws.app import Home
 
 
-# How facts are shown on pages: times, amounts, states, texts of strangers.
+# How facts are shown on pages: times, amounts, states, texts that others wrote.
 #
 # Pure. Everything here returns plain text, which the templates escape.
 
@@ -59,10 +61,12 @@ CLIPPED = 160
 #: What stands for a fact that is not there.
 NOTHING = "—"
 
-#: Tone -> the mark before the text: nothing is told by colour alone.
+#: Tone -> the mark before the text: nothing is shown by colour alone.
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
+#: Class and text of what workflows end with, in the legend of a picture.
+OUTCOME_KEYS = (("good", "completed"), ("bad", "failed"), ("", "abandoned"), ("gone", "rolled back"))
 #: State or status, of anything -> its tone. What is not named is quiet.
 TONES: Mapping[str, str] = MappingProxyType(
     {
@@ -96,7 +100,7 @@ def words(name: str) -> str:
 
 
 def is_moment(text: object) -> bool:
-    """Say whether *text* is a moment that somebody wrote down."""
+    """Return whether *text* is a moment."""
     if not isinstance(text, str) or not text or text == timestamps.UNKNOWN_MOMENT:
         return False
     try:
@@ -108,7 +112,7 @@ def is_moment(text: object) -> bool:
 
 
 def age(text: str, now: datetime) -> str:
-    """Return how long ago the moment *text* was, `—` when it is none."""
+    """Return how long ago the moment *text* was, `—` for anything else."""
     if not is_moment(text):
         return NOTHING
 
@@ -116,12 +120,12 @@ def age(text: str, now: datetime) -> str:
 
 
 def moment(text: str) -> str:
-    """Return the moment *text* in full, in UTC; `—` when it is none."""
+    """Return the moment *text* in full, in UTC, `—` for anything else."""
     return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC" if is_moment(text) else NOTHING
 
 
 def elapsed(text: str, now: datetime) -> str:
-    """Return how much time is gone since the moment *text*, `—` when it is none or has not come yet."""
+    """Return how much time has passed since the moment *text*, `—` for anything else."""
     if not is_moment(text):
         return NOTHING
     whole = max(0, int((now - timestamps.parse(text)).total_seconds()))
@@ -166,11 +170,16 @@ def size(count: float | None) -> str:
 
 
 def clip(text: object, most: int = CLIPPED) -> str:
-    """Return the first line of what a stranger wrote, at most *most* characters, without what only does harm."""
+    """Return the first line of *text*, at most *most* characters, without control characters."""
     line = plain(str(text)[: most * 4]).strip().partition("\n")[0].strip()
     is_cut = len(line) > most or "\n" in str(text).strip()
 
     return f"{line[:most].rstrip()} …" if is_cut else line
+
+
+def pretty(value: JsonValue) -> str:
+    """Return JSON as people read it."""
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
 
 
 def plain(text: str) -> str:
@@ -264,7 +273,7 @@ class Viewer:
 
     by: str = ""  #: for the history of what they do; "": nobody is logged in
     csrf: str = ""  #: what their forms have to carry
-    flash: str = ""  #: what is told once, on top of the page
+    flash: str = ""  #: a message that is shown once, on top of the page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,7 +336,7 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
     path, seen_by = request.url.path, viewer(request)
     answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
     if seen_by.flash:
-        answer.headers.append("Set-Cookie", request.app.state.door.forget_note)
+        answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
 
     return answer
 
@@ -398,7 +407,7 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     )
     environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
     environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
-    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING})
+    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS})
 
     return environment
 
@@ -406,38 +415,38 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
 # What went wrong, as a page for browsers; the same sentences as everywhere else.
 
 
-#: status -> what stands on top.
+#: status -> title of the page.
 _TITLES: Mapping[int, str] = MappingProxyType(
     {
         401: "Please log in",
         403: "Not allowed",
         404: "Not found",
         405: "Not possible",
-        409: "Not possible now",
-        421: "Another address",
-        422: "Not understood",
-        429: "Too much",
+        409: "Not possible in this state",
+        421: "Wrong address",
+        422: "Invalid request",
+        429: "Limit reached",
         500: "A bug in adw",
-        502: "The forge did not answer well",
-        503: "Not now",
+        502: "The forge answered with an error",
+        503: "Not available",
     }
 )
-#: status -> what a person does about it; programs get other advice.
+#: status -> advice for people; programs get other advice.
 _ADVICE: Mapping[int, str] = MappingProxyType(
     {
-        404: "The lists show what there is.",
-        409: "Look at the page of the workflow again: somebody else may have done something.",
-        422: "Go back and change what you asked for.",
-        429: "Try again later; the overview shows what is used up.",
-        500: "The log of adw serve has the details; please report them.",
-        502: "Look at the side of the forge, then try again.",
-        503: "Nothing is wrong with what you asked for: try again later.",
+        404: "The lists show what exists.",
+        409: "Load the page of the workflow again: its state may have changed.",
+        422: "Go back and change the request.",
+        429: "Retry later; the overview shows which limit is used up.",
+        500: "The log of adw serve has the details; please report the bug.",
+        502: "Check the status of the forge, then retry.",
+        503: "The request is valid: retry later.",
     }
 )
 
 
 class ErrorPages:
-    """Tells browsers and programs what went wrong."""
+    """Answers browsers and programs with an error."""
 
     def __init__(self, frame_of_pages: Frame, *, redact: Callable[[str], str]) -> None:
         self._frame = frame_of_pages
@@ -447,8 +456,8 @@ class ErrorPages:
         """Return *problem* as a page, or as programs read it."""
         headers = problem.headers()
         if not is_page:
-            told = replace(problem, message=self._redact(problem.message))
-            return JSONResponse(told.to_json(), status_code=told.status, headers=headers)
+            redacted = replace(problem, message=self._redact(problem.message))
+            return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=headers)
         text = self._frame.text(
             "problem.html",
             path=path,
@@ -461,7 +470,7 @@ class ErrorPages:
         return HTMLResponse(text, status_code=problem.status, headers=headers)
 
     def hop(self, here: str) -> Response:
-        """Return a page that goes on to *here* by itself."""
+        """Return a page that redirects to *here*."""
         return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
 
     def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:

@@ -35,7 +35,7 @@ _MAC_DIGITS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginSession:
-    """Somebody who logged in."""
+    """A login."""
 
     session_id: str  #: hex digits that nobody can guess
     name: str  #: what they say they are called; "": nothing
@@ -91,7 +91,7 @@ def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> Known | None:
 
 
 def name_of(said: str) -> str:
-    """Return the name that somebody gave, in one line of bounded length."""
+    """Return the name of a login, in one line of bounded length."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())[:LONGEST_NAME]
 
 
@@ -136,7 +136,7 @@ def unseal_note(cookie: str, known: Known) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """A login link, made by somebody who can read the key of the home."""
+    """A login link, made with the key of the home."""
 
     link_id: str
     name: str
@@ -235,7 +235,7 @@ def addresses_of(listening: str, public_url: str = "") -> Addresses:
 
 
 def name_in(host: str) -> str:
-    """Return the name in a header Host, without its port, "" for what is none."""
+    """Return the name in a header Host, without its port, "" for anything else."""
     text = host.strip().lower()
     if text.startswith("["):
         inside, bracket, rest = text[1:].partition("]")
@@ -294,8 +294,8 @@ def _is_port(text: str) -> bool:
 #: Bytes of a form, at most; that of a login is shorter, because anybody may send one.
 MOST_BYTES = 64 * 1024
 MOST_LOGIN_BYTES = 4 * 1024
-#: Fields of a form, at most.
-MOST_FIELDS = 50
+#: Fields of a form, at most: a page of workflows that are all selected has 50 and some.
+MOST_FIELDS = 100
 
 _KIND = "application/x-www-form-urlencoded"
 
@@ -357,12 +357,12 @@ SESSION_SECONDS = 12 * 3600.0
 
 
 class Logins:
-    """Gives out cookies and knows them again. Threads may share it."""
+    """Issues and checks cookies. Threads may share it."""
 
     def __init__(
         self, *, home_key: Callable[[], bytes], tokens: Sequence[str], clock: Clock, session_seconds: float
     ) -> None:
-        """*home_key* is read when somebody logs in for the first time."""
+        """*home_key* is read at the first login."""
         self._read_key = home_key
         self._tokens = tuple(tokens)
         self._clock = clock
@@ -377,7 +377,7 @@ class Logins:
         return bool(self._tokens)
 
     def by_token(self, shown: str, name: str) -> str | None:
-        """Return the cookie of somebody who shows *shown*, None when it is no token of ours."""
+        """Return the cookie of a new login with the token *shown*; None when the token is wrong."""
         # A list, not next() over a generator: the time it takes shall not tell which one fits.
         fits = [hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()) for token in self._tokens]
         if not any(fits):
@@ -386,7 +386,7 @@ class Logins:
         return self._cookie(key_of(self._home_key, self._tokens[fits.index(True)]), name)
 
     def by_link(self, text: str) -> str | None:
-        """Return the cookie of somebody who comes by a link, None when it is none of ours or was used."""
+        """Return the cookie of a new login by a link; None when the link is invalid or was used."""
         now = self._clock.now().timestamp()
         key = link_key(self._home_key)
         link = unseal_link(text, key, now=now, since=int(self._started))
@@ -412,7 +412,7 @@ class Logins:
         return known.session.session_id not in self._over and known.session.until > self._clock.now().timestamp()
 
     def end(self, known: Known) -> None:
-        """Log somebody out: the cookie does not count any more, wherever it is."""
+        """End a login: its cookie is not accepted any more."""
         self._end(known.session.session_id, until=float(known.session.until))
 
     def cookie_name(self, *, is_secure: bool) -> str:

@@ -18,7 +18,6 @@ from starlette.responses import HTMLResponse
 from adws.adw_modules import attempt_files, costs, effects, events, views
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.costs import cap_of
-from adws.adw_modules.errors import AdwError
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK
 from adws.adw_modules.recovery.explain import claim_of, diagnosis_of, explain
 from adws.adw_modules.reports import charts
@@ -26,13 +25,13 @@ from adws.adw_modules.reports.timeline import timeline
 from adws.adw_modules.rollback.plan import recorded_steps
 from adws.adw_modules.state_machine import read_table
 from adws.adw_modules.worker.control import allowed_actions
-from adws.web.dashboard import frame
+from adws.web import changes
+from adws.web.dashboard import frame, review
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
     from adws.adw_modules.costs import CostEntry
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-    from adws.adw_modules.git.worktree import DiffStat
     from adws.adw_modules.identifiers import JsonValue
     from adws.adw_modules.views import AttemptView, WorkflowView
     from adws.app import Home
@@ -84,7 +83,6 @@ def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
 #: Rows of lists on the page; the pages behind it have all.
 MOST_EVENTS = 15
 MOST_EXECUTIONS = 20
-MOST_FILES = 40
 MOST_CHECKPOINTS = 20
 MOST_MOVES = 30
 #: Events of a page.
@@ -136,7 +134,6 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
     }
     folder = folder_of(home, adw_id)
     output = readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document)))
-    stat, problem = _changes(home, document)
     facts = {
         "document": document,
         "explanation": explain(diagnosis_of(home, document, now=now)),
@@ -153,7 +150,9 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "attempts": attempts_of(document, view),
         "executions": home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
         "checkpoints": home.checkpoints.lines_of(adw_id),
-        "changes": {"stat": stat, "problem": problem},
+        "review": review.review_of(
+            changes.read(home, document), open_lines=review.OPEN_LINES_BESIDE, most=review.CHARACTERS_BESIDE
+        ),
         "output": output,
         "cap_usd": cap_of(document, cap_usd),
         "rollback": document.rollback,
@@ -172,7 +171,6 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         effects=[(effect, effects.name_of(effect)) for effect in effects.effects(document)[::-1]],
         most_attempts=MOST_ATTEMPTS,
         most_effects=MOST_EFFECTS,
-        most_files=MOST_FILES,
         most_checkpoints=MOST_CHECKPOINTS,
     )
 
@@ -190,22 +188,6 @@ def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[
     states = Markup(charts.state_svg(read_table(document), document.current_state, made))  # noqa: S704 - see above
 
     return {"line": line, "timeline": drawn, "legend": charts.legend(line), "states": states}
-
-
-def _changes(home: Home, document: WorkflowDocument) -> tuple[DiffStat | None, str]:
-    """Return what the branch of the workflow changes, and why that is not known; git is not called without a branch."""
-    if not document.branch_name:
-        return None, ""
-    undo = next((entry.undo for entry in document.resources if entry.kind == "branch"), {})
-    base = text_of(undo, "start") or text_of(undo, "base")
-    if not base:
-        return None, "The commit where its branch begins is not recorded."
-    try:
-        stat = home.diff_stats.of_branch(document.branch_name, base=base, mark=document.revision)
-    except AdwError as exc:
-        return None, f"git failed: {exc}."
-
-    return stat, "" if stat else "Its branch is not here any more."
 
 
 @router.get("/events")

@@ -72,21 +72,13 @@ def test_a_real_message_gets_its_category(program, text, category):
         *("the report is in use", "Namespace already in use", "reports 9100 in use", "viewport is taken"),
         *("airport not found", "no import found", "misconfigured", "spaceship missing", "out of diskette"),
         *("passports are in use", "no free imports", "profile not found", "transmissing", "reconnection refusedly"),
-    ],
-)
-def test_words_inside_other_words_say_nothing(text):
-    assert class_of_text(text) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+        # Identifiers, options, paths and quoted names.
         *("test_port_9100_in_use", "src/port in use.py", "--port-in-use", "lib/disk full.rs", "rate_limit = 5"),
         *("x/timeout", "a.connection_refused", "no attribute 'timeout'", "no member `overloaded`", "timeout.py"),
         *("Setting DATABASE_URL", "error rate exceeded 5 percent", "Resource 'ENOENTRY'"),
     ],
 )
-def test_identifiers_options_paths_and_quoted_names_say_nothing(text):
+def test_words_inside_other_words_say_nothing(text):
     assert class_of_text(text) is None
 
 

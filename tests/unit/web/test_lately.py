@@ -68,4 +68,4 @@ def test_what_cannot_be_found_out_leaves_the_last_value_and_is_tried_again(clock
         clock.advance(30)
 
     assert value.get() == "third"
-    assert [record.message for record in caplog.records] == ["A value could not be found out"]
+    assert [record.message for record in caplog.records] == ["A value could not be measured"]

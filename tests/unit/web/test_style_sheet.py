@@ -1,4 +1,4 @@
-"""The style sheet of the dashboard: a name means one thing, whatever page it stands on."""
+"""The style sheet of the dashboard: a name means one thing, on every page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHEET = (Path(pages.__file__).parent / "static" / "adw.css").read_text(encoding=
 
 
 def begun(text: str) -> list[str]:
-    """Return the classes that get their looks in *text*, alone: not beside a tag or inside of something else."""
+    """Return the classes that are defined in *text*, alone: not beside a tag or inside of something else."""
     # What holds for some windows only is indented.
     rules = re.findall(r"^([^\s@/}][^{}]*)\{", text, flags=re.MULTILINE)
     return [one.strip() for rule in rules for one in rule.split(",") if re.fullmatch(r"\.[\w-]+", one.strip())]

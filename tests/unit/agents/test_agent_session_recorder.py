@@ -1,4 +1,4 @@
-"""The session of an agent lasts from its first facts to the end of its attempt, and keeps no work from going on."""
+"""The session of an agent lasts from its first facts to the end of its attempt, and never stops the work."""
 
 from __future__ import annotations
 
