@@ -70,10 +70,10 @@ main checkout of the git repository you are in, else the current directory. Rela
 
 Unknown keys and variables, bad values, and two names of one setting with different values are errors that name the
 file and line or the variable; all are reported at once. {_and(_code(f"{one}*" for one in RESERVED_PREFIXES))} are
-reserved for tests. {_and(_code(IGNORED_VARIABLES))}, known from other ADW set-ups, are ignored and shown as ignored.
+reserved for tests. Known from other ADW set-ups and ignored: {_and(_code(IGNORED_VARIABLES))}.
 
-Parentheses have the default, then what may be given. *env* marks secrets, which only an environment
-variable, a file named by `VARIABLE_FILE`, or systemd credentials can set.
+Parentheses have the default, then what may be given. *env* is set by an environment variable only; secrets also by a
+file that `VARIABLE_FILE` names, or by systemd credentials.
 
 {sections}
 ## Other tables of `adw.toml`
@@ -165,7 +165,7 @@ def event_types() -> str:
 
 def event_parts() -> str:
     """Return the fields of an event and the keys of its context and meta."""
-    fields = _list((f"`{name}` ({kind})", meaning) for name, kind, meaning in event_fields())
+    fields = _list((f"`{name}` ({kind.replace(' | None', '?')})", meaning) for name, kind, meaning in event_fields())
     context = _list((f"`context.{name}`", meaning) for name, meaning in events.CONTEXT_KEYS.items())
     meta = _list((f"`meta.{name}`", meaning) for name, meaning in events.META_KEYS.items())
 

@@ -43,7 +43,6 @@ RETIRED = {
     r"(go|goes|went|going|gone) on (with|where|at|from|after|working)|made? (it )?go on": "resume, continue",
     r"asks? of": "require",
     r"let (\w+ )?on\b": "reset",
-    r"forebod\w*|bide[sd]?|abid(e|es|ing)": "wait",
     r"strays?": "disallowed changes",
     r"errands?": "job",
     r"standings?": "status, gauges",
@@ -58,7 +57,6 @@ RETIRED = {
     r"nothing of (ours|it)": "no ...",
     r"comes? to rest": "finish, settle",
     r"say(s)? no\b": "reject",
-    r"pardon\w*|lest|hence(forth)?|whence|thither|hither|betwixt|meanwhile,": "(plain words)",
     r"it looks as if|looks as though": "apparently",
     r"which is whose|whose it is": "owner",
 }
