@@ -769,14 +769,17 @@ _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase
 
 def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
     """Write the log lines of *events*, which are stored with *document*, with the counters that it has."""
-    record: PhaseRecord | None = None
     entries: list[JsonObject] = []
+    record: PhaseRecord | None = None
     for event in events:
         kind, status = event.event_type, event.status
         if kind == "phase_completed" or (kind == "state_changed" and status in _UNLOGGED_STATES):
             continue  # the line before or after says it
-        if record is None or record.name != event.node_name:
-            record = next((phase for phase in document.phases if phase.name == event.node_name), None)
+        if record is None or record.name != event.node_name:  # those of one step are about one phase or two
+            record = None
+            for phase in document.phases:
+                if phase.name == event.node_name:
+                    record = phase
         used, allowed = (record.attempts_used, record.max_attempts + record.granted) if record else (None, None)
         sentence = f"Attempt {used}/{allowed}" if kind == "attempt_started" else kind.replace("_", " ").capitalize()
         entry: JsonObject = {

@@ -576,12 +576,12 @@ class FileStateStore:
         return resolve(directory, folder, adw_id, max_bytes=self._max_bytes, copy_of=copy_of)
 
     def _remember(self, adw_id: str, known: _Known) -> None:
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
         if known.signature is None:
             self._known.pop(adw_id, None)
-        else:
-            self._known[adw_id] = known
+            return
+        if adw_id not in self._known and len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[adw_id] = known
 
     # --- writing -----------------------------------------------------------------------------------------------
 
