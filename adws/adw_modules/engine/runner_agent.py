@@ -494,7 +494,7 @@ class AgentRunner:
         budget = costs.budget_for_agent(allowed, self._home.settings.agent_billing) if able.limits_budget else None
         if budget is not None and known is not None and able.totals_are_of_session:
             budget += spent  # it counts from where the conversation began
-        turns = job.options.max_turns or (self._home.settings.agent_max_turns if able.limits_turns else None)
+        turns = job.options.max_turns
 
         return AgentTask(
             prompt_file=prompt_file,
