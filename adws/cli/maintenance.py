@@ -124,7 +124,9 @@ def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
     """
     Move this home to PostgreSQL: postgresql://USER@HOST/NAME, an empty database.
 
-    Every table and document is copied, read back and compared; then the old database is closed. Refused while workers run. May be repeated after an interruption. A password is better given by PGPASSWORD or a file ~/.pgpass.
+    Every table and document is copied, read back and compared; then the old database is closed. Refused
+    while workers run. May be repeated after an interruption. A password is better given by PGPASSWORD or a file
+    ~/.pgpass.
     """
     with main.open_home() as app:
         report = move(app, url, dry_run=dry_run)

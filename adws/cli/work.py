@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from adws.adw_modules import timestamps, views
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
@@ -463,7 +463,7 @@ def run(
         title = title or task_title
     elif not issue and not adw_id:
         raise UsageError('nothing to work on: give the number of an issue, or --task "what to do"')
-    meant = cli_common.parse_issue(issue) if "#" in issue or "/" in issue else None
+    meant = identifiers.parse_issue(issue) if "#" in issue or "/" in issue else None
     if meant is not None:
         issue, repository = str(meant[0]), repository or meant[1]
     number = check_issue_number(issue) if issue else None
