@@ -15,8 +15,8 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -39,7 +39,6 @@ from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.resources import ports as resources_ports
-from adws.adw_modules.resources import quotas
 from adws.adw_modules.resources.ports import reservations
 from adws.adw_modules.resources.quotas import nearest
 from adws.adw_modules.sandbox import probe as sandbox_probe
@@ -49,9 +48,9 @@ from adws.config import load as config_load
 
 if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Database
+    from adws.adw_modules.forge.model import ForgeAccess
     from adws.adw_modules.interfaces import LoadedState
     from adws.adw_modules.maintenance.check import Inconsistency
-    from adws.adw_modules.workflow.model import WorkflowSpec
     from adws.app import Home
 
 
@@ -90,119 +89,6 @@ def _problem(area: str, what: str, fix: str) -> Finding:
     return Finding(area=area, level=PROBLEM, what=what, fix=fix)
 
 
-# --- facts -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GitFacts:
-    """git and the repository of the home."""
-
-    version: str  #: as git says it; "": there is none
-    numbers: tuple[int, int] = (0, 0)
-    oldest: tuple[int, int] = (2, 36)  #: what adw needs
-    author: str = ""  #: who commits, as `NAME <ADDRESS>`; "": nobody said
-    is_repository: bool = False
-    has_commits: bool = False
-    works_in_worktrees: bool = True  #: as the settings say
-    lost_worktrees: tuple[str, ...] = ()  #: whose directory is gone
-    damaged_worktrees: tuple[tuple[str, str], ...] = ()  #: with what is wrong with each
-    unreadable: str = ""  #: why git cannot list the worktrees
-    unignored: tuple[str, ...] = ()  #: directories of adw that git does not ignore
-    remote: str = "origin"
-    remote_problem: str | None = None  #: why it did not answer, "" when it did; None: there is none
-    stale_locks: tuple[str, ...] = ()  #: lock files that no process uses
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentFacts:
-    """One agent."""
-
-    name: str
-    path: str  #: "": not installed
-    version: str
-    is_logged_in: bool | None
-    problem: str
-    is_needed: bool  #: a phase, or the advisor of the engine, is to be done by it
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ForgeFacts:
-    """Where issues and pull requests are."""
-
-    kind: str  #: github | local | none | the name of a plug-in
-    repository: str = ""
-    login: str = ""
-    problem: str = ""  #: why it cannot be used
-    fix: str = ""
-    may_push: bool | None = None  #: None: it cannot be told
-    may_write_issues: bool | None = None
-    scopes: tuple[str, ...] | None = None  #: of a classic token; None: the token has none to show
-    is_private: bool = False
-    pushes_workflow_files: bool = False  #: as the settings say
-    requests_left: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WebhookFacts:
-    """The receiver of webhooks."""
-
-    has_secret: bool
-    address: str  #: where adw serve listens
-    is_answering: bool
-    says: str = ""  #: what it said when it was not well
-    public_url: str = ""
-    public_problem: str | None = None  #: why it did not answer there, "" when it did; None: it was not asked
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatabaseFacts:
-    """The database."""
-
-    name: str
-    is_made: bool = True
-    schema: str | None = None
-    problem: str = ""  #: why it cannot be reached
-    troubles: tuple[Inconsistency, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiskFacts:
-    """The file system of a directory."""
-
-    name: str  #: what is kept there
-    path: str
-    free_bytes: int
-    min_free_bytes: int  #: below which no work starts
-    free_inodes: int
-    all_inodes: int  #: 0: this file system does not count them
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StorageFacts:
-    """How the state directory keeps what is written."""
-
-    path: str
-    kind: str  #: type of the file system, "" when it cannot be told
-    has_sqlite: bool  #: the database is a file in it
-    sync_problem: str = ""  #: why what was written could not be brought to the disk
-    sync_seconds: float | None = None  #: None: it was not tried
-    is_writable: bool = True
-    owner_problem: str = ""  #: a file that belongs to somebody else
-    open_files: tuple[str, ...] = ()  #: what others can read or write
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettingsFacts:
-    """The settings in force."""
-
-    file: str
-    has_file: bool
-    ignored: tuple[str, ...] = ()  #: variables that are set and mean nothing
-    default_workflow: str = ""
-    idle_phases: tuple[str, ...] = ()  #: of the default workflow, which nothing can run
-    missing_programs: tuple[tuple[str, str], ...] = ()  #: phase, and a program it needs that is not in PATH
-
-
 # --- judging -----------------------------------------------------------------------------------------------------
 
 #: The oldest Python that adw runs on.
@@ -215,11 +101,14 @@ ODD_SKEW, WRONG_SKEW = 5.0, 60.0
 FIRST_YEAR = 2025
 #: Pairs of ports below which the next workflows may find none.
 FEW_PORTS = 3
+#: Requests below which work may have to wait for the next hour.
+FEW_REQUESTS = 200
 #: Seconds a sync may take before every step of a workflow is slow.
 SLOW_SYNC = 0.25
 #: Most troubles of one area that are told one by one.
 MOST = 5
 
+_NEW_TOKEN = "make a token that has them, and export ADW_GITHUB_TOKEN=..."  # noqa: S105 - a sentence, no token
 #: Kind of trouble -> its area and how bad it is; others are warnings about the database.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -238,23 +127,16 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 _UNREADABLE = frozenset({"storage", "schema", "moved"})
 
 
-def database(facts: DatabaseFacts) -> Iterator[Finding]:
-    """Judge whether the database can be used, and whether what is in it fits together."""
-    if facts.problem:
-        what, _, fix = facts.problem.rpartition(": ")
-        yield _problem("database", what or facts.problem, fix if what else "adw db check")
-        return
-    if not facts.is_made:
-        yield _ok("database", f"{facts.name} is not there yet: the first run makes it")
-        return
+def database(name: str, schema: str | None, troubles: Sequence[Inconsistency]) -> Iterator[Finding]:
+    """Judge whether what is in the database fits together."""
     areas = {"database": list[Finding](), "locks": list[Finding]()}
-    for trouble in facts.troubles:
+    for trouble in troubles:
         area, level = _KINDS.get(trouble.kind, ("database", WARNING))
         what = f"{trouble.adw_id}: {trouble.text}" if trouble.adw_id else trouble.text
         areas[area].append(Finding(area=area, level=level, what=what, fix=trouble.hint))
     if not areas["database"]:
-        yield _ok("database", f"{facts.name}, schema {facts.schema}: whole")
-    if not areas["locks"] and not any(trouble.kind in _UNREADABLE for trouble in facts.troubles):
+        yield _ok("database", f"{name}, schema {schema}: whole")
+    if not areas["locks"] and not any(trouble.kind in _UNREADABLE for trouble in troubles):
         yield _ok("locks", "no lock, lease or run is left behind")
     for area, findings in areas.items():
         worst_first = sorted(findings, key=lambda one: one.level != PROBLEM)
@@ -263,63 +145,29 @@ def database(facts: DatabaseFacts) -> Iterator[Finding]:
             yield Finding(area=area, level=rest[0].level, what=f"{len(rest)} more like these", fix="adw db check")
 
 
-#: Requests below which work may have to wait for the next hour.
-FEW_REQUESTS = 200
-
-_NEW_TOKEN = "make a token that has them, and export ADW_GITHUB_TOKEN=..."  # noqa: S105 - a sentence, no token
-
-
-def forge(facts: ForgeFacts) -> Iterator[Finding]:
-    """Judge whether issues can be read, and pull requests be made."""
-    if facts.problem:
-        yield _problem("forge", facts.problem, facts.fix)
-        return
-    if facts.kind == "none":
-        yield _warning(
-            "forge",
-            "no forge is configured: issues come from the command line, and no pull request is made",
-            "set github.repository in adw.toml and export ADW_GITHUB_TOKEN=...; adw init looks for it",
-        )
-        return
-    if facts.kind == "local":
-        yield _ok("forge", "issues and pull requests are files (local forge)")
-        return
-    if facts.kind != "github":
-        yield _ok("forge", f"{facts.kind} knows us as {facts.login}")
-        return
-    yield _ok("forge", f"GitHub knows us as {facts.login}, and shows {facts.repository}")
-    yield from _rights(facts)
-    yield from _scopes(facts)
-    if facts.requests_left is not None and facts.requests_left < FEW_REQUESTS:
-        what = f"GitHub answers {counted(facts.requests_left, 'more request')} this hour"
-        yield _warning("forge", what, "wait, or use a token that others do not use")
-
-
-def _rights(facts: ForgeFacts) -> Iterator[Finding]:
-    missing = [
-        what
-        for what, may in (("push branches", facts.may_push), ("write issues and comments", facts.may_write_issues))
-        if may is False
-    ]
+def github(access: ForgeAccess, repository: str, *, pushes_workflow_files: bool = False) -> Iterator[Finding]:
+    """Judge what GitHub lets us do."""
+    yield _ok("forge", f"GitHub knows us as {access.login}, and shows {repository}")
+    wanted = (("push branches", access.may_push), ("write issues and comments", access.may_write_issues))
+    missing = [what for what, may in wanted if may is False]
     if missing:
-        what = f"{facts.login} may not {' or '.join(missing)} in {facts.repository}"
+        what = f"{access.login} may not {' or '.join(missing)} in {repository}"
         yield _problem("forge", what, f"ask its owner for write access, or {_NEW_TOKEN}")
-    elif facts.may_push:
-        yield _ok("forge", f"{facts.login} may push to {facts.repository}")
-
-
-def _scopes(facts: ForgeFacts) -> Iterator[Finding]:
-    if facts.scopes is None:
-        return
-    enough = {"repo"} if facts.is_private else {"repo", "public_repo"}
-    if not enough & set(facts.scopes):
-        what = f"the token has the scopes {', '.join(facts.scopes) or 'none'}, and needs {' or '.join(sorted(enough))}"
+    elif access.may_push:
+        yield _ok("forge", f"{access.login} may push to {repository}")
+    scopes, enough = access.scopes, {"repo"} if access.is_private else {"repo", "public_repo"}
+    if scopes is not None and not enough & set(scopes):
+        what = f"the token has the scopes {', '.join(scopes) or 'none'}, and needs {' or '.join(sorted(enough))}"
         yield _problem("forge", what, _NEW_TOKEN)
-    elif facts.pushes_workflow_files and "workflow" not in facts.scopes:
-        what = "the token has not the scope workflow, and ship.allow_workflow_files needs it"
-        yield _problem("forge", what, _NEW_TOKEN)
-    else:
-        yield _ok("forge", f"the token has the scopes {', '.join(facts.scopes)}")
+    elif scopes is not None and pushes_workflow_files and "workflow" not in scopes:
+        yield _problem(
+            "forge", "the token has not the scope workflow, and ship.allow_workflow_files needs it", _NEW_TOKEN
+        )
+    elif scopes is not None:
+        yield _ok("forge", f"the token has the scopes {', '.join(scopes)}")
+    if access.requests_left is not None and access.requests_left < FEW_REQUESTS:
+        what = f"GitHub answers {counted(access.requests_left, 'more request')} this hour"
+        yield _warning("forge", what, "wait, or use a token that others do not use")
 
 
 def python(version: tuple[int, int, int], *, has_proc: bool) -> Iterator[Finding]:
@@ -339,178 +187,38 @@ def python(version: tuple[int, int, int], *, has_proc: bool) -> Iterator[Finding
         )
 
 
-# --- git -------------------------------------------------------------------------------------------------------
-
-
-def git(facts: GitFacts) -> Iterator[Finding]:
-    """Judge git and the repository."""
-    wanted = ".".join(map(str, facts.oldest))
-    if not facts.version:
-        yield _problem("git", "there is no git in PATH", f"install git {wanted} or later")
-        return
-    if facts.numbers < facts.oldest:
-        yield _problem("git", f"{facts.version} is too old", f"install git {wanted} or later")
-        return
-    yield _ok("git", facts.version)
-    yield _author(facts)
-    if not facts.is_repository:
-        yield _warning("git", "the home is in no git repository: work is done in place, nothing is shipped", "git init")
-        return
-    if facts.unreadable:
-        yield _problem("git", facts.unreadable, "git worktree list")
-        return
-    yield from _repository(facts)
-    yield from _remote(facts)
-
-
-def _author(facts: GitFacts) -> Finding:
-    if facts.author:
-        return _ok("git", f"commits are made by {facts.author}")
-
-    return _warning(
-        "git",
-        "git does not know who you are: commits are made by adw <adw@localhost>",
-        'git config --global user.name "NAME" && git config --global user.email ADDRESS',
-    )
-
-
-def _repository(facts: GitFacts) -> Iterator[Finding]:
-    if not facts.has_commits:
-        yield _problem("git", "the repository has no commit to begin with", 'git commit --allow-empty -m "Begin"')
-    elif facts.works_in_worktrees:
-        yield _ok("git", "worktrees can be made")
-    if facts.lost_worktrees:
-        names = _some(facts.lost_worktrees)
-        yield _warning("git", f"worktrees whose directory is gone: {names}", "adw admin gc, then git worktree prune")
-    for path, why in facts.damaged_worktrees:
-        adw_id = Path(path).name
-        again = f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
-        yield _problem("git", f"the worktree {path} is damaged: {why}", again)
-    if facts.unignored:
-        yield _warning("git", f"git does not ignore {_some(facts.unignored)}, which adw makes at run time", "adw init")
-    if facts.stale_locks:
-        names = shlex.join(facts.stale_locks)
-        yield _problem("git", f"locks that a killed git left: {_some(facts.stale_locks)}", f"rm {names}")
-
-
-def _remote(facts: GitFacts) -> Iterator[Finding]:
-    if facts.remote_problem is None:
-        yield _warning(
-            "git",
-            f"there is no remote {facts.remote}: work ends on a local branch",
-            f"git remote add {facts.remote} URL",
-        )
-    elif facts.remote_problem:
-        yield _problem("git", f"{facts.remote}: {facts.remote_problem}", f"git ls-remote {facts.remote} HEAD")
-    else:
-        yield _ok("git", f"the remote {facts.remote} answers")
-
-
-# --- agents ----------------------------------------------------------------------------------------------------
-
-
-def agents(facts: tuple[AgentFacts, ...]) -> Iterator[Finding]:
-    """Judge the agents that are installed or needed; one that nobody asked for is not missed."""
-    for one in facts:
-        if not one.path and not one.is_needed:
-            continue
-        level = PROBLEM if one.is_needed else WARNING
-        if one.problem:
-            what, fix = _split(one.problem)
-            yield Finding(area="agents", level=level, what=f"{one.name}: {what}", fix=fix or "adw workflow agents")
-            continue
-        login = {True: ", logged in", False: "", None: ", log-in cannot be asked"}[one.is_logged_in]
-        yield _ok("agents", f"{one.name}: {one.version or one.path}{login}")
-    if not any(one.path or one.is_needed for one in facts):
-        yield _ok("agents", "no agent is installed, and no phase needs one")
-
-
-# --- webhooks --------------------------------------------------------------------------------------------------
-
-
-def webhook(facts: WebhookFacts) -> Iterator[Finding]:
-    """Judge whether deliveries can come in."""
-    if not facts.has_secret and not facts.is_answering and not facts.public_url:
-        yield _ok("webhook", "not used: adw run, and adw cron with polling, work without")
-        return
-    if not facts.has_secret:
-        yield _warning(
-            "webhook", "ADW_WEBHOOK_SECRET is not set: deliveries are not taken", "export ADW_WEBHOOK_SECRET=..."
-        )
-    else:
-        yield _ok("webhook", "the secret is set")
-    if facts.says:
-        yield _problem("webhook", f"adw serve at {facts.address} is not well: {facts.says}", "adw db check")
-    elif facts.is_answering:
-        yield _ok("webhook", f"adw serve answers at {facts.address}")
-    else:
-        yield _warning("webhook", f"nothing answers at {facts.address}", "adw serve")
-    if facts.public_problem:
-        yield _problem(
-            "webhook",
-            f"{facts.public_url} does not lead here: {facts.public_problem}",
-            "see docs/deploy/README.md about the proxy, or correct web.public_url",
-        )
-    elif facts.public_problem is not None:
-        yield _ok("webhook", f"{facts.public_url} leads here")
-
-
-# --- the machine -----------------------------------------------------------------------------------------------
-
-
-def disk(facts: DiskFacts) -> Iterator[Finding]:
-    """Judge the free disk space."""
-    free, least = size_text(facts.free_bytes), size_text(facts.min_free_bytes)
+def disk(where: str, *, free_bytes: int, least_bytes: int, free_inodes: int, all_inodes: int) -> Iterator[Finding]:
+    """Judge the free space; *where* says what is kept there, and where. Not every file system counts its inodes."""
+    free, least = size_text(free_bytes), size_text(least_bytes)
     fix = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
-    if facts.free_bytes < facts.min_free_bytes:
-        yield _problem("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", fix)
-    elif facts.free_bytes < facts.min_free_bytes * 1.2:
-        yield _warning("disk", f"{free} free for {facts.name} in {facts.path}: no work starts below {least}", fix)
+    if free_bytes < least_bytes:
+        yield _problem("disk", f"{free} free for {where}: no work starts below {least}", fix)
+    elif free_bytes < least_bytes * 1.2:
+        yield _warning("disk", f"{free} free for {where}: no work starts below {least}", fix)
     else:
-        yield _ok("disk", f"{free} free for {facts.name} in {facts.path}")
-    if facts.all_inodes and facts.free_inodes < FEW_INODES:
-        level = PROBLEM if facts.free_inodes == 0 else WARNING
-        what = f"{facts.free_inodes} inodes left for {facts.name} in {facts.path}: no more files can be made soon"
+        yield _ok("disk", f"{free} free for {where}")
+    if all_inodes and free_inodes < FEW_INODES:
+        level = PROBLEM if free_inodes == 0 else WARNING
+        what = f"{free_inodes} inodes left for {where}: no more files can be made soon"
         yield Finding(area="disk", level=level, what=what, fix="delete files that nobody needs: adw admin gc, caches")
 
 
-def storage(facts: StorageFacts) -> Iterator[Finding]:
-    """Judge whether what is written stays, and who can read it."""
-    yield _file_system(facts)
-    if facts.owner_problem:
-        yield _problem("files", facts.owner_problem, f"sudo chown -R $(id -u) {facts.path}")
-    if not facts.is_writable:
-        yield _problem("files", f"{facts.path} cannot be written", f"chmod u+rwx {facts.path}, or set state.dir")
-        return
-    if facts.sync_problem:
-        yield _problem(
-            "files", f"what is written in {facts.path} cannot be synced: {facts.sync_problem}", "set state.dir"
-        )
-    elif facts.sync_seconds is not None and facts.sync_seconds > SLOW_SYNC:
-        what = f"a sync in {facts.path} takes {facts.sync_seconds:.2f} s, and every step of a workflow makes some"
-        yield _warning("files", what, "use a faster disk: set state.dir")
-    elif facts.sync_seconds is not None:
-        yield _ok("files", f"what is written in {facts.path} is synced in {facts.sync_seconds * 1000:.1f} ms")
-    if facts.open_files:
-        what = f"others on this machine can read {_some(facts.open_files)}"
-        yield _warning("files", what, f"chmod -R go-rwx {facts.path}")
-
-
-def _file_system(facts: StorageFacts) -> Finding:
+def file_system(path: Path, kind: str, *, has_sqlite: bool) -> Finding:
+    """Judge the type of the file system that *path* is on, "" when it cannot be told."""
     fix = "set state.dir to a directory on a local disk"
-    if facts.kind in sqlite.VOLATILE_TYPES:
-        return _warning("files", f"{facts.path} is in memory ({facts.kind}): all is gone after a restart", fix)
-    if facts.kind in sqlite.LAYERED_TYPES:
-        what = f"{facts.path} is in the layer of a container ({facts.kind}): all is gone with the container"
+    if kind in sqlite.VOLATILE_TYPES:
+        return _warning("files", f"{path} is in memory ({kind}): all is gone after a restart", fix)
+    if kind in sqlite.LAYERED_TYPES:
+        what = f"{path} is in the layer of a container ({kind}): all is gone with the container"
         return _warning("files", what, f"mount a volume for it, or {fix}")
-    if facts.kind in sqlite.NETWORK_TYPES and facts.has_sqlite:
-        what = f"{facts.path} is on a network file system ({facts.kind}), where SQLite loses data"
+    if kind in sqlite.NETWORK_TYPES and has_sqlite:
+        what = f"{path} is on a network file system ({kind}), where SQLite loses data"
         return _problem("files", what, f"{fix}, or use PostgreSQL")
-    if facts.kind in sqlite.NETWORK_TYPES | sqlite.SHARED_TYPES:
-        what = f"{facts.path} is shared with other machines ({facts.kind}): locks and syncs may not hold"
+    if kind in sqlite.NETWORK_TYPES | sqlite.SHARED_TYPES:
+        what = f"{path} is shared with other machines ({kind}): locks and syncs may not hold"
         return _warning("files", what, fix)
 
-    return _ok("files", f"{facts.path} is on {facts.kind or 'a file system that cannot be told'}")
+    return _ok("files", f"{path} is on {kind or 'a file system that cannot be told'}")
 
 
 def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, float]] = ()) -> Iterator[Finding]:
@@ -546,24 +254,6 @@ def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[F
         yield _ok("ports", what)
 
 
-def settings(facts: SettingsFacts) -> Iterator[Finding]:
-    """Judge the settings and the workflow that is started when nobody names one."""
-    if facts.has_file:
-        yield _ok("settings", facts.file)
-    else:
-        yield _warning("settings", f"there is no {facts.file}: every setting has its default", "adw init")
-    if facts.ignored:
-        names = ", ".join(facts.ignored)
-        yield _warning("settings", f"{names}: set, and without a meaning here", f"unset {' '.join(facts.ignored)}")
-    if facts.idle_phases:
-        what = f"the workflow {facts.default_workflow} cannot be run: nothing does {', '.join(facts.idle_phases)}"
-        yield _problem("settings", what, f"adw workflow show {facts.default_workflow}")
-    elif facts.default_workflow:
-        yield _ok("settings", f"the workflow {facts.default_workflow} can be run")
-    for phase, program in facts.missing_programs:
-        yield _problem("settings", f"{phase} needs {program}, which is not in PATH", f"install {program}")
-
-
 def _split(problem: str) -> tuple[str, str]:
     """Return what is wrong and what to do, of a sentence that says both; the second is "" where it says one."""
     for mark in ("; ", ": "):
@@ -581,8 +271,6 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
 
 
 # --- measuring this machine --------------------------------------------------------------------------------------
-#
-# Whether a sync works is tried with a file that has no name and is gone with its descriptor.
 
 
 PROC = Path("/proc")
@@ -593,77 +281,52 @@ MOST_FILES = 2_000
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 
 
-def disk_facts(name: str, path: Path, *, min_free_bytes: int) -> DiskFacts:
-    """Return the space where *path* is, or will be when it is made; *name* says what is kept there."""
-    result = os.statvfs(nearest(path))
-
-    return DiskFacts(
-        name=name,
-        path=str(path),
-        free_bytes=result.f_bavail * result.f_frsize,
-        min_free_bytes=min_free_bytes,
-        free_inodes=result.f_favail,
-        all_inodes=result.f_files,
-    )
-
-
-def storage_facts(path: Path, *, has_sqlite: bool, clock: Clock) -> StorageFacts:
-    """Return how the directory *path* keeps what is written, or the one above it when it is not made yet."""
-    place = nearest(path)
-    is_writable = os.access(place, os.R_OK | os.W_OK | os.X_OK)
-    problem, seconds = _try_sync(place, clock) if is_writable else ("", None)
+def storage(path: Path, *, has_sqlite: bool, clock: Clock) -> Iterator[Finding]:
+    """Judge whether what is written in *path* stays, and who can read it; before it is made, where it will be."""
+    place, kind = nearest(path), ""
+    with suppress(OSError):
+        kind = file_system_of(place.resolve(), MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape"))
+    yield file_system(path, kind, has_sqlite=has_sqlite)
     files, me = tuple(_files(path)), os.geteuid()
     other = next((item for item, _, owner in files if owner != me), None) if me != 0 else None
-
-    return StorageFacts(
-        path=str(path),
-        kind=_mounted(place),
-        has_sqlite=has_sqlite,
-        sync_problem=problem,
-        sync_seconds=seconds,
-        is_writable=is_writable,
-        owner_problem=f"{other} belongs to another user than the one who runs adw" if other else "",
-        open_files=tuple(str(item) for item, mode, _ in files if mode & (0o022 if item == path else 0o077)),
-    )
-
-
-def _mounted(place: Path) -> str:
-    try:
-        return file_system_of(place.resolve(), MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape"))
-    except OSError:
-        return ""
-
-
-def _try_sync(place: Path, clock: Clock) -> tuple[str, float | None]:
-    """Return why a sync failed and how long it took; where there are no files without a name, only of the directory."""
+    if other:
+        what = f"{other} belongs to another user than the one who runs adw"
+        yield _problem("files", what, f"sudo chown -R $(id -u) {path}")
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        yield _problem("files", f"{path} cannot be written", f"chmod u+rwx {path}, or set state.dir")
+        return
     began = clock.monotonic()
     try:
-        nameless = _nameless_file(place)
-        if nameless is not None:
-            _write_and_sync(nameless, b"adw doctor")
-        _write_and_sync(os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        _try_sync(place)
     except OSError as exc:
-        return exc.strerror or str(exc), None
+        what = f"what is written in {path} cannot be synced: {exc.strerror or exc}"
+        yield _problem("files", what, "set state.dir")
+    else:
+        seconds = clock.monotonic() - began
+        if seconds > SLOW_SYNC:
+            what = f"a sync in {path} takes {seconds:.2f} s, and every step of a workflow makes some"
+            yield _warning("files", what, "use a faster disk: set state.dir")
+        else:
+            yield _ok("files", f"what is written in {path} is synced in {seconds * 1000:.1f} ms")
+    open_files = tuple(str(item) for item, mode, _ in files if mode & (0o022 if item == path else 0o077))
+    if open_files:
+        yield _warning("files", f"others on this machine can read {_some(open_files)}", f"chmod -R go-rwx {path}")
 
-    return "", clock.monotonic() - began
 
-
-def _nameless_file(place: Path) -> int | None:
-    flag = getattr(os, "O_TMPFILE", None)
-    if flag is None:
-        return None
+def _try_sync(place: Path) -> None:
+    """Sync a file without a name, which is gone with its descriptor, and the directory; where there are none, that."""
     try:
-        return os.open(place, flag | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        # Without the flag, which only Linux has, a directory cannot be opened to write: EISDIR.
+        fd = os.open(place, getattr(os, "O_TMPFILE", 0) | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        if exc.errno in _NO_NAMELESS:
-            return None
-        raise
-
-
-def _write_and_sync(fd: int, text: bytes = b"") -> None:
+        if exc.errno not in _NO_NAMELESS:
+            raise
+    else:
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            os.write(fd, b"adw doctor")
+            os.fsync(file)
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if text:
-            os.write(fd, text)
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -735,35 +398,32 @@ class Checkup:
         self._app = app
         self._skews: list[tuple[str, float]] = []  #: of whom, and seconds that our clock is ahead of theirs
         self._http = HttpClient(app.clock)
-        self._search_path = config_load.process_environment().get("PATH", "")
         self._is_current = True  #: the database can be used as it is, or there is none yet
         self._reserved: frozenset[int] = frozenset()  #: ports that workflows have, as far as the database told
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is found, area by area, as it is found."""
+        areas: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+            ("python", lambda: python(sys.version_info[:3], has_proc=(PROC / "self/stat").is_file())),
+            ("git", self._git),
+            ("settings", self._settings),
+            ("agents", self._agents),
+            ("sandbox", self._sandbox),
+            ("forge", self._forge),
+            ("webhook", self._webhook),
+            ("database", self._database),
+            ("start", self._start),
+            ("files", self._storage),
+            ("disk", self._disks),
+            ("ports", self._ports),
+            ("clock", self._clock),
+        )
         with closing(self._http):
-            for area, look in self._areas():
+            for area, look in areas:
                 try:
                     yield from look()
                 except AdwError as exc:
                     yield Finding(area=area, level=PROBLEM, what=str(exc), fix="fix that, then adw doctor again")
-
-    def _areas(self) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
-        yield "python", lambda: python(sys.version_info[:3], has_proc=(PROC / "self/stat").is_file())
-        yield "git", lambda: git(self._git())
-        yield "settings", lambda: settings(self._settings())
-        yield "agents", lambda: agents(tuple(self._agents()))
-        yield "sandbox", self._sandbox
-        yield "forge", lambda: forge(self._forge())
-        yield "webhook", lambda: webhook(self._webhook())
-        yield "database", lambda: database(self._database())
-        yield "start", self._start
-        yield "files", lambda: storage(self._storage())
-        yield "disk", self._disks
-        yield "ports", self._ports
-        yield "clock", self._clock
-
-    # --- the sandbox -------------------------------------------------------------------------------------------
 
     def _sandbox(self) -> Iterator[Finding]:
         """Yield the backend in force, and each of its promises, tried for real."""
@@ -796,99 +456,113 @@ class Checkup:
             else:
                 yield _warning("sandbox", f"{choice.backend} does not promise this: {promise}", fix)
 
-    # --- git ---------------------------------------------------------------------------------------------------
+    def _git(self) -> Iterator[Finding]:
+        """Yield how git and the repository of the home are."""
+        app, settings = self._app, self._app.settings
+        from adws.adw_modules.git.git import OLDEST, numbers_of  # noqa: PLC0415 - it looks for git
 
-    def _git(self) -> GitFacts:
-        settings = self._app.settings
+        wanted = ".".join(map(str, OLDEST))
         try:
-            from adws.adw_modules.git.git import OLDEST, numbers_of  # noqa: PLC0415 - it looks for git
-
-            version = self._app.git_commands.version()
+            version = app.git_commands.version()
         except GitError:
-            return GitFacts(version="")
-        known = GitFacts(
-            version=version,
-            numbers=numbers_of(version),
-            oldest=OLDEST,
-            remote=settings.git_remote,
-            works_in_worktrees=settings.worktree_enabled,
-        )
-        if known.numbers < known.oldest:
-            return known
+            yield _problem("git", "there is no git in PATH", f"install git {wanted} or later")
+            return
+        if numbers_of(version) < OLDEST:
+            yield _problem("git", f"{version} is too old", f"install git {wanted} or later")
+            return
+        yield _ok("git", version)
+        if author := app.git_commands.author():
+            yield _ok("git", f"commits are made by {author}")
+        else:
+            yield _warning(
+                "git",
+                "git does not know who you are: commits are made by adw <adw@localhost>",
+                'git config --global user.name "NAME" && git config --global user.email ADDRESS',
+            )
+        if not config_load.is_in_repository(settings.home):
+            what = "the home is in no git repository: work is done in place, nothing is shipped"
+            yield _warning("git", what, "git init")
+            return
 
-        return self._repository(known)
-
-    def _repository(self, known: GitFacts) -> GitFacts:
-        git = self._app.git
-        author = self._app.git_commands.author()
-        if not config_load.is_in_repository(self._app.settings.home):
-            return replace(known, author=author)
-        known = replace(
-            known,
-            author=author,
-            is_repository=True,
-            damaged_worktrees=tuple((str(path), why) for path, why in git.damaged_worktrees().items()),
-        )
+        git = app.git
+        damaged = git.damaged_worktrees()
         try:
             _ = git.root
         except GitError as exc:
-            return replace(known, unreadable=str(exc))
+            yield _problem("git", str(exc), "git worktree list")
+            return
+        if git.commit_of("HEAD") is None:
+            yield _problem("git", "the repository has no commit to begin with", 'git commit --allow-empty -m "Begin"')
+        elif settings.worktree_enabled:
+            yield _ok("git", "worktrees can be made")
+        if lost := tuple(str(tree.path) for tree in git.worktrees() if tree.is_prunable):
+            what = f"worktrees whose directory is gone: {_some(lost)}"
+            yield _warning("git", what, "adw admin gc, then git worktree prune")
+        for path, why in damaged.items():
+            again = f"adw retry {path.name} or adw resume {path.name} makes it again"
+            yield _problem(
+                "git", f"the worktree {path} is damaged: {why}", f"{again}, adw rollback {path.name} removes it"
+            )
+        ours = [path for path in (settings.state_dir, settings.trees_dir) if path.is_relative_to(settings.home)]
+        names = [str(path.relative_to(settings.home)) for path in ours]
+        if unignored := tuple(f"{name}/" for name in names if not git.is_ignored(f"{name}/x")):
+            yield _warning("git", f"git does not ignore {_some(unignored)}, which adw makes at run time", "adw init")
+        if locks := tuple(map(str, git.dead_locks())):
+            yield _problem("git", f"locks that a killed git left: {_some(locks)}", f"rm {shlex.join(locks)}")
+        remote, problem = settings.git_remote, git.remote_problem(seconds=ANSWER_SECONDS)
+        if problem is None:
+            what = f"there is no remote {remote}: work ends on a local branch"
+            yield _warning("git", what, f"git remote add {remote} URL")
+        elif problem:
+            yield _problem("git", f"{remote}: {problem}", f"git ls-remote {remote} HEAD")
+        else:
+            yield _ok("git", f"the remote {remote} answers")
 
-        return replace(
-            known,
-            has_commits=git.commit_of("HEAD") is not None,
-            lost_worktrees=tuple(str(tree.path) for tree in git.worktrees() if tree.is_prunable),
-            unignored=tuple(self._unignored()),
-            remote_problem=git.remote_problem(seconds=ANSWER_SECONDS),
-            stale_locks=tuple(map(str, git.dead_locks())),
-        )
-
-    def _unignored(self) -> Iterator[str]:
-        settings = self._app.settings
-        for path in (settings.state_dir, settings.trees_dir):
-            if path.is_relative_to(settings.home):
-                name = str(path.relative_to(settings.home))
-                if not self._app.git.is_ignored(f"{name}/x"):
-                    yield f"{name}/"
-
-    # --- settings and agents -----------------------------------------------------------------------------------
-
-    def _settings(self) -> SettingsFacts:
+    def _settings(self) -> Iterator[Finding]:
+        """Yield how the settings and the workflow are that is started when nobody names one."""
         settings = self._app.settings
         known = self._app.workflows  # raises WorkflowInvalid when one is not sound
-        spec = known.get(settings.default_workflow)
-
-        return SettingsFacts(
-            file=str(settings.file.path),
-            has_file=settings.file.path.is_file(),
-            ignored=settings.ignored,
-            default_workflow=spec.name,
-            idle_phases=tuple(known.without_runner(spec)),
-            missing_programs=tuple(self._missing(spec)),
-        )
-
-    def _missing(self, spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
-        """Yield the phases whose command, or that of a gate, is not there; one below the home may be made later."""
+        spec, file = known.get(settings.default_workflow), settings.file.path
+        if file.is_file():
+            yield _ok("settings", str(file))
+        else:
+            yield _warning("settings", f"there is no {file}: every setting has its default", "adw init")
+        if settings.ignored:
+            what = f"{', '.join(settings.ignored)}: set, and without a meaning here"
+            yield _warning("settings", what, f"unset {' '.join(settings.ignored)}")
+        if idle := known.without_runner(spec):
+            what = f"the workflow {spec.name} cannot be run: nothing does {', '.join(idle)}"
+            yield _problem("settings", what, f"adw workflow show {spec.name}")
+        else:
+            yield _ok("settings", f"the workflow {spec.name} can be run")
+        search_path = config_load.process_environment().get("PATH", "")
         for phase in spec.phases:
             commands = [phase.command, *(gate.command for gate in phase.gates)]
             for program in dict.fromkeys(command[0] for command in commands if command):
-                if "/" not in program and shutil.which(program, path=self._search_path) is None:
-                    yield phase.name, program
+                # One below the home may be made later.
+                if "/" not in program and shutil.which(program, path=search_path) is None:
+                    what = f"{phase.name} needs {program}, which is not in PATH"
+                    yield _problem("settings", what, f"install {program}")
 
-    def _agents(self) -> Iterator[AgentFacts]:
-        needed = self._needed_agents()
+    def _agents(self) -> Iterator[Finding]:
+        """Yield how the agents are that are installed or needed; one that nobody asked for is not missed."""
+        app, needed, is_any = self._app, self._needed_agents(), False
         for name in agents_base.names():
-            if name not in needed and self._app.agent_preflight.missing(agents_base.profile(name)):
+            if name not in needed and app.agent_preflight.missing(agents_base.profile(name)):
                 continue
-            _, state = self._app.look_at_agent(name)
-            yield AgentFacts(
-                name=name,
-                path=state.path,
-                version=state.version,
-                is_logged_in=state.is_logged_in,
-                problem=state.problem,
-                is_needed=name in needed,
-            )
+            _, state = app.look_at_agent(name)
+            if not state.path and name not in needed:
+                continue
+            is_any = True
+            if state.problem:
+                what, fix = _split(state.problem)
+                level = PROBLEM if name in needed else WARNING
+                yield Finding(area="agents", level=level, what=f"{name}: {what}", fix=fix or "adw workflow agents")
+            else:
+                login = {True: ", logged in", False: "", None: ", log-in cannot be asked"}[state.is_logged_in]
+                yield _ok("agents", f"{name}: {state.version or state.path}{login}")
+        if not is_any:
+            yield _ok("agents", "no agent is installed, and no phase needs one")
 
     def _needed_agents(self) -> frozenset[str]:
         """Return the agents of the default workflow and of those of adw.toml, and that of the engine's advisor."""
@@ -901,34 +575,34 @@ class Checkup:
             (runners & set(agents_base.names())) | usual | ({settings.advisor_use} & set(agents_base.names()))
         )
 
-    # --- the outside -------------------------------------------------------------------------------------------
-
-    def _forge(self) -> ForgeFacts:
-        settings = self._app.settings
-        kind, repository = settings.forge_kind, settings.repository or ""
-        if kind in {"none", "local"}:
-            return ForgeFacts(kind=kind, repository=repository)
+    def _forge(self) -> Iterator[Finding]:
+        """Yield whether issues can be read, and pull requests be made."""
+        settings, kind = self._app.settings, self._app.settings.forge_kind
+        if kind == "none":
+            yield _warning(
+                "forge",
+                "no forge is configured: issues come from the command line, and no pull request is made",
+                "set github.repository in adw.toml and export ADW_GITHUB_TOKEN=...; adw init looks for it",
+            )
+            return
+        if kind == "local":
+            yield _ok("forge", "issues and pull requests are files (local forge)")
+            return
         try:
             access = self._app.preflight.access()
         except (ConfigError, StartRefused) as exc:
-            what, fix = _split(str(exc))
-            return ForgeFacts(kind=kind, problem=what, fix=fix)
+            yield _problem("forge", *_split(str(exc)))
+            return
         except AdwError as exc:
-            return ForgeFacts(kind=kind, problem=str(exc), fix="see whether github.api_url can be reached from here")
+            yield _problem("forge", str(exc), "see whether github.api_url can be reached from here")
+            return
         if access.server_time:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
-
-        return ForgeFacts(
-            kind=kind,
-            repository=repository,
-            login=access.login,
-            may_push=access.may_push,
-            may_write_issues=access.may_write_issues,
-            scopes=access.scopes,
-            is_private=access.is_private,
-            pushes_workflow_files=settings.ship_allow_workflow_files,
-            requests_left=access.requests_left,
-        )
+        if kind == "github":
+            pushes = settings.ship_allow_workflow_files
+            yield from github(access, settings.repository or "", pushes_workflow_files=pushes)
+        else:
+            yield _ok("forge", f"{kind} knows us as {access.login}")
 
     def _start(self) -> Iterator[Finding]:
         """Ask what every start asks, for the default workflow and no issue in particular."""
@@ -946,21 +620,34 @@ class Checkup:
         else:
             yield _ok("start", f"adw run can start {spec.name}")
 
-    def _webhook(self) -> WebhookFacts:
+    def _webhook(self) -> Iterator[Finding]:
+        """Yield whether deliveries can come in."""
         settings = self._app.settings
         host = f"[{settings.web_host}]" if ":" in settings.web_host else settings.web_host
-        address = f"http://{host}:{settings.web_port}"
+        address, public = f"http://{host}:{settings.web_port}", settings.web_public_url or ""
         answer = self._health(address)
-        public = settings.web_public_url or ""
-
-        return WebhookFacts(
-            has_secret=bool(settings.webhook_secret),
-            address=address,
-            is_answering=isinstance(answer, HttpAnswer),
-            says=_trouble(answer) if isinstance(answer, HttpAnswer) else "",
-            public_url=public,
-            public_problem=_trouble(self._health(public)) if public else None,
-        )
+        is_answering = isinstance(answer, HttpAnswer)
+        if not settings.webhook_secret and not is_answering and not public:
+            yield _ok("webhook", "not used: adw run, and adw cron with polling, work without")
+            return
+        if settings.webhook_secret:
+            yield _ok("webhook", "the secret is set")
+        else:
+            what = "ADW_WEBHOOK_SECRET is not set: deliveries are not taken"
+            yield _warning("webhook", what, "export ADW_WEBHOOK_SECRET=...")
+        if not is_answering:
+            yield _warning("webhook", f"nothing answers at {address}", "adw serve")
+        elif trouble := _trouble(answer):
+            yield _problem("webhook", f"adw serve at {address} is not well: {trouble}", "adw db check")
+        else:
+            yield _ok("webhook", f"adw serve answers at {address}")
+        if not public:
+            return
+        if trouble := _trouble(self._health(public)):
+            fix = "see docs/deployment.md about the proxy, or correct web.public_url"
+            yield _problem("webhook", f"{public} does not lead here: {trouble}", fix)
+        else:
+            yield _ok("webhook", f"{public} leads here")
 
     def _health(self, address: str) -> HttpAnswer | str:
         """Return the answer of a server about itself, or why there is none."""
@@ -974,19 +661,24 @@ class Checkup:
 
     # --- the machine -------------------------------------------------------------------------------------------
 
-    def _database(self) -> DatabaseFacts:
+    def _database(self) -> Iterator[Finding]:
+        """Yield whether the database can be used, and whether what is in it fits together."""
         app = self._app
         name = str(app.settings.shown("database_url"))
         try:
             is_made = app.has_database()
-            result = database_problems(app) if is_made else ()
+            troubles = database_problems(app) if is_made else ()
             schema = self._look_into_database() if is_made else None
         except AdwError as exc:
             self._is_current = False
-            return DatabaseFacts(name=name, problem=str(exc))
+            what, _, fix = str(exc).rpartition(": ")
+            yield _problem("database", what or str(exc), fix if what else "adw db check")
+            return
         self._is_current = not is_made or schema == migrate.HEAD
-
-        return DatabaseFacts(name=name, is_made=is_made, schema=schema, troubles=tuple(result))
+        if is_made:
+            yield from database(name, schema, troubles)
+        else:
+            yield _ok("database", f"{name} is not there yet: the first run makes it")
 
     def _look_into_database(self) -> str | None:
         with closing(connect(self._app)) as database:
@@ -1001,23 +693,26 @@ class Checkup:
 
             return schema
 
-    def _storage(self) -> StorageFacts:
-        settings = self._app.settings
-        file = settings.database_file
+    def _storage(self) -> Iterator[Finding]:
+        settings, file = self._app.settings, self._app.settings.database_file
+        has_sqlite = file is not None and file.is_relative_to(settings.state_dir)
 
-        return storage_facts(
-            settings.state_dir,
-            has_sqlite=file is not None and file.is_relative_to(settings.state_dir),
-            clock=self._app.clock,
-        )
+        return storage(settings.state_dir, has_sqlite=has_sqlite, clock=self._app.clock)
 
     def _disks(self) -> Iterator[Finding]:
-        settings, least = self._app.settings, self._app.settings.quota_min_free_disk
+        settings = self._app.settings
         places: dict[int, tuple[str, Path]] = {}  # by device: two directories on one disk are told of once
         for name, path in (("worktrees", settings.trees_dir), ("state", settings.state_dir)):
-            places.setdefault(quotas.nearest(path).stat().st_dev, (name, path))
+            places.setdefault(nearest(path).stat().st_dev, (name, path))
         for name, path in places.values():
-            yield from disk(disk_facts(name, path, min_free_bytes=least))
+            stats = os.statvfs(nearest(path))
+            yield from disk(
+                f"{name} in {path}",
+                free_bytes=stats.f_bavail * stats.f_frsize,
+                least_bytes=settings.quota_min_free_disk,
+                free_inodes=stats.f_favail,
+                all_inodes=stats.f_files,
+            )
 
     def _ports(self) -> Iterator[Finding]:
         described = app_module.port_range(self._app.settings)

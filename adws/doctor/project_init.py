@@ -13,10 +13,11 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeAlias
 
 from adws.adw_modules.errors import UsageError
 from adws.config import toml_file
@@ -31,8 +32,6 @@ _PROGRAMS = ("bin", "script", "scripts")
 _LISTED = (*_PROGRAMS, "spec", "test", "tests")
 #: Most bytes of a file that are read.
 _MAX_BYTES = 1 << 20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ProjectFiles:
@@ -43,14 +42,13 @@ class ProjectFiles:
 
     def names(self) -> frozenset[str]:
         """Return what is in the root and in a few directories of it; a directory ends with a slash."""
-        return frozenset(self._names())
-
-    def _names(self) -> Iterator[str]:
-        yield from _listed(self._root)
+        names = set(_listed(self._root))
         for folder in _LISTED:
             for name in _listed(self._root / folder):
                 if folder not in _PROGRAMS or os.access(self._root / folder / name, os.X_OK):
-                    yield f"{folder}/{name}"
+                    names.add(f"{folder}/{name}")
+
+        return frozenset(names)
 
     def texts(self, names: Collection[str]) -> dict[str, str]:
         """Return the texts of those of *names* that are there and can be read."""
@@ -73,28 +71,27 @@ class ProjectFiles:
 
     def write_new(self, name: str, text: str) -> bool:
         """Write a file that is not there yet; False when there is one. Raises UsageError when it cannot be."""
-        path = self._root / name
         if self.has(name):
             return False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, _NEW, 0o666)
-        except OSError as exc:
-            raise _cannot_write(path, exc) from exc
-        _write(fd, text, path)
+        self._write(name, text, os.O_EXCL)
 
         return True
 
     def add_lines(self, name: str, lines: Collection[str]) -> None:
         """Add *lines* to the end of a file, which is made when it is not there."""
-        path = self._root / name
         before = self.text(name) or ""
-        try:
-            fd = os.open(path, _MORE, 0o666)
-        except OSError as exc:
-            raise _cannot_write(path, exc) from exc
         gap = "\n" if before and not before.endswith("\n") else ""
-        _write(fd, gap + "".join(f"{line}\n" for line in lines), path)
+        self._write(name, gap + "".join(f"{line}\n" for line in lines), os.O_APPEND)
+
+    def _write(self, name: str, text: str, flag: int) -> None:
+        path = self._root / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flag, 0o666)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as exc:
+            raise UsageError(f"{path} cannot be written: {exc.strerror or exc}") from exc
 
 
 def _listed(folder: Path) -> Iterator[str]:
@@ -103,18 +100,6 @@ def _listed(folder: Path) -> Iterator[str]:
             yield from (f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
     except OSError:
         return
-
-
-def _write(fd: int, text: str, path: Path) -> None:
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as exc:
-        raise _cannot_write(path, exc) from exc
-
-
-def _cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"{path} cannot be written: {error.strerror or error}")
 
 
 #: Files whose text is looked at; all others are known by their names.
@@ -167,31 +152,61 @@ class _Tree:
     names: frozenset[str]  #: relative paths; a directory ends with a slash
     texts: Mapping[str, str] = field(default_factory=dict)
 
-    def has(self, *patterns: str) -> str:
-        """Return the first name that one of *patterns* fits, "" when none does; `*` stays within one directory."""
-        for pattern in patterns:
-            depth = pattern.count("/")
-            for name in sorted(self.names):
-                if name.count("/") == depth and fnmatchcase(name, pattern):
-                    return name
+    def has(self, pattern: str) -> str:
+        """Return the first name that *pattern* fits, "" when none does; `*` stays within one directory."""
+        depth = pattern.count("/")
+        fitting = (name for name in sorted(self.names) if name.count("/") == depth and fnmatchcase(name, pattern))
 
-        return ""
+        return next(fitting, "")
 
     def finds(self, file: str, pattern: str) -> bool:
         """Say whether the text of *file* has *pattern* in it, a line at a time."""
         return re.search(pattern, self.texts.get(file, ""), re.MULTILINE) is not None
 
-    def table(self, file: str, *keys: str) -> Mapping[str, object]:
-        """Return a table of a JSON or TOML file; an empty one when there is none, or when the file is broken."""
+    def has_key(self, file: str, table: str, key: str) -> bool:
+        """Say whether a JSON or TOML file has *key* in *table*; a broken file has nothing."""
         text = self.texts.get(file, "")
         try:
-            result: object = tomllib.loads(text) if file.endswith(".toml") else json.loads(text or "{}")
+            data: object = tomllib.loads(text) if file.endswith(".toml") else json.loads(text or "{}")
         except (ValueError, RecursionError):
-            return {}
-        for key in keys:
-            result = result.get(key) if isinstance(result, dict) else None
+            return False
+        keys = data.get(table) if isinstance(data, dict) else None
+        if not isinstance(keys, dict) or key not in keys:
+            return False
+        value = keys[key]
+        is_script = isinstance(value, str) and bool(value.strip()) and _NO_TEST not in value
 
-        return result if isinstance(result, dict) else {}
+        return is_script or file != "package.json"
+
+    def source(self, sign: str) -> str:
+        """Return what of the repository *sign* fits, for people; "" when nothing does (see `_KINDS`)."""
+        place, _, pattern = sign.partition(" ~ ")
+        file, _, part = place.partition(", ")
+        if pattern:
+            return place if self.finds(file, pattern) else ""
+        if part:
+            table, _, key = part.partition(".")
+            return place if self.has_key(file, table, key) else ""
+        first, *others = (self.has(name) for name in sign.split(" + "))
+
+        return first if all(others) else ""
+
+    def command(self, rules: _Rules) -> ProjectCommand | None:
+        """Return the command of the first rule that has a sign in the repository."""
+        python = next((f"{run} " for lock, run, _ in _PYTHON_MANAGERS if self.has(lock)), "")
+        fills = {
+            "python": python,
+            "pytest": f"{python}pytest" if python else "python3 -m pytest",
+            "node": next((program for lock, program, _ in _NODE_MANAGERS if self.has(lock)), "npm"),
+            "dart": "flutter" if self.finds("pubspec.yaml", r"^\s+sdk:\s*flutter") else "dart",
+        }
+        for command, *signs in rules:
+            source = next(filter(None, map(self.source, signs)), "")
+            if source:
+                line = command.format(**fills, folder=source.rpartition("/")[0] or ".")
+                return ProjectCommand(argv=tuple(line.split()), source=source)
+
+        return None
 
 
 def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
@@ -202,15 +217,15 @@ def detect(names: Collection[str], texts: Mapping[str, str]) -> Project:
     are there.
     """
     tree = _Tree(names=frozenset(names), texts=texts)
-    kinds = [kind for kind in _KINDS if tree.has(*kind.signs)]
-    tests = [*_own_words(tree, "test", "tests"), *filter(None, (kind.test(tree) for kind in kinds))]
-    lints = [*_own_words(tree, "lint"), *filter(None, (kind.lint(tree) for kind in (*kinds, _ANY)))]
+    kinds = [kind for kind in _KINDS if any(map(tree.has, kind.signs))]
+    tests = [*_own_words(tree, "test", "tests"), *(tree.command(kind.test) for kind in kinds)]
+    lints = [*_own_words(tree, "lint"), *(tree.command(rules) for rules in (*(kind.lint for kind in kinds), _ANY_LINT))]
 
     return Project(
         languages=tuple(dict.fromkeys(kind.language for kind in kinds)),
-        test=tests[0] if tests else None,
-        lint=lints[0] if lints else None,
-        setup=tuple(filter(None, (kind.setup(tree) for kind in kinds))),
+        test=next(filter(None, tests), None),
+        lint=next(filter(None, lints), None),
+        setup=tuple(filter(None, (tree.command(kind.setup) for kind in kinds))),
     )
 
 
@@ -242,42 +257,11 @@ def _own_words(tree: _Tree, *targets: str) -> Iterator[ProjectCommand]:
 
 # --- kinds of projects -----------------------------------------------------------------------------------------
 
-_Find = Callable[[_Tree], ProjectCommand | None]
+#: Commands, each with the signs that speak for it; the first command with a sign that is there is taken.
+_Rules: TypeAlias = Sequence[tuple[str, ...]]
 
-
-def _nothing(tree: _Tree) -> None:
-    del tree
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
-    """A language or tool, what shows that it is used, and how it is called."""
-
-    language: str
-    signs: tuple[str, ...]
-    test: _Find = _nothing
-    lint: _Find = _nothing
-    setup: _Find = _nothing
-
-
-def _when(argv: str, *signs: str) -> _Find:
-    """Return what finds the command *argv* when a file of *signs* is there."""
-
-    def find(tree: _Tree) -> ProjectCommand | None:
-        name = tree.has(*signs)
-
-        return ProjectCommand(argv=tuple(argv.split()), source=name) if name else None
-
-    return find
-
-
-def _either(*finds: _Find) -> _Find:
-    """Return what finds what the first of *finds* does that finds anything."""
-    return lambda tree: next((command for find in finds if (command := find(tree)) is not None), None)
-
-
-# --- Python ----------------------------------------------------------------------------------------------------
-
+#: What npm writes into a package.json for tests that there are not.
+_NO_TEST = "no test specified"
 #: Lock file -> the program that runs commands in its environment, and how that is set up.
 _PYTHON_MANAGERS = (
     ("uv.lock", "uv run", "uv sync"),
@@ -285,63 +269,6 @@ _PYTHON_MANAGERS = (
     ("pdm.lock", "pdm run", "pdm install"),
     ("Pipfile.lock", "pipenv run", "pipenv sync --dev"),
 )
-
-
-def _python_prefix(tree: _Tree) -> tuple[str, ...]:
-    return next((tuple(prefix.split()) for lock, prefix, _ in _PYTHON_MANAGERS if tree.has(lock)), ())
-
-
-def _pytest(tree: _Tree) -> ProjectCommand | None:
-    source = _pytest_source(tree)
-    if not source:
-        return None
-    prefix = _python_prefix(tree)
-
-    return ProjectCommand(argv=(*prefix, "pytest") if prefix else ("python3", "-m", "pytest"), source=source)
-
-
-def _pytest_source(tree: _Tree) -> str:
-    """Return what says that the tests are pytest's, "" when nothing does."""
-    if "pytest" in tree.table("pyproject.toml", "tool"):
-        return "pyproject.toml, tool.pytest"
-    for file, pattern in (("setup.cfg", r"^\[tool:pytest\]"), ("tox.ini", r"^\[pytest\]")):
-        if tree.finds(file, pattern):
-            return f"{file}, pytest"
-    if result := tree.has("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"):
-        return result
-    for file in ("pyproject.toml", "requirements-dev.txt", "requirements.txt", "tox.ini"):
-        if tree.finds(file, r"(?<![\w-])pytest(?![\w-])"):
-            return f"{file}, pytest"
-
-    return ""
-
-
-def _unittest(tree: _Tree) -> ProjectCommand | None:
-    file = tree.has("tests/test_*.py", "test/test_*.py", "test_*.py")
-    argv = ("python3", "-m", "unittest", "discover", "-s", file.rpartition("/")[0] or ".")
-
-    return ProjectCommand(argv=argv, source=file) if file else None
-
-
-def _python_lint(tree: _Tree) -> ProjectCommand | None:
-    prefix, configured = _python_prefix(tree), tree.table("pyproject.toml", "tool")
-    tools = (
-        ("ruff check .", "pyproject.toml, tool.ruff", "ruff" in configured),
-        ("ruff check .", "ruff.toml", bool(tree.has("ruff.toml", ".ruff.toml"))),
-        ("flake8", ".flake8", bool(tree.has(".flake8"))),
-        ("flake8", "setup.cfg, flake8", tree.finds("setup.cfg", r"^\[flake8\]")),
-        ("flake8", "tox.ini, flake8", tree.finds("tox.ini", r"^\[flake8\]")),
-        ("pylint --recursive=y .", "pyproject.toml, tool.pylint", "pylint" in configured),
-        ("black --check .", "pyproject.toml, tool.black", "black" in configured),
-    )
-
-    return next(
-        (ProjectCommand(argv=(*prefix, *argv.split()), source=why) for argv, why, is_used in tools if is_used), None
-    )
-
-
-# --- JavaScript ------------------------------------------------------------------------------------------------
-
 #: Lock file -> the package manager, and how it sets a checkout up.
 _NODE_MANAGERS = (
     ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
@@ -351,59 +278,24 @@ _NODE_MANAGERS = (
     ("package-lock.json", "npm", "npm ci"),
     ("npm-shrinkwrap.json", "npm", "npm ci"),
 )
-#: What npm writes into a package.json for tests that there are not.
-_NO_TEST = "no test specified"
+_PYTEST = r"(?<![\w-])pytest(?![\w-])"
 
 
-def _node_script(*names: str) -> _Find:
-    """Return what finds the first of these scripts in package.json."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kind:
+    """A language or tool, what shows that it is used, and how it is called."""
 
-    def find(tree: _Tree) -> ProjectCommand | None:
-        scripts = tree.table("package.json", "scripts")
-        manager = next((program for lock, program, _ in _NODE_MANAGERS if tree.has(lock)), "npm")
-        for name in names:
-            text = scripts.get(name)
-            if isinstance(text, str) and text.strip() and _NO_TEST not in text:
-                return ProjectCommand(argv=(manager, "run", name), source=f"package.json, scripts.{name}")
-
-        return None
-
-    return find
-
-
-# --- others ----------------------------------------------------------------------------------------------------
-
-
-def _ruby_test(tree: _Tree) -> ProjectCommand | None:
-    if tree.has(".rspec", "spec/"):
-        return ProjectCommand(argv=("bundle", "exec", "rspec"), source=tree.has(".rspec", "spec/"))
-    if tree.has("Rakefile") and tree.has("test/"):
-        return ProjectCommand(argv=("bundle", "exec", "rake", "test"), source="Rakefile")
-
-    return None
-
-
-def _composer_script(name: str) -> _Find:
-    def find(tree: _Tree) -> ProjectCommand | None:
-        is_there = name in tree.table("composer.json", "scripts")
-
-        source = f"composer.json, scripts.{name}"
-
-        return ProjectCommand(argv=("composer", "run", name), source=source) if is_there else None
-
-    return find
-
-
-def _dart(tool: str) -> _Find:
-    def find(tree: _Tree) -> ProjectCommand | None:
-        program = "flutter" if tree.finds("pubspec.yaml", r"^\s+sdk:\s*flutter") else "dart"
-
-        return ProjectCommand(argv=(program, tool), source="pubspec.yaml")
-
-    return find
+    language: str
+    signs: tuple[str, ...]
+    test: _Rules = ()
+    lint: _Rules = ()
+    setup: _Rules = ()
 
 
 #: Every kind that is known; where several fit, the commands of the first are taken.
+#:
+#: A sign is a name (`mvnw`, `test/*.py`), two that are both there (`Rakefile + test/`), a key of a table
+#: (`pyproject.toml, tool.ruff`), or what the text of a file has in it (`setup.cfg, flake8 ~ PATTERN`).
 _KINDS = (
     _Kind(
         language="Python",
@@ -417,88 +309,116 @@ _KINDS = (
             "noxfile.py",
             "*.py",
         ),
-        test=_either(
-            _pytest,
-            _when("tox", "tox.ini"),
-            _when("nox", "noxfile.py"),
-            _when("python3 manage.py test", "manage.py"),
-            _unittest,
+        test=(
+            (
+                "{pytest}",
+                "pyproject.toml, tool.pytest",
+                r"setup.cfg, pytest ~ ^\[tool:pytest\]",
+                r"tox.ini, pytest ~ ^\[pytest\]",
+                *("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py"),
+                f"pyproject.toml, pytest ~ {_PYTEST}",
+                f"requirements-dev.txt, pytest ~ {_PYTEST}",
+                f"requirements.txt, pytest ~ {_PYTEST}",
+                f"tox.ini, pytest ~ {_PYTEST}",
+            ),
+            ("tox", "tox.ini"),
+            ("nox", "noxfile.py"),
+            ("python3 manage.py test", "manage.py"),
+            ("python3 -m unittest discover -s {folder}", "tests/test_*.py", "test/test_*.py", "test_*.py"),
         ),
-        lint=_python_lint,
-        setup=_either(*(_when(setup, lock) for lock, _, setup in _PYTHON_MANAGERS)),
+        lint=(
+            ("{python}ruff check .", "pyproject.toml, tool.ruff", "ruff.toml", ".ruff.toml"),
+            (
+                "{python}flake8",
+                ".flake8",
+                r"setup.cfg, flake8 ~ ^\[flake8\]",
+                r"tox.ini, flake8 ~ ^\[flake8\]",
+            ),
+            ("{python}pylint --recursive=y .", "pyproject.toml, tool.pylint"),
+            ("{python}black --check .", "pyproject.toml, tool.black"),
+        ),
+        setup=tuple((setup, lock) for lock, _, setup in _PYTHON_MANAGERS),
     ),
     _Kind(
         language="JavaScript",
         signs=("package.json",),
-        test=_node_script("test", "test:unit"),
-        lint=_node_script("lint", "check"),
-        setup=_either(*(_when(setup, lock) for lock, _, setup in _NODE_MANAGERS)),
+        test=tuple((f"{{node}} run {name}", f"package.json, scripts.{name}") for name in ("test", "test:unit")),
+        lint=tuple((f"{{node}} run {name}", f"package.json, scripts.{name}") for name in ("lint", "check")),
+        setup=tuple((setup, lock) for lock, _, setup in _NODE_MANAGERS),
     ),
     _Kind(
         language="Deno",
         signs=("deno.json", "deno.jsonc"),
-        test=_when("deno test", "deno.json", "deno.jsonc"),
-        lint=_when("deno lint", "deno.json", "deno.jsonc"),
+        test=(("deno test", "deno.json", "deno.jsonc"),),
+        lint=(("deno lint", "deno.json", "deno.jsonc"),),
     ),
     _Kind(
         language="Go",
         signs=("go.mod",),
-        test=_when("go test ./...", "go.mod"),
-        lint=_either(
-            _when("golangci-lint run", ".golangci.yml", ".golangci.yaml", ".golangci.toml", ".golangci.json"),
-            _when("go vet ./...", "go.mod"),
+        test=(("go test ./...", "go.mod"),),
+        lint=(
+            ("golangci-lint run", *(f".golangci.{ending}" for ending in ("yml", "yaml", "toml", "json"))),
+            ("go vet ./...", "go.mod"),
         ),
     ),
     _Kind(
         language="Rust",
         signs=("Cargo.toml",),
-        test=_when("cargo test", "Cargo.toml"),
-        lint=_when("cargo clippy --all-targets -- -D warnings", "Cargo.toml"),
+        test=(("cargo test", "Cargo.toml"),),
+        lint=(("cargo clippy --all-targets -- -D warnings", "Cargo.toml"),),
     ),
     _Kind(
         language="Java",
         signs=("pom.xml",),
-        test=_either(_when("./mvnw --batch-mode test", "mvnw"), _when("mvn --batch-mode test", "pom.xml")),
+        test=(("./mvnw --batch-mode test", "mvnw"), ("mvn --batch-mode test", "pom.xml")),
     ),
     _Kind(
         language="Java or Kotlin",
         signs=("build.gradle", "build.gradle.kts"),
-        test=_either(_when("./gradlew test", "gradlew"), _when("gradle test", "build.gradle", "build.gradle.kts")),
+        test=(("./gradlew test", "gradlew"), ("gradle test", "build.gradle", "build.gradle.kts")),
     ),
-    _Kind(language="Scala", signs=("build.sbt",), test=_when("sbt test", "build.sbt")),
+    _Kind(language="Scala", signs=("build.sbt",), test=(("sbt test", "build.sbt"),)),
     _Kind(
         language=".NET",
         signs=("*.sln", "*.slnx", "*.csproj", "*.fsproj"),
-        test=_when("dotnet test", "*.sln", "*.slnx", "*.csproj", "*.fsproj"),
-        lint=_when("dotnet format --verify-no-changes", ".editorconfig"),
+        test=(("dotnet test", "*.sln", "*.slnx", "*.csproj", "*.fsproj"),),
+        lint=(("dotnet format --verify-no-changes", ".editorconfig"),),
     ),
     _Kind(
         language="Ruby",
         signs=("Gemfile",),
-        test=_ruby_test,
-        lint=_when("bundle exec rubocop", ".rubocop.yml"),
-        setup=_when("bundle install", "Gemfile.lock"),
+        test=(("bundle exec rspec", ".rspec", "spec/"), ("bundle exec rake test", "Rakefile + test/")),
+        lint=(("bundle exec rubocop", ".rubocop.yml"),),
+        setup=(("bundle install", "Gemfile.lock"),),
     ),
     _Kind(
         language="PHP",
         signs=("composer.json",),
-        test=_either(_composer_script("test"), _when("vendor/bin/phpunit", "phpunit.xml", "phpunit.xml.dist")),
-        lint=_composer_script("lint"),
-        setup=_when("composer install --no-interaction", "composer.lock"),
+        test=(
+            ("composer run test", "composer.json, scripts.test"),
+            ("vendor/bin/phpunit", "phpunit.xml", "phpunit.xml.dist"),
+        ),
+        lint=(("composer run lint", "composer.json, scripts.lint"),),
+        setup=(("composer install --no-interaction", "composer.lock"),),
     ),
     _Kind(
         language="Elixir",
         signs=("mix.exs",),
-        test=_when("mix test", "mix.exs"),
-        lint=_when("mix format --check-formatted", ".formatter.exs"),
-        setup=_when("mix deps.get", "mix.lock"),
+        test=(("mix test", "mix.exs"),),
+        lint=(("mix format --check-formatted", ".formatter.exs"),),
+        setup=(("mix deps.get", "mix.lock"),),
     ),
-    _Kind(language="Swift", signs=("Package.swift",), test=_when("swift test", "Package.swift")),
-    _Kind(language="Dart", signs=("pubspec.yaml",), test=_dart("test"), lint=_dart("analyze")),
+    _Kind(language="Swift", signs=("Package.swift",), test=(("swift test", "Package.swift"),)),
+    _Kind(
+        language="Dart",
+        signs=("pubspec.yaml",),
+        test=(("{dart} test", "pubspec.yaml"),),
+        lint=(("{dart} analyze", "pubspec.yaml"),),
+    ),
     _Kind(language="C or C++", signs=("CMakeLists.txt", "meson.build", "configure.ac", "*.c", "*.cpp")),
 )
 #: What may be used with any language.
-_ANY = _Kind(language="", signs=(), lint=_when("pre-commit run --all-files", ".pre-commit-config.yaml"))
+_ANY_LINT: _Rules = (("pre-commit run --all-files", ".pre-commit-config.yaml"),)
 
 
 # --- the `adw.toml` that a repository begins with, and the lines of its `.gitignore` -------------------------------

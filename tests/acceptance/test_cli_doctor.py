@@ -369,6 +369,66 @@ def test_without_git_that_is_told_in_a_line(doctor, claude, tmp_path):
     assert (result["level"], result["fix"]) == ("problem", "install git 2.36 or later")
 
 
+def lose_a_worktree(home: Path) -> None:
+    git(home, "worktree", "add", "-q", str(home / "trees/lost"))
+    shutil.rmtree(home / "trees/lost")
+
+
+def begin_again(home: Path) -> None:
+    shutil.rmtree(home / ".git")
+    git(home, "init", "-q")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda home: shutil.rmtree(home / ".git"), ("warning", "in no git repository", "git init")),
+        (begin_again, ("problem", "has no commit", "git commit --allow-empty")),
+        (lose_a_worktree, ("warning", "gone: {home}/trees/lost", "git worktree prune")),
+        (lambda _home: None, ("warning", "does not ignore state/, trees/", "adw init")),
+        (lambda _home: None, ("warning", "no remote origin", "git remote add origin URL")),
+        (
+            lambda home: git(home, "remote", "add", "origin", str(home / "nowhere")),
+            ("problem", "origin: ", "git ls-remote origin HEAD"),
+        ),
+        (
+            lambda home: (home / ".git/config").write_text("[user]\n\tuseConfigOnly = true\n"),
+            ("warning", "does not know who you are", "git config --global"),
+        ),
+    ],
+    ids=["no-repository", "no-commit", "lost", "unignored", "no-remote", "silent-remote", "nobody"],
+)
+@pytest.mark.usefixtures("claude")
+def test_each_trouble_with_git_says_how_to_fix_it(doctor, home, change, told):
+    level, what, fix = told
+    change(home)
+    nobody = {f"GIT_{who}_{name}": "" for who in ("AUTHOR", "COMMITTER") for name in ("NAME", "EMAIL")}
+
+    findings = of(doctor(GIT_CONFIG_GLOBAL=os.devnull, **nobody), "git")
+
+    result = [one for one in findings if what.format(home=home) in one["what"]]
+    assert [one["level"] for one in result] == [level]
+    assert fix in result[0]["fix"]
+
+
+def test_settings_without_a_meaning_and_a_missing_file_are_warnings(doctor, home, claude):
+    result = [one for one in of(doctor(ADW_AUTO_MERGE="1"), "settings") if one["level"] == "warning"]
+
+    assert [one["fix"] for one in result] == ["adw init", "unset ADW_AUTO_MERGE"]
+
+
+def test_an_agent_that_nobody_needs_is_a_warning_when_it_does_not_start(doctor, claude, tmp_path, monkeypatch):
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    others = "".join(f", {name}=no-such-agent" for name in ("gemini", "opencode", "aider"))
+
+    programs = f"claude={claude.program}, codex={broken}{others}"
+    findings = of(doctor(ADW_AGENT_PROGRAMS=programs), "agents")
+
+    assert [one["level"] for one in findings] == ["ok", "warning"]
+
+
 def test_a_program_of_a_gate_that_is_missing_is_a_problem(doctor, home, claude):
     (home / "adw.toml").write_text('[phases.test]\ngates = [{ command = ["no-such-program", "x"] }]\n')
 
@@ -422,5 +482,5 @@ def test_the_diagram_is_that_of_the_documentation(adw):
     done = adw("doctor", "--diagram")
 
     assert done.rc == 0
-    assert done.stdout.strip() in (ROOT / "docs/state-machine.md").read_text()
+    assert done.stdout.strip() in (ROOT / "docs/workflows.md").read_text()
     assert adw("doctor", "--diagram", "--json").json()["diagram"].strip() == done.stdout.strip()

@@ -118,8 +118,8 @@ def test_a_database_that_is_made_again_keeps_deliveries_with_their_runs(
 
     url = f"sqlite:///{tmp_path}/new.db"
     made = Reconstruction(url, clock=clock, boot_id="boot-1")
-    made.put(plan_rebuild((), salvage).contents)
-    made.put(plan_rebuild((), salvage).contents)
+    made.put(plan_rebuild((), salvage)[0])
+    made.put(plan_rebuild((), salvage)[0])
     made.close()
 
     after = open_db(url)

@@ -18,41 +18,42 @@ def state(tmp_path):
     return place
 
 
-def storage(place):
-    return checks.storage_facts(place, has_sqlite=True, clock=FakeClock())
-
-
-def test_the_room_of_a_directory_that_is_not_made_yet_is_that_above_it(tmp_path):
-    result = checks.disk_facts("worktrees", tmp_path / "a" / "b", min_free_bytes=5)
-
-    assert result.free_bytes == pytest.approx(os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize, rel=0.1)
-    assert (result.path, result.min_free_bytes) == (str(tmp_path / "a" / "b"), 5)
+def storage(place, level="problem"):
+    """Return what is found of *level*, but for the type of the file system."""
+    _, *result = checks.storage(place, has_sqlite=True, clock=FakeClock())
+    return [one.what for one in result if one.level == level]
 
 
 def test_a_sync_is_tried_and_leaves_nothing(state):
-    result = storage(state)
-
-    assert (result.sync_problem, result.sync_seconds, result.is_writable) == ("", 0.0, True)
+    assert storage(state, "ok") == [f"what is written in {state} is synced in 0.0 ms"]
+    assert storage(state) == []
     assert list(state.iterdir()) == []
-    assert result.kind
 
 
-def test_a_sync_that_fails_says_why(state, monkeypatch):
-    def fail(_fd):
-        raise OSError(errno.EIO, "Input/output error")
+def test_a_slow_disk_is_named(state, monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(os, "fsync", lambda _fd: clock.advance(0.2))
 
-    monkeypatch.setattr(os, "fsync", fail)
+    assert [one.fix for one in checks.storage(state, has_sqlite=False, clock=clock) if "takes 0.40 s" in one.what] == [
+        "use a faster disk: set state.dir"
+    ]
 
-    assert (storage(state).sync_problem, storage(state).sync_seconds) == ("Input/output error", None)
 
+@pytest.mark.parametrize(
+    ("call", "code", "said"),
+    [
+        ("fsync", errno.EIO, "Input/output error"),
+        ("write", errno.ENOSPC, "No space left on device"),
+        ("open", errno.EROFS, "Read-only file system"),
+    ],
+)
+def test_a_sync_that_fails_says_why(state, monkeypatch, call, code, said):
+    def fail(*_args, **_kwargs):
+        raise OSError(code, said)
 
-def test_a_full_disk_is_a_failed_sync(state, monkeypatch):
-    def fail(_fd, _payload):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(os, call, fail)
 
-    monkeypatch.setattr(os, "write", fail)
-
-    assert storage(state).sync_problem == "No space left on device"
+    assert storage(state) == [f"what is written in {state} cannot be synced: {said}"]
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EISDIR])
@@ -66,16 +67,7 @@ def test_where_there_are_no_files_without_a_name_the_directory_is_synced(state, 
 
     monkeypatch.setattr(os, "open", refuse)
 
-    assert storage(state).sync_problem == ""
-
-
-def test_another_refusal_of_a_file_is_a_problem(state, monkeypatch):
-    def refuse(_path, _flags, *_args, **_kwargs):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(os, "open", refuse)
-
-    assert storage(state).sync_problem == "Read-only file system"
+    assert storage(state) == []
 
 
 def test_what_others_can_read_is_named(state):
@@ -87,29 +79,30 @@ def test_what_others_can_read_is_named(state):
     (state / "link").symlink_to(state / ".home-key")
     state.chmod(0o755)
 
-    assert storage(state).open_files == (str(state / ".home-key"),)
+    assert storage(state, "warning") == [f"others on this machine can read {state / '.home-key'}"]
     state.chmod(0o777)
-    assert storage(state).open_files == (str(state), str(state / ".home-key"))
+    assert storage(state, "warning") == [f"others on this machine can read {state}, {state / '.home-key'}"]
 
 
 def test_a_file_of_somebody_else_is_named(state, monkeypatch):
     (state / "adw.db").touch()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
-    assert storage(state).owner_problem == f"{state} belongs to another user than the one who runs adw"
+    assert storage(state) == [f"{state} belongs to another user than the one who runs adw"]
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert storage(state).owner_problem == "", "root may use everybody's"
+    assert storage(state) == [], "root may use everybody's"
 
 
 def test_a_directory_that_cannot_be_written_is_not_tried(state, monkeypatch):
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
 
-    result = storage(state)
-
-    assert (result.is_writable, result.sync_seconds) == (False, None)
+    assert storage(state) == [f"{state} cannot be written"]
+    assert storage(state, "ok") == []
 
 
 def test_without_a_table_of_mounts_the_file_system_is_not_known(state, monkeypatch, tmp_path):
     monkeypatch.setattr(checks, "MOUNT_TABLE", tmp_path / "nothing")
 
-    assert storage(state).kind == ""
+    first = next(checks.storage(state, has_sqlite=True, clock=FakeClock()))
+
+    assert first.what == f"{state} is on a file system that cannot be told"

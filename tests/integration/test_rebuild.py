@@ -250,10 +250,10 @@ def test_two_spellings_of_one_repository_are_rivals_for_one_issue():
         for adw_id, where in ((A, "octo/cat"), (B, "Octo/Cat"))
     ]
 
-    plan = plan_rebuild(documents_of_both, Salvage())
+    contents, conflicts = plan_rebuild(documents_of_both, Salvage())
 
-    assert [(lock.repository, lock.adw_id) for lock in plan.contents.locks] == [("octo/cat", A)]
-    assert [(conflict.keeper, conflict.others) for conflict in plan.conflicts] == [(A, (B,))]
+    assert [(lock.repository, lock.adw_id) for lock in contents.locks] == [("octo/cat", A)]
+    assert [(conflict.keeper, conflict.others) for conflict in conflicts] == [(A, (B,))]
 
 
 def test_a_document_without_a_repository_is_a_rival_in_the_homes_own():
@@ -266,20 +266,18 @@ def test_a_document_without_a_repository_is_a_rival_in_the_homes_own():
         IssueLock(repository="Octo/Cat", issue_number=42, adw_id=A, acquired_at="second"),
     )
 
-    plan = plan_rebuild(rivals, Salvage(locks=held), repository="Octo/cat")
+    contents, conflicts = plan_rebuild(rivals, Salvage(locks=held), repository="Octo/cat")
 
-    assert plan.contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=B, acquired_at="first"),)
-    assert [(conflict.keeper, conflict.others) for conflict in plan.conflicts] == [(B, (A,))]
-    assert plan.freed == held[1:]
+    assert contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=B, acquired_at="first"),)
+    assert [(conflict.keeper, conflict.others) for conflict in conflicts] == [(B, (A,))]
 
 
 def test_the_lock_of_a_document_that_cannot_be_read_is_kept_under_the_name_that_is_compared():
     held = IssueLock(repository="Octo/Cat", issue_number=42, adw_id=A, acquired_at="then")
 
-    plan = plan_rebuild([], Salvage(locks=(held,)), unreadable=(A,))
+    contents, _ = plan_rebuild([], Salvage(locks=(held,)), unreadable=(A,))
 
-    assert plan.contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=A, acquired_at="then"),)
-    assert plan.freed == ()
+    assert contents.locks == (IssueLock(repository="octo/cat", issue_number=42, adw_id=A, acquired_at="then"),)
 
 
 def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
@@ -289,10 +287,10 @@ def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
     )
     held = IssueLock(repository="", issue_number=42, adw_id=B, acquired_at="then")
 
-    plan = plan_rebuild([old, new], Salvage(locks=(held,)))
+    contents, conflicts = plan_rebuild([old, new], Salvage(locks=(held,)))
 
-    assert plan.contents.locks == (held,)
-    assert plan.conflicts[0].others == (A,)
+    assert contents.locks == (held,)
+    assert conflicts[0].others == (A,)
 
 
 # --- a database that is damaged --------------------------------------------------------------------------------

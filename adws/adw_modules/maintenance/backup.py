@@ -56,7 +56,6 @@ from adws.adw_modules.store import files, serialization
 from adws.adw_modules.store.files import FILE_NAME, Kind
 
 if TYPE_CHECKING:
-    from adws.adw_modules.maintenance.rebuild import Reconstruction
     from adws.app import Home
 
 MANIFEST = "manifest.json"
@@ -251,7 +250,14 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
     left_out: list[str] = []
     revisions: dict[str, int | None] = {}
     with write_archive(path, modified_at=int(now.timestamp())) as archive:
-        has_database = not salvage.is_missing and _add_database(archive, path, reconstruction)
+        copy, lines = path.with_name(f".{path.name}.db"), path.with_name(f".{path.name}.events")
+        copy.unlink(missing_ok=True)  # of a backup that was killed
+        try:
+            has_database = not salvage.is_missing and reconstruction.copy_to(str(copy))
+            if has_database:
+                archive.add_file(DATABASE, copy)
+        finally:
+            copy.unlink(missing_ok=True)
         for adw_id in sorted(home.store.ids()):
             revisions[adw_id] = None
             for name, payload in _documents(home, adw_id):
@@ -261,8 +267,22 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
                 except BackupError:
                     left_out.append(member)
                 if name == FILE_NAME:
-                    revisions[adw_id] = _revision(payload)
-        events = 0 if salvage.is_missing else _add_events(archive, path, reconstruction, revisions)
+                    with suppress(ValueError):  # what cannot be read is backed up as it is, and tells no revision
+                        data = json.loads(payload)
+                        revision = data.get("revision") if isinstance(data, dict) else None
+                        revisions[adw_id] = revision if isinstance(revision, int) else None
+        events = 0
+        try:
+            with lines.open("wb") as stream:
+                for event in () if salvage.is_missing else reconstruction.all_events():
+                    newest = revisions.get(event.adw_id)
+                    if newest is None or event.revision <= newest:
+                        stream.write(json.dumps(event.to_json(), ensure_ascii=False).encode() + b"\n")
+                        events += 1
+            if not salvage.is_missing:
+                archive.add_file(EVENTS, lines)
+        finally:
+            lines.unlink(missing_ok=True)
         archive.finish(
             {
                 "adw_version": adw_version,
@@ -297,51 +317,6 @@ def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
             yield name, payload
 
 
-def _revision(payload: bytes) -> int | None:
-    """Return the revision of a document, None when it cannot be read: the backup keeps it as it is."""
-    try:
-        data = json.loads(payload)
-    except ValueError:
-        return None
-    revision = data.get("revision") if isinstance(data, dict) else None
-
-    return revision if isinstance(revision, int) else None
-
-
-def _add_database(archive: ArchiveWriter, path: Path, reconstruction: Reconstruction) -> bool:
-    copy = path.with_name(f".{path.name}.db")
-    copy.unlink(missing_ok=True)  # of a backup that was killed
-    try:
-        if not reconstruction.copy_to(str(copy)):
-            return False
-        archive.add_file(DATABASE, copy)
-    finally:
-        copy.unlink(missing_ok=True)
-
-    return True
-
-
-def _add_events(
-    archive: ArchiveWriter, path: Path, reconstruction: Reconstruction, revisions: Mapping[str, int | None]
-) -> int:
-    """Add every event but those that are newer than the document in the archive."""
-    lines = path.with_name(f".{path.name}.events")
-    count = 0
-    try:
-        with lines.open("wb") as stream:
-            for event in reconstruction.all_events():
-                newest = revisions.get(event.adw_id)
-                if newest is not None and event.revision > newest:
-                    continue
-                stream.write(json.dumps(event.to_json(), ensure_ascii=False).encode() + b"\n")
-                count += 1
-        archive.add_file(EVENTS, lines)
-    finally:
-        lines.unlink(missing_ok=True)
-
-    return count
-
-
 # --- restore ---------------------------------------------------------------------------------------------------
 
 
@@ -362,15 +337,12 @@ class RestoreReport:
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
-        return {
-            "workflows": list(self.workflows),
-            "replaced": list(self.replaced),
-            "events": self.events,
-            "has_database": self.has_database,
-            "lock_conflicts": [conflict.to_json() for conflict in self.conflicts],
-            "unreadable": dict(self.unreadable),
-            "untold": list(self.untold),
+        facts: JsonObject = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
         }
+        del facts["conflicts"]
+
+        return {**facts, "lock_conflicts": [conflict.to_json() for conflict in self.conflicts]}
 
 
 def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
@@ -483,8 +455,19 @@ def _put_in_place(
         if present.get(adw_id, 0) > (revision if isinstance(revision, int) else 0):
             raised[adw_id] = {**data, "revision": present[adw_id]}
     if home.settings.store == "files":
+        folders = home.folders
         for adw_id, data in raised.items():
-            _put_files(home, staging, adw_id, is_same=data is documents[adw_id], data=data)
+            source, old = staging / DOCUMENTS / adw_id, folders.read(adw_id, FILE_NAME)
+            if old is not None:
+                folders.put(adw_id, f"{FILE_NAME}.replaced-{home.clock.now():%Y%m%dT%H%M%SZ}", old)
+            for file in sorted(source.rglob("*")):
+                if file.is_file() and file != source / FILE_NAME:
+                    folders.put(adw_id, file.relative_to(source).as_posix(), file.read_bytes())
+            # Last: from here on it is the workflow of the backup.
+            text = (source / FILE_NAME).read_bytes()
+            if data is not documents[adw_id]:
+                text = serialization.add_checksum(serialization.to_bytes(data))
+            folders.put(adw_id, FILE_NAME, text)
     if has_database:
         home.reconstruction.install(str(staging / DATABASE))
     else:
@@ -506,31 +489,18 @@ def _put_in_place(
     )
 
 
-def _put_files(home: Home, staging: Path, adw_id: str, *, is_same: bool, data: JsonObject) -> None:
-    source, folders = staging / DOCUMENTS / adw_id, home.folders
-    old = folders.read(adw_id, FILE_NAME)
-    if old is not None:
-        folders.put(adw_id, f"{FILE_NAME}.replaced-{home.clock.now():%Y%m%dT%H%M%SZ}", old)
-    names = [path.relative_to(source).as_posix() for path in sorted(source.rglob("*")) if path.is_file()]
-    for name in names:
-        if name != FILE_NAME:
-            folders.put(adw_id, name, (source / name).read_bytes())
-    # Last: from here on it is the workflow of the backup.
-    text = (source / FILE_NAME).read_bytes() if is_same else serialization.add_checksum(serialization.to_bytes(data))
-    folders.put(adw_id, FILE_NAME, text)
-
-
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
     restored = [document.parse(data) for data in documents.values()]
     others = [home.load(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
     stored = [StoredDocument(document=one, highest_fence=one.fence) for one in (*restored, *others)]
     repository = home.settings.repository or ""
-    plan = plan_rebuild(stored, home.reconstruction.salvage(), repository=repository, maker=home.run_factory)
-    rows = tuple(row for row in plan.contents.rows if row.adw_id in documents)
-    runs = tuple(run for run in plan.contents.runs if run.adw_id in documents)
-    home.reconstruction.put(NewContents(home="database", rows=rows, locks=plan.contents.locks, runs=runs))
+    salvage = home.reconstruction.salvage()
+    contents, conflicts = plan_rebuild(stored, salvage, repository=repository, maker=home.run_factory)
+    rows = tuple(row for row in contents.rows if row.adw_id in documents)
+    runs = tuple(run for run in contents.runs if run.adw_id in documents)
+    home.reconstruction.put(NewContents(home="database", rows=rows, locks=contents.locks, runs=runs))
 
-    return plan.conflicts
+    return conflicts
 
 
 def _events(staging: Path, documents: Mapping[str, JsonObject]) -> Iterator[Event]:

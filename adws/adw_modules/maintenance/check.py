@@ -68,15 +68,13 @@ def find_problems(
         return unusable
     known = dict(_rows(database, processes))
     loaded = documents()
+    views = [f"the view {name} is missing" for name in schema.missing(database)]
 
     return (
-        *_view_problems(database),
+        *(Inconsistency("schema", text, "adw db upgrade makes it again") for text in views),
         *_document_problems(known, home, loaded),
-        *_file_problems(known, loaded),
         *_lock_problems(database, known, loaded, repository),
-        *_owner_problems(known),
-        *_run_problems(database, processes),
-        *_runner_problems(database),
+        *_owner_problems(database, known, processes),
         *_loose_ends(database),
     )
 
@@ -122,11 +120,6 @@ def _rows(database: Database, processes: SystemProcesses) -> Iterator[tuple[str,
         yield adw_id, _Known(home=home, revision=revision, owner=owner, verdict=verdict, is_live=is_live)
 
 
-def _view_problems(database: Database) -> Iterator[Inconsistency]:
-    for name in schema.missing(database):
-        yield Inconsistency("schema", f"the view {name} is missing", "adw db upgrade makes it again")
-
-
 def _document_problems(
     known: Mapping[str, _Known], home: str, documents: Mapping[str, LoadedState | str]
 ) -> Iterator[Inconsistency]:
@@ -158,18 +151,11 @@ def _document_problems(
                 text = f"the database has revision {copy.revision}, the document is at {revision}"
                 hint = "adw db rebuild"
             yield Inconsistency("copy", text, hint, adw_id)
-
-
-def _file_problems(known: Mapping[str, _Known], documents: Mapping[str, LoadedState | str]) -> Iterator[Inconsistency]:
-    """Yield what is wrong with files that another copy stands in for."""
-    for adw_id, loaded in sorted(documents.items()):
-        row = known.get(adw_id)
-        if isinstance(loaded, str) or (row is not None and row.is_live):
-            continue
-        hint = f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside"
-        for notice in loaded.notices:
-            if notice.kind != "migrated":  # an older version is no damage
-                yield Inconsistency("document", f"{notice.path}: {notice.reason}", hint, adw_id)
+        if copy is None or not copy.is_live:
+            # Files that another copy stands in for; an older version is no damage.
+            hint = f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside"
+            bad = (notice for notice in loaded.notices if notice.kind != "migrated")
+            yield from (Inconsistency("document", f"{one.path}: {one.reason}", hint, adw_id) for one in bad)
 
 
 def _lock_problems(
@@ -199,26 +185,16 @@ def _lock_problems(
             yield Inconsistency("lock", text, hint, adw_id)
 
 
-def _owner_problems(known: Mapping[str, _Known]) -> Iterator[Inconsistency]:
+def _owner_problems(
+    database: Database, known: Mapping[str, _Known], processes: SystemProcesses
+) -> Iterator[Inconsistency]:
+    """Yield workflows and runs whose worker is gone, runs of workflows that are, and workers that nobody can name."""
     for adw_id, row in known.items():
         if row.owner is not None and row.verdict is Verdict.DEAD:
             text = f"its owner {row.owner.describe()} is dead and did not give it back"
             yield Inconsistency("owner", text, "the next command that works on it takes it over", adw_id)
-
-
-def _runner_problems(database: Database) -> Iterator[Inconsistency]:
-    """Yield workers that no list shows, because nobody can say who they are; silent workers are forgotten anyway."""
     with database.read() as session:
-        rows = session.all(workers.CHECK_RUNNERS)
-    for runner_id, owner in rows:
-        if OwnerRecord.from_text(owner) is None:
-            hint = "delete its row: a worker that lives registers again"
-            yield Inconsistency("runner", f"runner {runner_id}: its record cannot be read", hint)
-
-
-def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[Inconsistency]:
-    """Yield runs whose worker is gone, and those of workflows that are."""
-    with database.read() as session:
+        runners = session.all(workers.CHECK_RUNNERS)
         live = RunStore(database, clock=database.clock).live_in(session)
         # A start is stored before its workflow exists; what the schedule or a delivery asks for has none.
         orphans = session.all("""
@@ -240,6 +216,10 @@ def _run_problems(database: Database, processes: SystemProcesses) -> Iterator[In
     for run_id, adw_id in orphans:
         text, hint = f"run {run_id} is of a workflow that is gone", "the next worker ends it: adw worker --once"
         yield Inconsistency("run", text, hint, adw_id)
+    for runner_id, text in runners:  # no list shows such a worker; a silent one is forgotten anyway
+        if OwnerRecord.from_text(text) is None:
+            hint = "delete its row: a worker that lives registers again"
+            yield Inconsistency("runner", f"runner {runner_id}: its record cannot be read", hint)
 
 
 def _loose_ends(database: Database) -> Iterator[Inconsistency]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Table
@@ -87,21 +89,23 @@ _OVER: Mapping[str, Mapping[str, object]] = {
 }
 
 
-class RowChecksum:
-    """Adds rows up; the order does not matter, since the databases sort differently."""
+def sum_up(rows: Iterable[Params], batch: Callable[[list[Params]], None] = lambda _rows: None) -> TableSum:
+    """Return the sum of *rows*, whatever their order, since databases sort differently; *batch* gets some at a time."""
+    count = total = 0
+    for some in batched(rows):
+        for row in some:
+            text = json.dumps(row, sort_keys=True, default=bytes.hex)
+            count, total = count + 1, total + int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
+        batch(some)
 
-    def __init__(self) -> None:
-        self._rows = self._total = 0
+    return TableSum(count, f"{total % (1 << 256):064x}")
 
-    def add(self, row: Params) -> None:
-        """Count one row."""
-        text = json.dumps(row, sort_keys=True, default=bytes.hex)
-        self._rows += 1
-        self._total = (self._total + int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")) % (1 << 256)
 
-    def result(self) -> TableSum:
-        """Return the sum of the rows so far."""
-        return TableSum(self._rows, f"{self._total:064x}")
+def batched(rows: Iterable[Params]) -> Iterator[list[Params]]:
+    """Yield *rows*, AT_ONCE at a time."""
+    left = iter(rows)
+    while some := list(islice(left, AT_ONCE)):
+        yield some
 
 
 def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
@@ -120,20 +124,11 @@ def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
         page = session.all(following, {"limit": AT_ONCE, **{f"after_{name}": rows[-1][name] for name in keys}})
 
 
-def insert_rows(session: Session, table: Table, rows: list[dict[str, object]]) -> None:
+def insert_rows(session: Session, table: Table, rows: list[Params]) -> None:
     """Put *rows* into *table*, with the ids they have."""
     names = [column.name for column in table.columns]
     values = ", ".join(f":{name}" for name in names)
     session.run_each(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values})", rows)
-
-
-def sum_up(rows: Iterable[Params]) -> TableSum:
-    """Return the sum of *rows*."""
-    checksum = RowChecksum()
-    for row in rows:
-        checksum.add(row)
-
-    return checksum.result()
 
 
 def _count(session: Session, table: Table) -> int:
@@ -187,7 +182,14 @@ class PostgresMove:
         if moved_to and moved_to != target.name:
             raise moved(source.name, moved_to)
         if moved_to:
-            return self._verify()
+            migrate.upgrade(target)
+            with source.read() as session:
+                note = migrate.read_fact_object(session, migrate.MOVED_TO)
+            with target.read() as session:
+                came = migrate.read_fact_object(session, migrate.MOVED_FROM)
+            if came.get("home_id") != self._known_home_id():
+                raise DatabaseError(f"{target.name} is not where {source.name} has moved to: {note['target']}")
+            return self._verified(_sums_of(note))
         migrate.upgrade(source)
         if target.schema_version() is not None:
             migrate.upgrade(target)
@@ -207,9 +209,19 @@ class PostgresMove:
     def _carry(self) -> MoveReport:
         """Copy everything, read it back, and close the old database."""
         migrate.upgrade(self._target)
-        home_id = self._home_id()
+        home_id = self._known_home_id()
+        if not home_id:  # made before anything is copied: an interrupted move knows it
+            home_id = self._clock.token()
+            with self._source.write() as session:
+                migrate.write_fact(session, migrate.HOME_ID, home_id, moment=timestamps.to_text(self._clock.now()))
         with self._source.write() as source:
-            self._refuse_owners(source)
+            living = []
+            for what, text in self._holders(source):
+                owner = OwnerRecord.from_text(text)
+                if self._home.processes.verdict(owner) is not Verdict.DEAD:
+                    living.append(f"{what} ({owner.describe() if owner else 'an owner whose record cannot be read'})")
+            if living:
+                raise OwnershipError(f"somebody is at work: {_named(living)}; stop them first, and move again")
             report = self._filled(source, home_id)
             self._close_source(source, report.tables)
 
@@ -241,17 +253,7 @@ class PostgresMove:
         target.run("LOCK TABLE home_facts IN EXCLUSIVE MODE")  # one mover at a time
         self._refuse_used(target, home_id)
         target.run(f"TRUNCATE {', '.join(table.name for table in schema.metadata.sorted_tables)}")
-        sums: dict[str, TableSum] = {}
-        for table in TABLES:
-            checksum, batch = RowChecksum(), []
-            for row in self._rows(source, table):
-                checksum.add(row)
-                batch.append(row)
-                if len(batch) == AT_ONCE:
-                    insert_rows(target, table, batch)
-                    batch = []
-            insert_rows(target, table, batch)
-            sums[table.name] = checksum.result()
+        sums = {table.name: sum_up(self._rows(source, table), partial(insert_rows, target, table)) for table in TABLES}
         _raise_sequences(
             target, {name: int(last) for name, last in source.all("SELECT name, seq FROM sqlite_sequence")}
         )
@@ -308,20 +310,6 @@ class PostgresMove:
                     f" BEGIN SELECT RAISE(ABORT, '{message}'); END"
                 )
 
-    # --- checking a new database that is in use ----------------------------------------------------------------
-
-    def _verify(self) -> MoveReport:
-        """Hold the new database against the old one, which is closed; raise DatabaseError when something is missing."""
-        migrate.upgrade(self._target)
-        with self._source.read() as session:
-            note = migrate.read_fact_object(session, migrate.MOVED_TO)
-        with self._target.read() as session:
-            came = migrate.read_fact_object(session, migrate.MOVED_FROM)
-        if came.get("home_id") != self._known_home_id():
-            raise DatabaseError(f"{self._target.name} is not where {self._source.name} has moved to: {note['target']}")
-
-        return self._verified(_sums_of(note))
-
     def _verified(self, wanted: Mapping[str, TableSum]) -> MoveReport:
         """Return the report when the new database has all that the old one has, or has gone on from there."""
         query = "SELECT adw_id, revision, fence FROM workflow_states"
@@ -368,16 +356,6 @@ class PostgresMove:
         with self._source.read() as session:
             return dict(session.all("SELECT adw_id, revision FROM workflow_states"))
 
-    def _refuse_owners(self, source: Session) -> None:
-        """Raise OwnershipError naming those that are at work and not proven dead."""
-        living = []
-        for what, text in self._holders(source):
-            owner = OwnerRecord.from_text(text)
-            if self._home.processes.verdict(owner) is not Verdict.DEAD:
-                living.append(f"{what} ({owner.describe() if owner else 'an owner whose record cannot be read'})")
-        if living:
-            raise OwnershipError(f"somebody is at work: {_named(living)}; stop them first, and move again")
-
     def _holders(self, source: Session) -> Iterator[tuple[str, str]]:
         """Yield what has an owner by a lease, a claim or a heartbeat that is not over, with the owner's record."""
         # Workers that were heard of within two leases count as alive.
@@ -409,17 +387,6 @@ class PostgresMove:
     def _known_home_id(self) -> str:
         with self._source.read() as session:
             return migrate.read_fact(session, migrate.HOME_ID)
-
-    def _home_id(self) -> str:
-        """Return what tells this home from others, made before anything is copied: an interrupted move knows it."""
-        known = self._known_home_id()
-        if known:
-            return known
-        made = self._clock.token()
-        with self._source.write() as session:
-            migrate.write_fact(session, migrate.HOME_ID, made, moment=timestamps.to_text(self._clock.now()))
-
-        return made
 
     def _note(self, session: Session, name: str, facts: dict[str, str], sums: Mapping[str, TableSum]) -> None:
         moment = timestamps.to_text(self._clock.now())

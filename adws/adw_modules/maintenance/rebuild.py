@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -174,17 +174,6 @@ class LockConflict:
         return {**asdict(self), "others": list(self.others)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RebuildPlan:
-    """The contents to write, and what to say about them."""
-
-    contents: NewContents
-    freed: tuple[IssueLock, ...] = ()
-    conflicts: tuple[LockConflict, ...] = ()
-    only_in_database: tuple[str, ...] = ()
-    runs_made: tuple[str, ...] = ()  #: workflows that are to go on and had no run
-
-
 #: The states in which a workflow is to go on, as a document has them.
 _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
@@ -196,40 +185,50 @@ def plan_rebuild(
     unreadable: Sequence[str] = (),
     repository: str = "",
     maker: RunFactory | None = None,
-) -> RebuildPlan:
+) -> tuple[NewContents, tuple[LockConflict, ...]]:
     """
-    Return what the database is to hold; *unreadable* documents keep the row and the lock they have.
+    Return what the database is to hold, and the conflicts; *unreadable* documents keep the row and the lock they have.
 
     *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
     on_disk = {stored.document.adw_id for stored in documents} | set(unreadable)
-    kept_for = set(unreadable) | _lost_documents(known, on_disk)
+    kept_for = set(unreadable) | set(lost_documents(salvage, on_disk))
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
     made = _plan_runs(documents, salvage.runs, maker or RunFactory(repository=repository))
-    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
-
-    return RebuildPlan(
-        contents=NewContents(
-            rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
-            locks=locks,
-            events=salvage.events,
-            kept=salvage.kept,
-            requests=salvage.requests if is_new else (),
-            # Those of before come first: they waited longer.
-            runs=(*map(_again, salvage.runs if is_new else ()), *made),
-            forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
-        ),
-        freed=tuple(k for k in salvage.locks if (k.issue_number, k.adw_id) not in kept),
-        conflicts=conflicts,
-        only_in_database=tuple(sorted(_lost_documents(known, on_disk))),
-        runs_made=tuple(run.adw_id for run in made),
+    again = [
+        NewRun(
+            adw_id=run.adw_id,
+            kind=run.kind,
+            priority=run.priority,
+            not_before=run.not_before,
+            payload=run.payload,
+            asked_by=run.asked_by,
+            demands=run.demands,
+            labels=run.labels,
+            slot=run.slot,
+        )
+        for run in (salvage.runs if is_new else ())
+    ]
+    contents = NewContents(
+        rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
+        locks=locks,
+        events=salvage.events,
+        kept=salvage.kept,
+        requests=salvage.requests if is_new else (),
+        runs=(*again, *made),  # those of before come first: they waited longer
+        forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
     )
 
+    return contents, conflicts
 
-def _lost_documents(known: Mapping[str, DatabaseWorkflow], on_disk: set[str]) -> set[str]:
-    return {w.adw_id for w in known.values() if w.home == "files" and w.revision > 0 and w.adw_id not in on_disk}
+
+def lost_documents(salvage: Salvage, on_disk: set[str]) -> list[str]:
+    """Return the workflows whose document is missing, though the database has a copy of it."""
+    lost = (w.adw_id for w in salvage.workflows if w.home == "files" and w.revision > 0)
+
+    return sorted(adw_id for adw_id in lost if adw_id not in on_disk)
 
 
 def _plan_row(
@@ -288,32 +287,13 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], m
             run = maker.of(document, kind, asked_by="rebuild")
         except UsageError:  # demands that adw did not write: the worker that claims the run reports the document
             run = NewRun(adw_id=document.adw_id, kind=kind, asked_by="rebuild")
-        runs.append(replace(run, not_before=_retry_time(document)))
+        due = ""
+        with suppress(UsageError):  # not a moment that we wrote: the phase itself decides when the run comes
+            waiting = [record.retry_at or "" for record in document.phases if record.status == "retry_wait"]
+            due = max(map(check_due, waiting), default="")
+        runs.append(replace(run, not_before=due))
 
     return tuple(runs)
-
-
-def _retry_time(document: WorkflowDocument) -> str:
-    """Return when the phase that waits for its next attempt may have it, "" when none waits."""
-    waiting = [record.retry_at or "" for record in document.phases if record.status == "retry_wait"]
-    try:
-        return max(map(check_due, waiting), default="")
-    except UsageError:
-        return ""  # not a moment that we wrote: the phase itself decides when the run comes
-
-
-def _again(run: Run) -> NewRun:
-    return NewRun(
-        adw_id=run.adw_id,
-        kind=run.kind,
-        priority=run.priority,
-        not_before=run.not_before,
-        payload=run.payload,
-        asked_by=run.asked_by,
-        demands=run.demands,
-        labels=run.labels,
-        slot=run.slot,
-    )
 
 
 def _plan_locks(
@@ -419,23 +399,28 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     documents, unreadable = _read(ids, store, home.folders)
     # Documents that name no repository belong to that of the home.
     repository = home.settings.repository or ""
-    plan = plan_rebuild(documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=home.run_factory)
+    contents, conflicts = plan_rebuild(
+        documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=home.run_factory
+    )
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
-    stored = reconstruction.put(plan.contents)
-    salvaged = len(salvage.events)
+    stored = reconstruction.put(contents)
+    salvaged, locks = len(salvage.events), contents.locks or ()
+    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
+    on_disk = {one.document.adw_id for one in documents} | set(unreadable)
+    has_run = {run.adw_id for run in salvage.runs}
 
     return RebuildReport(
         workflows=len(documents),
-        locks=len(plan.contents.locks or ()),
-        freed=plan.freed,
-        conflicts=plan.conflicts,
+        locks=len(locks),
+        freed=tuple(lock for lock in salvage.locks if (lock.issue_number, lock.adw_id) not in kept),
+        conflicts=conflicts,
         events_kept=salvaged if salvage.problems else sum(workflow.events for workflow in salvage.workflows),
         events_made=stored - salvaged,
         requests=len(salvage.requests),
-        runs_made=plan.runs_made,
-        only_in_database=plan.only_in_database,
-        forgotten=plan.contents.forget,
+        runs_made=tuple(run.adw_id for run in contents.runs if run.adw_id not in has_run),
+        only_in_database=tuple(lost_documents(salvage, on_disk)),
+        forgotten=contents.forget,
         unreadable=unreadable,
         problems=salvage.problems,
         was_missing=salvage.is_missing,
@@ -531,7 +516,12 @@ class Reconstruction:
         file = self._file_database()
         if file is not None and not _is_made(file):
             return Salvage(is_missing=True)
-        problems = self._problems()
+        try:
+            problems = self._open().integrity_problems()
+        except DatabaseCorrupt as exc:
+            self.close()
+            self._database = migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
+            problems = [exc.reason]
         events = self._part("events", self.all_events, problems) if problems else ()
 
         return Salvage(
@@ -561,14 +551,6 @@ class Reconstruction:
         database.copy_to(Path(path))
 
         return True
-
-    def _problems(self) -> list[str]:
-        try:
-            return self._open().integrity_problems()
-        except DatabaseCorrupt as exc:
-            self.close()
-            self._database = migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
-            return [exc.reason]
 
     def _part(self, name: str, read: Callable[[], Iterable[_Item]], problems: list[str]) -> tuple[_Item, ...]:
         result: list[_Item] = []
@@ -721,7 +703,16 @@ class Reconstruction:
                     schema_version = excluded.schema_version, created_at = excluded.created_at,
                     updated_at = excluded.updated_at, body = excluded.body
                 """,
-                [_row_params(row, contents.home) for row in contents.rows],
+                [
+                    {
+                        **connection.summary_params(row.summary),
+                        "fence": row.fence,
+                        "home": contents.home,
+                        "schema_version": CURRENT_VERSION,
+                        "body": row.body.decode(),
+                    }
+                    for row in contents.rows
+                ],
             )
             if contents.locks is not None:
                 session.run("DELETE FROM adw_locks")
@@ -786,13 +777,3 @@ def _is_made(database: SqliteDatabase) -> bool:
 def _endings_there(path: Path) -> list[str]:
     """Return the endings of those files of the database *path* that exist."""
     return [ending for ending in _COMPANIONS if path.with_name(path.name + ending).exists()]
-
-
-def _row_params(row: ProjectedWrite, home: str) -> Params:
-    return {
-        **connection.summary_params(row.summary),
-        "fence": row.fence,
-        "home": home,
-        "schema_version": CURRENT_VERSION,
-        "body": row.body.decode(),
-    }
