@@ -84,6 +84,17 @@ class Sandboxes:
 
         return document is not None and bool(document.deliveries)
 
+    @property
+    def variables_of_user(self) -> Mapping[str, str]:
+        """Variables that lead an agent to the files of the user of `sandbox.user`; none where that is nobody else."""
+        with contextlib.suppress(ConfigError):
+            name = self._home.settings.sandbox_user
+            user = None if name is None else account.find(name)
+            if user is not None:
+                return {"HOME": str(user.home), "USER": user.name, "LOGNAME": user.name}
+
+        return {}
+
     def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
         """Return *task* for an agent whose own sandbox has to be off: inside of ours it would refuse every command."""
         is_boxed = self.choose(own).backend in probe.BACKENDS
