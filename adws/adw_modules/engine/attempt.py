@@ -708,9 +708,15 @@ def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
 
 
 def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> None:
-    """Add an event for each host that the sandbox kept the attempt from."""
-    for host, times in sorted(context.denied.items()) if context is not None else ():
+    """Add an event for each host that the sandbox kept the attempt from, and a warning that people see."""
+    denied = sorted(context.denied.items()) if context is not None else []
+    for host, times in denied:
         draft.add_event("egress_denied", index, data={"host": host, "count": times})
+    if denied:
+        about = f"{draft.phase(index).name}: the sandbox denied connections to "
+        hosts = ", ".join(f"{host} ({times})" for host, times in denied)
+        others = [warning for warning in draft.document.warnings if not warning.startswith(about)]
+        draft.document.warnings = [*others, f"{about}{hosts}; sandbox.egress allows hosts"]
 
 
 def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:
