@@ -289,7 +289,11 @@ def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attemp
     spot = Spot(phase=name, attempt=number)
     left_out = 0
     for source in groups[name, number]:
-        start = _line_start(folder, source, max(0, source.size - FIRST_BYTES))
+        start = max(0, source.size - FIRST_BYTES)
+        if start:  # from the first line that begins there, if one does soon
+            part = read_part(folder, source.name, start=start, max_bytes=FIRST_BYTES)[0]
+            cut = part.find(b"\n")
+            start += cut + 1 if 0 <= cut < len(part) - 1 else 0
         spot = replace(spot, offsets={**spot.offsets, source.stream: start})
         left_out += start
     followed = _read(folder, groups[name, number], spot)
@@ -331,22 +335,15 @@ def _read(folder: Path, sources: Sequence[AttemptFile], spot: Spot, *, is_last: 
     for source in sources:
         start = min(offsets.get(source.stream, 0), source.size)  # one that was put in its place is shorter
         part = read_part(folder, source.name, start=start, max_bytes=PART_BYTES)[0]
-        whole = _whole(part, is_last=is_last)
-        offsets[source.stream] = start + len(whole)
-        if whole:
-            pieces.append(f"{source.heading}\n{clipped(whole.decode('utf-8', 'replace'))}")
+        end = part.rfind(b"\n") + 1
+        rest = len(part) - end
+        if (is_last and rest) or rest >= _LONGEST_LINE:  # a line that is too long is not waited for
+            end = len(part)
+        offsets[source.stream] = start + end
+        if end:
+            pieces.append(f"{source.heading}\n{clipped(part[:end].decode('utf-8', 'replace'))}")
 
     return Followed(text="".join(pieces), spot=replace(spot, offsets=offsets))
-
-
-def _whole(part: bytes, *, is_last: bool) -> bytes:
-    """Return the lines of *part* that are whole; one that is too long is not waited for."""
-    end = part.rfind(b"\n") + 1
-    rest = len(part) - end
-    if (is_last and rest) or rest >= _LONGEST_LINE:
-        return part
-
-    return part[:end]
 
 
 def clipped(text: str) -> str:
@@ -357,13 +354,3 @@ def clipped(text: str) -> str:
     )
 
     return "\n".join(lines) + "\n"
-
-
-def _line_start(folder: Path, source: AttemptFile, place: int) -> int:
-    """Return where the first line after *place* begins; *place* itself when none does soon."""
-    if place == 0:
-        return 0
-    part = read_part(folder, source.name, start=place, max_bytes=FIRST_BYTES)[0]
-    cut = part.find(b"\n")
-
-    return place + cut + 1 if 0 <= cut < len(part) - 1 else place

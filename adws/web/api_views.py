@@ -1,5 +1,5 @@
 """
-`/api/v1/runs`, `/runners`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: looking, changing nothing.
+`/api/v1/runs`, `/runners`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: read-only views.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
 
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
-    """List the workers there are, on every machine, the oldest first."""
+    """List the workers of every machine, the oldest first."""
     return models.RunnerList(runners=[models.runner_of(home, runner) for runner in home.workers.all()])
 
 
 @router.get("/events", operation_id="list_events")
 def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models.EventPage:
-    """List what happened to a workflow, in order; the cursor is the last event that was seen."""
+    """List the events of a workflow, in order; the cursor is the last event that was seen."""
     events = home.events
     result = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
     if not result and not home.store.exists(wanted.adw_id):
@@ -138,7 +138,7 @@ def _lock(home: Home, lock: IssueLock) -> models.LockLine:
 
 
 def _run_in(cursor: str) -> int | None:
-    """Return the run that a page starts behind; raise UsageError for a cursor that is not ours."""
+    """Return the run after which a page starts; raise UsageError for an invalid cursor."""
     if not cursor:
         return None
     if not (cursor.isascii() and cursor.isdigit() and 0 < len(cursor) <= 19 and 0 < int(cursor) <= _MOST_RUN):
@@ -155,7 +155,7 @@ health_router = APIRouter(tags=["health"])
 
 @health_router.get("/health", operation_id="get_health", responses={503: {"model": models.Health}})
 def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Health:
-    """Say whether deliveries can be stored and workers run; 503 when the database does not answer."""
+    """Return whether deliveries can be stored and workers run; 503 when the database does not answer."""
     is_database_well = _can_read(home)
     wanted, running = server.workers()
     if not is_database_well:
@@ -195,7 +195,7 @@ Threshold = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=Fals
 
 
 class RecoverQuery(BaseModel):
-    """How far recovery goes, in the address."""
+    """Options of a recovery in the address."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -245,7 +245,7 @@ def recover_runs(
 
 @admin_router.get("/api/v1/sessions", operation_id="list_sessions")
 def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> models.SessionList:
-    """List the agents at work, oldest first; with an id all that a workflow ever had."""
+    """List the agents at work, oldest first; with an id all of that workflow."""
     sessions = home.sessions
     if not wanted.adw_id:
         return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in sessions.live()])

@@ -1,5 +1,5 @@
 """
-`/api/v1/workflows`: looking at workflows, and starting them.
+`/api/v1/workflows`: views of workflows, and starting them.
 
 Accepted means durable: when a start is answered, the document and its run exist, and a worker takes them up.
 """

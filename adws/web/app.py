@@ -1,7 +1,7 @@
 """
 The web application of a home: API, health, and the ingress of webhooks, as one ASGI application.
 
-Built from the parts of an open home; its server (`web.server`, a test) decides about sockets.
+Built from the parts of an open home; its server (`web.server`, or a test) opens the sockets.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
 
 
 def error_page(request: Request, problem: Problem) -> Response | None:
-    """Return *problem* as a page, None when it did not come up for a page."""
+    """Return *problem* as a page, None for a request of the API."""
     if frame.VIEWER_IN_SCOPE not in request.scope:
         return None
     auth = cast("PageAuth", request.app.state.page_auth)
@@ -166,7 +166,7 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
 
 
 def _task_of(home: Home, token: str) -> str | None:
-    """Return the task whose token this is; the key of the home is read only for what has the form of one."""
+    """Return the task whose token this is; the key of the home is read only when it looks like one."""
     return task_of_token(token, lambda: key_of(home.settings, clock=home.clock))
 
 

@@ -1,8 +1,8 @@
 """
 What a workflow changed: its diff in all and by attempt, for the pages and the API.
 
-The diff is that of commits: of the workflow's branch, or what is left of it when the branch is gone, such as the ref
-that a rollback keeps.
+The diff is that of commits: of the workflow's branch, or of the recorded commit and the salvage ref when the
+branch is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Changes:
 
 
 def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
-    """Return the attempts that changed something, each from the commit before to its own."""
+    """Return the attempts that committed something, each with the commit before it and its own."""
     branch = _branch_of(document)
     if branch is None:
         return ()
@@ -89,7 +89,7 @@ def read(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: in
 
 
 def _branch_of(document: WorkflowDocument) -> Effect | None:
-    """Return the workflow's branch, also one that is gone; None when it never had one."""
+    """Return the workflow's branch, also a deleted one; None when it never had one."""
     if not document.branch_name:
         return None
     branches = (one for one in effects.effects(document) if one.kind == "branch")

@@ -54,7 +54,7 @@ class CachedValue(Generic[_Value]):
         self._value: _Value | None = None
 
     def get(self) -> _Value | None:
-        """Return what is known, None while nothing is."""
+        """Return the last value, None while there is none."""
         with self._lock:
             is_due = not self._is_looking and self._clock.monotonic() - self._looked_at >= self._keep_seconds
             self._is_looking = self._is_looking or is_due
@@ -82,7 +82,7 @@ _SIZES_SECONDS = 60.0
 
 
 class ServerState:
-    """What this server knows besides its home."""
+    """The state of this server besides its home."""
 
     def __init__(self, home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
         """*workers* returns how many workers are wanted beside this server, and how many run."""
@@ -96,7 +96,7 @@ class ServerState:
 
 
 def catch_up(home: Home) -> None:
-    """Let lists show what was just changed; with documents in files their copy comes a moment later."""
+    """Update the projection, so that lists show what was just changed."""
     with suppress(DatabaseError):  # the change is durable, and its copy is made later
         home.flush_projection()
 
@@ -138,7 +138,7 @@ AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", descrip
 
 
 class PageOf(BaseModel):
-    """Which page; what is not known here is refused, so that a misspelt filter does not show everything."""
+    """Which page; unknown names are refused, so that a misspelt filter does not show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -147,7 +147,7 @@ class PageOf(BaseModel):
 
 
 def asker(by: str) -> str:
-    """Return who asks, for the history: the token proves that they may, the name is only what they say."""
+    """Return the requester for the history: the token gives the right, the name is only a claim."""
     said = " ".join(by.split())
 
     return f"{said} (API)" if said else "the API"

@@ -1,5 +1,5 @@
 """
-The outermost middleware of the web server: what every request passes before anything of it is parsed.
+The outermost middleware of the web server, which every request passes before it is parsed.
 
 Webhook deliveries go to their own receiver, and pages for people have an authentication of their own. For the API the
 token is checked first, then the body is read within its limits; a client without a token cannot make the server read
@@ -89,7 +89,7 @@ def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
 
 
 def token_in(head: Mapping[str, str]) -> str:
-    """Return the token that a request with the headers *head* shows, "" for none."""
+    """Return the token that a request with the headers *head* shows, "" when there is none."""
     scheme, _, given = head.get("authorization", "").partition(" ")
 
     return given.strip() if scheme.lower() == "bearer" else ""
@@ -290,7 +290,7 @@ class ErrorBody(BaseModel):
 
 
 class Conflict(Exception):
-    """What was asked for is well formed, and does not fit how things stand."""
+    """The request is well formed but does not fit the present state."""
 
     def __init__(self, error: AdwError) -> None:
         super().__init__(str(error))
@@ -312,7 +312,7 @@ def install(
     page: Callable[[Request, Problem], Response | None] = lambda _request, _problem: None,
 ) -> None:
     """
-    Make every error of *app* leave in the one shape, without the secrets that *redact* knows.
+    Answer every error of *app* in one shape, without the secrets that *redact* knows.
 
     *page* returns the same as a page where the request came from a browser, None where it did not.
     """
@@ -358,14 +358,14 @@ def _answer(
 
 
 def of_status(status: int) -> Problem:
-    """Return what is said about a status that the framework gave: no such page, no such method, a broken body."""
+    """Return the problem of a status that the framework set: no such page, no such method, a broken body."""
     phrase = HTTPStatus(status).phrase
 
     return Problem(status=status, code=phrase.lower().replace(" ", "_"), message=phrase.lower(), advice=_ADVICE)
 
 
 def _said(error: RequestValidationError) -> str:
-    """Return what is wrong, each with its place; a name that the client made up is cut, and may be no UTF-8."""
+    """Return each error with its place; names that the client invented are cut and made valid UTF-8."""
     result = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:10]]
 
     return "; ".join(result).encode("utf-8", "backslashreplace").decode() or "the request is not what was expected"

@@ -1,5 +1,5 @@
 """
-What the API answers, and what it takes: the models of its OpenAPI.
+Requests and answers of the API: the models of its OpenAPI.
 
 Answers are built from adw's own data types; a field that is not known is null, never left out.
 """
@@ -125,7 +125,7 @@ class Owner(BaseModel):
 
 
 class Workflow(BaseModel):
-    """All that people ask about one workflow."""
+    """One workflow in detail."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -203,7 +203,7 @@ class WorkflowDiff(BaseModel):
 
 
 class _Asked(BaseModel):
-    """What a client sends: nothing is guessed, nothing is left over."""
+    """A request body: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -237,7 +237,7 @@ class Started(BaseModel):
 
 
 class Order(_Asked):
-    """Why something is done to a workflow."""
+    """The reason for an action on a workflow."""
 
     reason: Note = ""
     by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
@@ -278,7 +278,7 @@ class Decision(_Asked):
 
 
 class RollbackOrder(Order):
-    """Undoing all that a workflow made."""
+    """Rolling a workflow back."""
 
     keep_branch: bool = False
     force: bool = Field(default=False, description="continue although work cannot be salvaged")
@@ -302,7 +302,7 @@ class Done(BaseModel):
 
 
 class RunLine(BaseModel):
-    """A piece of work that waits for a worker, is with one, or ended."""
+    """A queued, running or finished run."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -336,7 +336,7 @@ class RunPage(BaseModel):
 
 
 class RunnerLine(BaseModel):
-    """A worker, as it said it is."""
+    """A worker as it registered itself."""
 
     runner_id: str
     host: str
@@ -365,7 +365,7 @@ class EventPage(BaseModel):
 
 
 class LockLine(BaseModel):
-    """An issue and the workflow it belongs to."""
+    """An issue lock and the workflow that holds it."""
 
     repository: str
     issue_number: int
@@ -376,7 +376,7 @@ class LockLine(BaseModel):
 
 
 class LockList(BaseModel):
-    """Every issue that a workflow has."""
+    """Every issue lock."""
 
     locks: list[LockLine]
 
@@ -448,7 +448,7 @@ class DeliveryPage(BaseModel):
 
 
 class RecoverOrder(_Asked):
-    """A recovery that is asked for."""
+    """Options of a recovery."""
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
     threshold: Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)] | None = Field(
@@ -468,7 +468,7 @@ class RecoveredRuns(BaseModel):
 
 
 class RecoveryLine(BaseModel):
-    """One thing that was done, or would be."""
+    """One action of a recovery, done or planned."""
 
     adw_id: str
     action: str
@@ -480,7 +480,7 @@ class RecoveryLine(BaseModel):
 
 
 class Recovered(BaseModel):
-    """What a recovery did; the same fields in every mode."""
+    """The result of a recovery; the same fields in every mode."""
 
     mode: str
     dry_run: bool
@@ -492,7 +492,7 @@ class Recovered(BaseModel):
 
 
 class SessionLine(BaseModel):
-    """An agent at work on one attempt, or one that was."""
+    """A session of an agent in one attempt."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -527,7 +527,7 @@ class Health(BaseModel):
 
 
 def runner_of(home: Home, runner: RegisteredWorker) -> RunnerLine:
-    """Return a worker as it stands, seen from here."""
+    """Return a worker with its state as seen from this machine."""
     return RunnerLine(
         runner_id=runner.runner_id,
         host=runner.owner.host,

@@ -11,7 +11,7 @@ from tests.integration.web_lab import labelled
 LOGIN = re.compile("^Log in")
 
 
-def test_a_new_workflow_comes_by_itself_and_what_is_typed_and_focused_stays(still):
+def test_a_new_workflow_appears_without_a_reload_and_input_and_focus_stay(still):
     first = still.start(title="The first thing")
     page = still.person("/workflows")
     page.evaluate("window.sameDocument = true")
@@ -56,7 +56,7 @@ def test_a_connection_that_is_lost_is_said_and_comes_back(still):
     expect(page.get_by_role("link", name="Meanwhile")).to_be_visible()
 
 
-def test_who_logged_out_in_another_window_sees_nothing_more_in_this_one(still):
+def test_a_logout_in_another_window_ends_this_one_too(still):
     still.browsing.forgive("status of 401")
     page = still.person("/workflows")
     expect(page.get_by_role("status")).to_have_text("Live")

@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import expect
 
 
-def test_who_is_new_is_told_what_to_type_until_there_is_something_to_see(new):
+def test_a_new_home_shows_the_first_steps_until_a_workflow_is_started(new):
     page = new.person("/")
 
     expect(page.get_by_role("heading", name="Start your first workflow")).to_be_visible()
@@ -76,7 +76,7 @@ def test_without_the_script_everything_can_be_read(situations):
         expect(page.get_by_role("heading", level=2, name=name)).to_be_visible()
 
 
-def test_work_without_a_worker_is_a_concern(still):
+def test_work_without_a_worker_needs_attention(still):
     still.start()
     page = still.person("/")
 

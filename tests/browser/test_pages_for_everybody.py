@@ -40,7 +40,7 @@ def pages_of(served, ids) -> list[str]:
     ]
 
 
-def test_no_page_keeps_anybody_out(situations):
+def test_every_page_is_accessible_in_every_look(situations):
     served, ids = situations
     page = served.visitor()
     page.goto("/login")
@@ -61,7 +61,7 @@ def test_no_page_keeps_anybody_out(situations):
     assert not result, "\n".join(result)
 
 
-def test_a_page_that_is_not_there_says_so_and_keeps_nobody_out(situations):
+def test_a_missing_page_says_so_and_is_accessible(situations):
     served, _ = situations
     served.browsing.forgive("status of 404")
     page = served.person("/workflows/00000000")

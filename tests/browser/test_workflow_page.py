@@ -84,7 +84,7 @@ def test_a_workflow_is_opened_followed_paused_resumed_and_rolled_back(served):
     }
 
 
-def test_a_page_that_is_looked_at_moves_and_keeps_what_somebody_types(served):
+def test_an_open_page_is_updated_and_keeps_typed_text(served):
     adw_id = served.start()
     served.has_begun()
     page = served.person(f"/workflows/{adw_id}")
@@ -147,7 +147,7 @@ def test_changes_are_read_beside_the_transcript_and_approved_there(served):
     expect(page.locator(".flash")).to_contain_text("Plan is decided")
 
 
-def test_what_does_not_fit_any_more_is_refused_in_a_sentence_and_not_done(served):
+def test_an_outdated_action_is_refused_in_a_sentence(served):
     """
     The page of a person may be older than the workflow.
     """
@@ -181,7 +181,7 @@ def test_it_fits_a_phone_and_is_used_with_the_keyboard(served):
 # --- strangers -------------------------------------------------------------------------------------------------
 
 
-def test_what_strangers_write_does_nothing(served):
+def test_hostile_texts_are_harmless(served):
     """
     Titles, bodies and output with markup, turned directions and a line of a megabyte are shown as text.
     """

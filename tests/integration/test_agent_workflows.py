@@ -73,7 +73,7 @@ def classes(record) -> list[str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_may_pass_is_tried_again_and_then_works(lab, agent, turn, klass):
+def test_what_may_pass_is_retried_and_then_works(lab, agent, turn, klass):
     agent.plays(PLANNED, turn, BUILT)
     adw_id = lab.start(PLAN, BUILD)
 

@@ -124,7 +124,7 @@ def test_names_that_git_quotes_or_that_a_folder_had_before_have_their_own_patche
     assert patches == {"a": "-a", "a/z": "+below", 'quo"ted\n': "+quoted", "tab\t[x]*": "+tab", "z": "+changed"}
 
 
-def test_nothing_that_the_repository_sets_up_hides_a_file_or_starts_a_program(lab, diffs, commit, tmp_path):
+def test_no_configuration_of_the_repository_hides_a_file_or_starts_a_program(lab, diffs, commit, tmp_path):
     harm = tmp_path / "harm"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\ntouch {harm}\necho converted\n")
@@ -164,7 +164,7 @@ def test_a_token_at_the_end_of_what_is_shown_is_not_left_in_halves(diffs, commit
     assert file.left_out.endswith("more lines are not shown")
 
 
-def test_what_is_too_large_is_cut_and_named(diffs, commit, monkeypatch):
+def test_large_patches_are_cut_and_large_files_are_named(diffs, commit, monkeypatch):
     monkeypatch.setattr(diff, "MOST_BLOB_BYTES", 3000)
     monkeypatch.setattr(diff, "MOST_PATCH_BYTES", 1000)
     monkeypatch.setattr(diff, "MOST_BYTES", 2000)
@@ -207,7 +207,7 @@ def test_a_shortened_diff_keeps_every_file_and_the_first_patches(diffs, commit):
     assert shown["b"].left_out == "see the whole diff"
 
 
-def test_what_came_into_the_base_since_does_not_count(lab, diffs, commit):
+def test_later_changes_of_the_base_do_not_count(lab, diffs, commit):
     commit(new_DOT_txt="one\n")
     git(lab.main, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "elsewhere")
 

@@ -42,7 +42,7 @@ def listed(page) -> list[str]:
 # --- workflows ---------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_home_says_how_to_begin(browser):
+def test_an_empty_home_shows_how_to_begin(browser):
     for path, words in (
         ("/workflows", "There are no workflows yet"),
         ("/runs", "No run has been queued yet"),
@@ -53,7 +53,7 @@ def test_an_empty_home_says_how_to_begin(browser):
         assert words in browser.see(path).text
 
 
-def test_workflows_are_listed_newest_first_with_what_a_stranger_wrote_made_harmless(lab, browser):
+def test_workflows_are_listed_newest_first_and_hostile_titles_are_harmless(lab, browser):
     first, second = start(lab, 1, "Crash at login"), start(lab, 2, HOSTILE)
     lab.work()
 
@@ -145,7 +145,7 @@ def test_a_long_list_is_paged_and_keeps_its_filter(lab, browser):
         f"search={'x' * 201}",
     ],
 )
-def test_a_filter_that_cannot_be_is_a_page_that_says_so(browser, query):
+def test_an_invalid_filter_is_an_error_page(browser, query):
     page = browser.see(f"/workflows?{query}", status=422)
 
     assert "Invalid request" in page.text
@@ -211,7 +211,7 @@ def test_deliveries_are_shown_by_verdict(lab, browser):
     assert browser.see(older["href"]).text.count("issues labeled") == 1
 
 
-def test_a_database_that_does_not_answer_is_a_page_that_says_so(lab, browser, tmp_path):
+def test_a_database_that_does_not_answer_is_an_error_page(lab, browser, tmp_path):
     browser.see("/workflows")
     (tmp_path / "home" / "state" / "adw.db").rename(tmp_path / "away")
 

@@ -115,7 +115,7 @@ def test_the_changes_of_a_workflow_are_reviewed_approved_and_still_there_after_i
     assert diff_of(lab, adw_id, phase="build", attempt=1)["files"] == build["files"]
 
 
-def test_what_has_no_diff_says_why(lab, browser):
+def test_a_missing_diff_has_a_reason(lab, browser):
     adw_id = lab.start(1, "idle")
     lab.work()
 

@@ -66,7 +66,7 @@ def test_a_workflow_is_started_for_a_task_whose_first_line_is_its_title(lab, bro
         ({"task": "a task", "workflow": "build"}, "continues an earlier workflow of an issue"),
     ],
 )
-def test_what_cannot_be_started_is_said_and_what_was_typed_is_kept(lab, browser, fields, words):
+def test_a_refused_start_shows_the_reason_and_keeps_the_input(lab, browser, fields, words):
     answer = browser.send("/start", fields)
 
     page = Page(answer.text)
@@ -168,9 +168,7 @@ def test_an_action_on_nothing_is_refused(browser, fields):
 
 
 @pytest.mark.parametrize("path", ["/start", "/workflows/selected"])
-def test_nobody_does_anything_without_a_login_the_token_of_the_form_or_where_pages_are_read_only(
-    lab, browser, rows, path, tmp_path
-):
+def test_actions_need_a_login_the_token_of_the_form_and_a_writable_dashboard(lab, browser, rows, path, tmp_path):
     form = picked(*rows.values(), action="retry", confirmed="yes", grant="1", issue="9")
 
     assert Browser(lab).send(path, form, csrf=None).status_code == 401

@@ -171,7 +171,7 @@ def test_a_rollback_shows_its_plan_first_and_is_done_by_a_worker(lab, browser, g
     assert "The workflow is rolled back." in browser.see(f"/workflows/{gated}/rollback").text
 
 
-def test_what_is_merged_is_not_rolled_back_and_the_page_says_why(lab, browser):
+def test_a_merged_workflow_is_not_rolled_back_and_the_page_says_why(lab, browser):
     adw_id = workflow_lab.put(lab.app, workflow_lab.finished(lab.app.clock.now(), pr_merged=True))
 
     page = browser.see(f"/workflows/{adw_id}/rollback")
@@ -233,7 +233,7 @@ def test_one_iteration_is_opened_with_its_calls(lab, browser, looping):
     assert browser.ask("GET", f"/workflows/{adw_id}/executions/{execution}/iterations/0/pages/7").status_code == 404
 
 
-def test_what_was_kept_of_a_page_is_opened(lab, browser, looping, monkeypatch):
+def test_the_stored_content_of_a_page_is_shown(lab, browser, looping, monkeypatch):
     adw_id, execution = looping
     row = {"execution_id": execution, "idx": 0, "page": 1, "part": '{"rows": [1, 2]}'}
 

@@ -73,7 +73,7 @@ def test_what_is_known_about_a_worktree_is_not_asked_of_git_again(lab, monkeypat
     lab.work()
 
     assert lab.document(adw_id).current_state == "completed"
-    limits = {"plan": 27, "build": 10, "lint": 8, "test": 8, "ship": 27}
+    limits = {"plan": 26, "build": 8, "lint": 5, "test": 5, "ship": 25}
     assert {phase: number for phase, number in used.items() if number > limits[phase]} == {}
 
 

@@ -75,6 +75,9 @@ class MemoryGit:
     def worktrees(self):
         return tuple(replace(tree, head=self.heads.get(tree.branch, "")) for tree in self.trees.values())
 
+    def is_as_made(self, path: Path, *, branch: str, reason: str) -> bool:
+        return False  # it has no files: the list of worktrees tells
+
     def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
         if path in self.trees:
             raise GitError(f"{path} is there already")

@@ -67,10 +67,9 @@ Event = Mapping[str, JsonValue]
 
 
 class JsonLines:
-    """The reading of a stream of JSON lines; *events* has what to do with each type."""
+    """The reading of a stream of JSON lines: an event of type `a.b` goes to the method `on_a_b`, if there is one."""
 
-    def __init__(self, events: Mapping[str, Callable[[Event], str]]) -> None:
-        self._events = events
+    def __init__(self) -> None:
         self._reading = AgentReading()
 
     @property
@@ -86,9 +85,9 @@ class JsonLines:
         if event is None:
             self.note(bad_lines=self._reading.bad_lines + 1)
             return ""
-        known = self._events.get(text_at(event, "type"))
+        take: Callable[[Event], str] | None = getattr(self, f"on_{text_at(event, 'type').replace('.', '_')}", None)
 
-        return "" if known is None else shown(known(event))
+        return "" if take is None else shown(take(event))
 
     def note(self, **changes: object) -> None:
         """Change what was read so far."""

@@ -91,18 +91,10 @@ class Parser(JsonLines):
     """The reading of Claude Code's events."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "system": self._system,
-                "assistant": self._assistant,
-                "user": self._user,
-                "rate_limit_event": self._rate_limit,
-                "result": self._result,
-            }
-        )
+        super().__init__()
         self._messages: dict[str, TokenUsage] = {}  # by the message's id: every block of a message repeats its usage
 
-    def _system(self, event: Event) -> str:
+    def on_system(self, event: Event) -> str:
         kind = text_at(event, "subtype")
         if kind == "init":
             return self._init(event)
@@ -128,7 +120,7 @@ class Parser(JsonLines):
 
         return f"conversation {self.reading.session_id}, model {model}"
 
-    def _assistant(self, event: Event) -> str:
+    def on_assistant(self, event: Event) -> str:
         message = object_at(event, "message")
         tokens = self._count(text_at(message, "id"), _tokens(object_at(message, "usage")))
         blocks = list_at(message, "content")
@@ -155,7 +147,7 @@ class Parser(JsonLines):
 
         return TokenUsage.sum_of([self.reading.tokens.minus(before), usage])
 
-    def _user(self, event: Event) -> str:
+    def on_user(self, event: Event) -> str:
         """Note that the turn was interrupted: after SIGINT it ends with exit code 0, and often without a result."""
         blocks = list_at(object_at(event, "message"), "content")
         if not any(text_at(block, "text").startswith(_INTERRUPTION) for block in blocks):
@@ -166,7 +158,7 @@ class Parser(JsonLines):
 
         return agents_base.INTERRUPTED
 
-    def _rate_limit(self, event: Event) -> str:
+    def on_rate_limit_event(self, event: Event) -> str:
         info = object_at(event, "rate_limit_info")
         if text_at(info, "rateLimitType"):
             self.note(is_subscription=value_at(info, "isUsingOverage") is not True)
@@ -182,7 +174,7 @@ class Parser(JsonLines):
 
         return self.reading.text
 
-    def _result(self, event: Event) -> str:
+    def on_result(self, event: Event) -> str:
         kind, reason = text_at(event, "subtype"), text_at(event, "terminal_reason")
         has_failed = value_at(event, "is_error") is not False or kind != "success" or reason in _TELLING_REASONS
         # The last answer is no text of a failure, unless it was one.

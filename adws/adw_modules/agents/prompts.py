@@ -136,26 +136,6 @@ def _tag(found: re.Match[str]) -> str:
     return _ATTRIBUTE.sub("", found[0])
 
 
-#: Every variable of a template -> what stands there.
-VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "adw_id": "The id of the workflow.",
-        "attempt": "The number of this attempt at the phase.",
-        "base": "The commit the work of this phase stands on.",
-        "branch": "The branch that is worked on.",
-        "goal": "The issue as it was when the workflow started, fenced. Comes at the end when it is not placed.",
-        "hints": "What people said to do differently. Comes at the end when it is not placed.",
-        "issue_number": "The number of the issue, or nothing.",
-        "phase": "The name of the phase.",
-        "plan_file": "Where the plan is, or shall be written.",
-        "repository": "The repository as owner/name, or nothing.",
-        "result": "How to give back a result, when the phase wants one. Comes at the end when it is not placed.",
-        "result_file": "The file for the result.",
-        "results": "What earlier phases gave back, fenced. Comes at the end when it is not placed.",
-        "situation": "What went before: an interruption, a failed attempt, a phase that sent the work back, the output "
-        "of the gate. First if not placed.",
-    }
-)
 #: Those that come into every prompt, whether the template names them or not; all but the first come at its end.
 ALWAYS = ("situation", "goal", "results", "hints", "result")
 
@@ -221,7 +201,7 @@ def lacks_goal(template: str, facts: PromptFacts) -> bool:
 
 def build(template: str, facts: PromptFacts) -> str:
     """Return the prompt: *template* with its variables filled in, and what every prompt has."""
-    values = {name: make(facts) for name, make in _PARTS.items()}
+    values = {name: make(facts) for name, (_, make) in _PARTS.items()}
     placed = {name for name in _VARIABLE.findall(template) if name in VARIABLES}
     # A part that there is nothing to say in leaves no hole.
     spoken = _PARAGRAPH.sub(lambda found: found[0] if values.get(found[1], found[0]) else "", template)
@@ -335,24 +315,41 @@ def _output(text: str, mark: str) -> str:
     return _fenced("OUTPUT", clean(whole, limit=MAX_OUTPUT + 100), mark)
 
 
-_PARTS: Mapping[str, Callable[[PromptFacts], str]] = MappingProxyType(
+#: Every variable of a template -> what stands there, and how it is made.
+_PARTS: Mapping[str, tuple[str, Callable[[PromptFacts], str]]] = MappingProxyType(
     {
-        "adw_id": lambda facts: facts.adw_id,
-        "attempt": lambda facts: str(facts.situation.attempt),
-        "base": lambda facts: facts.base,
-        "branch": lambda facts: facts.branch,
-        "goal": _goal,
-        "hints": _hints,
-        "issue_number": lambda facts: "" if facts.issue_number is None else str(facts.issue_number),
-        "phase": lambda facts: facts.phase,
-        "plan_file": lambda facts: facts.plan_file,
-        "repository": lambda facts: facts.repository,
-        "result": _result,
-        "result_file": lambda facts: facts.result_file,
-        "results": _results,
-        "situation": _situation,
+        "adw_id": ("The id of the workflow.", lambda facts: facts.adw_id),
+        "attempt": ("The number of this attempt at the phase.", lambda facts: str(facts.situation.attempt)),
+        "base": ("The commit the work of this phase stands on.", lambda facts: facts.base),
+        "branch": ("The branch that is worked on.", lambda facts: facts.branch),
+        "goal": (
+            "The issue as it was when the workflow started, fenced. Comes at the end when it is not placed.",
+            _goal,
+        ),
+        "hints": ("What people said to do differently. Comes at the end when it is not placed.", _hints),
+        "issue_number": (
+            "The number of the issue, or nothing.",
+            lambda facts: "" if facts.issue_number is None else str(facts.issue_number),
+        ),
+        "phase": ("The name of the phase.", lambda facts: facts.phase),
+        "plan_file": ("Where the plan is, or shall be written.", lambda facts: facts.plan_file),
+        "repository": ("The repository as owner/name, or nothing.", lambda facts: facts.repository),
+        "result": (
+            "How to give back a result, when the phase wants one. Comes at the end when it is not placed.",
+            _result,
+        ),
+        "result_file": ("The file for the result.", lambda facts: facts.result_file),
+        "results": ("What earlier phases gave back, fenced. Comes at the end when it is not placed.", _results),
+        "situation": (
+            (
+                "What went before: an interruption, a failed attempt, a phase that sent the work back, the output of"
+                " the gate. First if not placed."
+            ),
+            _situation,
+        ),
     }
 )
+VARIABLES: Mapping[str, str] = MappingProxyType({name: said for name, (said, _) in _PARTS.items()})
 
 
 # Where prompts are: those of the user in the home, and those that come with adw.

@@ -233,6 +233,20 @@ class Repository:
         """Return the linked worktrees, the main one left out."""
         return self._undisturbed(lambda: tuple(self._entries())[1:])
 
+    def is_as_made(self, path: Path, *, branch: str, reason: str) -> bool:
+        """
+        Say whether the worktree *path* is on *branch* and locked with *reason*, by the files that git keeps of it.
+
+        A no says nothing: refs may be kept in another format. Then `worktrees` tells.
+        """
+        try:
+            admin = self.commands.tree_dir(path)
+        except GitError:
+            return False
+        known = (_read(admin / "HEAD").strip(), _read(admin / "locked").strip())
+
+        return known == (f"ref: {HEADS}{branch}".encode(), reason.encode())
+
     def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
         """
         Make branch and worktree from *start*, locked with *reason*; raise GitError, and then nothing is left.

@@ -145,22 +145,19 @@ class SystemProcesses:
 
     def has_variable(self, pid: int, name: str, value: str) -> bool:
         """Say whether *pid* was started with the environment variable *name* set to *value*."""
-        try:
-            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-
-        return f"{name}={value}".encode() in entries
+        return f"{name}={value}".encode() in self._environment(pid)
 
     def variables(self, pid: int) -> dict[str, str]:
         """Return the environment *pid* was started with; nothing when it is gone or belongs to somebody else."""
-        try:
-            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return {}
-        pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+        pairs = (entry.decode(errors="replace").partition("=") for entry in self._environment(pid) if b"=" in entry)
 
         return {name: value for name, _, value in pairs}
+
+    def _environment(self, pid: int) -> list[bytes]:
+        try:
+            return (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return []
 
     def verdict(self, record: OwnerRecord | None) -> Verdict:
         """Return whether that owner lives; `unknown` wherever there is no proof."""

@@ -116,16 +116,16 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "adw_retries_total",
         COUNTER,
-        "Failures that are tried again, by the category of the error, of phases and of calls of steps.",
+        "Failures that are retried, by the category of the error, of phases and of calls of steps.",
         ("of", "category"),
     ),
     Metric(
         "adw_breaker_state",
         GAUGE,
-        "1 for the state that the breaker of an outside party is in, 0 for the others.",
+        "1 for the state that the circuit breaker of an external service is in, 0 for the others.",
         ("party", "state"),
     ),
-    Metric("adw_breaker_failures", GAUGE, "Failures of an outside party in a row.", ("party",)),
+    Metric("adw_breaker_failures", GAUGE, "Failures of an external service in a row.", ("party",)),
     Metric(
         "adw_queue_runs",
         GAUGE,
@@ -218,7 +218,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "of": "phase, call",
         "outcome": "of an attempt succeeded, failed, interrupted, suspended, parked; of a phase completed, failed; of "
         "others completed, failed, cancelled, suspended",
-        "party": "outside party, as `adw admin breakers` names it",
+        "party": "external service, as `adw admin breakers` names it",
         "phase": "name of a phase",
         "provider": "who is paid, unnamed when nobody said it",
         "quota": "limit, as `adw quota` names it",

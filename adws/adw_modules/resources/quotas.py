@@ -441,29 +441,21 @@ class Quotas:
 
     def _disk(self) -> QuotaStatus:
         free, limit = self._meters.free_disk(self._trees), self.limits.min_free_disk
-
-        return QuotaStatus(
-            name="disk",
-            used=_gb(free),
-            limit=_gb(limit),
-            unit="GB free",
-            is_exceeded=free < limit,
-            detail=f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
-            "remove worktrees with adw admin gc, make room, or lower quota.min_free_disk",
+        detail = (
+            f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
+            "remove worktrees with adw admin gc, make room, or lower quota.min_free_disk"
         )
+
+        return _free("disk", free, limit, detail)
 
     def _memory(self) -> QuotaStatus:
         free, limit = self._meters.free_memory(), self.limits.min_free_memory
-
-        return QuotaStatus(
-            name="memory",
-            used=_gb(free),
-            limit=_gb(limit),
-            unit="GB free",
-            is_exceeded=free < limit,
-            detail=f"{size_text(free)} of memory are free, {size_text(limit)} must be: "
-            "wait for other work to end, or lower quota.min_free_memory",
+        detail = (
+            f"{size_text(free)} of memory are free, {size_text(limit)} must be: "
+            "wait for other work to end, or lower quota.min_free_memory"
         )
+
+        return _free("memory", free, limit, detail)
 
     def _worktrees(self, spending: Spending, *, asking: str) -> QuotaStatus:
         places, there = {place.adw_id for place in spending.places if place.host == self._host}, set(self.worktrees())
@@ -580,6 +572,12 @@ def spent_since_sql(dialect: str) -> str:
 def _refuse(status: QuotaStatus) -> None:
     if status.is_exceeded:
         raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
+
+
+def _free(name: str, free: int, limit: int, detail: str) -> QuotaStatus:
+    used, most = _gb(free), _gb(limit)
+
+    return QuotaStatus(name=name, used=used, limit=most, unit="GB free", is_exceeded=free < limit, detail=detail)
 
 
 def _gb(size: int) -> float:

@@ -211,7 +211,7 @@ class Workspace:
             context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
         if ledger.facts(WORKTREE) is not None:
             head = self._discard_damaged(session)
-            if self._standing(session.document, known_commit=head) is None:
+            if not self._is_there(session.document, known_commit=head):
                 ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(session)
         self._restore_after_restart(session)
@@ -282,22 +282,28 @@ class Workspace:
 
         return None
 
-    def _standing(self, document: WorkflowDocument, *, known_commit: str | None = None) -> Worktree | None:
+    def _is_there(self, document: WorkflowDocument, *, known_commit: str | None = None) -> bool:
         """
-        Return the worktree as it was recorded, None when it is gone; raise when it is something else now.
+        Say whether the worktree is there as it was recorded; raise when it is something else now.
 
-        The recorded commit is looked for unless it is *known_commit*, or the head of the worktree during an attempt.
+        git is asked unless the files say so by which it knows a worktree. The recorded commit is looked for unless it
+        is *known_commit*, or the worktree is as it was when an attempt began.
         """
         git, path, branch = self._git, Path(document.worktree_path or ""), document.branch_name or ""
-        result, is_beginning = self._known_worktree(path), known_commit is not None
+        head, is_beginning = effects.secured_head(document), known_commit is not None
+        reason = git_module.lock_reason(document.adw_id)
+        is_known = not is_beginning or head in {"", known_commit}
+        if is_known and git.is_as_made(path, branch=branch, reason=reason):
+            return True
+        result = self._known_worktree(path)
         if result is None:
-            return None
-        if result.lock_reason != git_module.lock_reason(document.adw_id):
+            return False
+        if result.lock_reason != reason:
             owner = result.lock_reason or "nobody"
             raise NotOurs(f"the worktree {path} belongs to {owner}, not to {document.adw_id}")
         if result.is_prunable:
             git.remove_worktree(path, reason=result.lock_reason)
-            return None
+            return False
         if is_beginning and not result.branch:
             # A kill or a power cut came in the middle of a rebase; git does not switch then.
             self._workplace.end_rebase(path, branch)
@@ -307,11 +313,10 @@ class Workspace:
                 f"the worktree {result.path} is on {result.branch or 'no branch'}, not on {document.branch_name}: "
                 f"git -C {result.path} switch {document.branch_name}, then: adw retry ID"
             )
-        head = effects.secured_head(document)
         if head and head != (known_commit if is_beginning else result.head) and git.commit_of(head) is None:
             raise GitError(f"commit {head[:12]} of branch {branch} is gone: bring it back, or start again")
 
-        return result
+        return True
 
     def _known_worktree(self, path: Path) -> Worktree | None:
         wanted = path.resolve()
@@ -503,7 +508,7 @@ class Workspace:
         if not self._has_worktrees or session.ledger.facts(WORKTREE) is None:
             return report
         git, workplace, document = self._git, self._workplace, session.document
-        if self._standing(document) is None:
+        if not self._is_there(document):
             raise GitError(f"the worktree of {document.adw_id} was removed while {phase.name} worked in it")
         path = Path(document.worktree_path or "")
         head = self._head(session)
@@ -574,7 +579,7 @@ class Workspace:
         record = session.document.phases[index]
         if not self._has_worktrees or not record.attempts or not record.attempts[-1].leftovers:
             return None
-        if session.ledger.facts(WORKTREE) is None or self._standing(session.document) is None:
+        if session.ledger.facts(WORKTREE) is None or not self._is_there(session.document):
             return None
 
         return self._discard(session, {"phase": record.name, "attempt": record.attempts[-1].number})
@@ -713,7 +718,7 @@ class Workspace:
             return
         path, kept = Path(str(made.undo["path"])), ""
         try:
-            payload = self._workplace.patch_of_changes(path) if self._standing(document) else b""
+            payload = self._workplace.patch_of_changes(path) if self._is_there(document) else b""
             if payload:
                 kept = str(repository.write_patch(self._home.folder_of(document.adw_id), RELEASED_PATCH, payload))
             was_there = self._git.remove_worktree(path, reason=str(made.undo["reason"]))

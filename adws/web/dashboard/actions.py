@@ -56,14 +56,14 @@ def note(request: Request, action: str, *, adw_id: str = "", **facts: object) ->
 
 
 def mark(request: Request, home: Home, action: str) -> Mark:
-    """Return who asks for *action* and from where, as it is written with the change (event `action_asked`), once."""
+    """Return who requests *action* and from where, for the event `action_asked` that is recorded with the change."""
     click = f"dashboard:{home.clock.token()}"
 
     return Mark(delivery=click, kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
 
 
 def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
-    """Return what changes workflow *adw_id*: its history says who did *action*. Raises StateNotFound."""
+    """Return the control of workflow *adw_id* that records who requested *action*; raises StateNotFound."""
     home.store.load(adw_id)
     note(request, action, adw_id=adw_id)
 
@@ -192,7 +192,7 @@ def ask_rollback(
 
 @router.post("/rollback")
 def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Let a worker roll it back."""
+    """Queue the rollback for a worker."""
 
     def work(form: Form, _control: Control) -> str:
         by = _by(request)
@@ -210,7 +210,7 @@ def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     return _ordered(request, home, adw_id, "rollback", work)
 
 
-# --- what they share -------------------------------------------------------------------------------------------
+# --- shared functions ------------------------------------------------------------------------------------------
 
 
 def _ordered(
@@ -246,7 +246,7 @@ def _hint(form: Form) -> str:
 
 
 def _refuse_foreign(home: Home, adw_id: str, execution_id: str) -> None:
-    """Raise UsageError when the execution is none of this workflow."""
+    """Raise UsageError when the execution belongs to another workflow."""
     if home.execution_views.get(execution_id).adw_id != adw_id:
         raise UsageError(f"execution {execution_id} does not belong to workflow {adw_id}")
 

@@ -67,7 +67,7 @@ class PageAuth:
         return self.cookie_line(self.note_cookie, "", seconds=0)
 
     def cookie_line(self, name: str, value: str, *, seconds: float) -> str:
-        """Return a cookie as it is set; 0 seconds take it away."""
+        """Return the header that sets a cookie; 0 seconds delete it."""
         line = f"{name}={value}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict"
 
         return f"{line}; Secure" if self._addresses.is_https else line

@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -100,7 +100,7 @@ def words(name: str) -> str:
 
 
 def is_moment(text: object) -> bool:
-    """Return whether *text* is a moment."""
+    """Return whether *text* is a time in the format of documents."""
     if not isinstance(text, str) or not text or text == timestamps.UNKNOWN_MOMENT:
         return False
     try:
@@ -139,7 +139,7 @@ def span(seconds: float | None) -> str:
 
 
 def money(usd: float | None) -> str:
-    """Return a sum as people write it; one below a cent is not shown as nothing."""
+    """Return a sum as people write it; one below a cent is not rounded to zero."""
     if usd is None:
         return NOTHING
     if 0 < usd < 0.01:
@@ -149,7 +149,7 @@ def money(usd: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a count with its thousands apart; what is not whole with one place."""
+    """Return a number with thousands separators, and one decimal place when it is not whole."""
     if count is None:
         return NOTHING
 
@@ -157,7 +157,7 @@ def number(count: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return so many bytes as people write it."""
+    """Return a number of bytes in a readable unit."""
     if count is None:
         return NOTHING
     left = float(count)
@@ -183,7 +183,7 @@ def pretty(value: JsonValue) -> str:
 
 
 def plain(text: str) -> str:
-    """Return *text* with a mark for every character that draws nothing and does something: controls, directions."""
+    """Return *text* with a replacement for every control and direction character."""
     if text.isascii() and text.isprintable():
         return text
 
@@ -229,13 +229,13 @@ def url(name: str) -> str:
 
 
 def text(name: str) -> str:
-    """Return the file *name*, for a page that has to stand alone."""
+    """Return the content of the file *name*, for a page that embeds it."""
     return _asset(name).body.decode()
 
 
 @router.get(PREFIX + "{name}")
 def get_asset(name: str) -> Response:
-    """Give out a file; one whose name is that of another release is not there."""
+    """Return a file; names of other releases are not found."""
     for known in _KINDS:
         if url(known) == f"{PREFIX}{name}":
             result = _asset(known)
@@ -288,26 +288,26 @@ class PageContext:
 
     @property
     def version(self) -> str:
-        """Return which adw this is."""
+        """Return the version of adw."""
         return adws.__version__
 
     @property
     def menu(self) -> Mapping[str, str]:
-        """Return where one can go."""
+        """Return the entries of the menu."""
         return MENU
 
     @property
     def csrf(self) -> Markup:
-        """What a form has to carry; marked, so that it is not taken for a secret that leaks."""
+        """The token of forms; marked as safe, so that the redactor does not remove it."""
         return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
 
     def is_here(self, address: str) -> bool:
-        """Say whether the page is part of what *address* of the menu leads to."""
+        """Return whether the page is part of what *address* of the menu leads to."""
         return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
 
 
 class Frame:
-    """Makes pages."""
+    """Renders pages."""
 
     def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
         self._now = now
@@ -339,31 +339,6 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
         answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
 
     return answer
-
-
-def confirm(
-    request: Request,
-    *,
-    title: str,
-    action: str,
-    label: str,
-    back: str,
-    text: str = "",
-    fields: Mapping[str, str] | None = None,
-    items: Sequence[str] = (),
-) -> HTMLResponse:
-    """Return a page that asks whether *action* is to be done: *label* is its button, *items* what it would do."""
-    return render(
-        request,
-        "confirm.html",
-        title=title,
-        action=action,
-        label=label,
-        back=back,
-        text=text,
-        fields=fields or {},
-        items=items,
-    )
 
 
 def viewer(request: Request) -> Viewer:
@@ -453,7 +428,7 @@ class ErrorPages:
         self._redact = redact
 
     def answer(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
-        """Return *problem* as a page, or as programs read it."""
+        """Return *problem* as a page or as JSON."""
         headers = problem.headers()
         if not is_page:
             redacted = replace(problem, message=self._redact(problem.message))
@@ -501,7 +476,7 @@ _ESCAPES = re.compile(
 
 
 def readable(text: str) -> str:
-    """Return *text* without what a terminal obeys; a line that was written over stands above what came then."""
+    """Return *text* without terminal codes; an overwritten line is above the one that replaced it."""
     if text.isascii() and text.isprintable():
         return text
 

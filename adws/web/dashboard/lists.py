@@ -1,5 +1,5 @@
 """
-`/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists of what there is, one page at a time.
+`/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists, one page at a time.
 
 They show what the API lists, with the same filters. Filters are part of the address, so a list can be bookmarked. An
 empty filter is ignored.
@@ -91,7 +91,7 @@ def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
 
 @router.get("/runners")
 def list_runners(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show the workers there are, the newest first, and after them those that are gone."""
+    """Show live workers, the newest first, then those that are gone."""
     newest = sorted(api_views.list_runners(home).runners, key=lambda one: one.started_at, reverse=True)
     rows = sorted(newest, key=lambda one: one.state == RunnerState.GONE.value)
 
@@ -124,7 +124,7 @@ def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
 
 
 def _asked(request: Request, kind: type[_Filter]) -> _Filter:
-    """Return the filter in the address; raise RequestValidationError for one that cannot be."""
+    """Return the filter in the address; raise RequestValidationError for an invalid one."""
     given: dict[str, object] = {}
     for name in request.query_params:
         values = [value for value in request.query_params.getlist(name) if value.strip()]
@@ -180,7 +180,7 @@ def show_execution(
     state: Annotated[IterationState | None, Query()] = None,
     after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
 ) -> HTMLResponse:
-    """Show how far it is, and its iterations in the order of the collection."""
+    """Show the progress of a step, and its iterations in the order of the collection."""
     line = _line(home, adw_id, execution_id)
     views = home.execution_views
     states = (state.value,) if state else ()
@@ -234,7 +234,7 @@ def show_iteration(
 def show_page(
     *, request: Request, home: HomeOf, adw_id: AdwId, execution_id: ExecutionId, index: Index, page: PageNumber
 ) -> HTMLResponse:
-    """Show what was kept of one page."""
+    """Show the stored content of one page."""
     line = _line(home, adw_id, execution_id)
     shown, length = home.execution_views.page(execution_id, index, page, limit=MOST_CHARACTERS)
     if length <= MOST_CHARACTERS:

@@ -65,7 +65,7 @@ def start(request: Request, home: HomeOf) -> Response:
 
 
 def start_facts(home: Home, *, issue: str = "", task: str = "", workflow: str = "") -> dict[str, object]:
-    """Return what the form needs: the workflows there are, and what was typed before."""
+    """Return what the form needs: the workflows there are, and the input to keep."""
     return {
         "names": home.workflows.names(),
         "issue": issue,
@@ -123,7 +123,7 @@ def act_on_selected(request: Request, home: HomeOf) -> Response:
 
 
 def _refusal(home: Home, adw_id: str, action: str) -> str:
-    """Return why the action is going to be refused, "" when nothing speaks against it."""
+    """Return why the action will be refused, "" when it will not."""
     document = home.load(adw_id)
     may = allowed_actions(document, max_cost_usd=home.settings.quota_max_cost, now=home.clock.now)
     if action == "rollback":

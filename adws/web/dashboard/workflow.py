@@ -72,7 +72,7 @@ def text_of(data: Mapping[str, JsonValue], name: str) -> str:
 
 
 def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
-    """Return the texts and numbers of plain JSON, each with its name as people write it."""
+    """Return the texts and numbers of plain JSON, each with a readable name."""
     return [
         (name.replace("_", " "), str(value))
         for name, value in data.items()
@@ -100,7 +100,7 @@ def folder_of(home: Home, adw_id: str) -> Path:
 
 
 def readable(read: Callable[[], Followed]) -> Followed:
-    """Return what *read* gives; nothing when the files go away under it, as those of old workflows do."""
+    """Return the result of *read*; empty when the files are deleted meanwhile, as those of old workflows are."""
     try:
         return read()
     except OSError:
@@ -176,7 +176,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
 
 
 def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[str, object]:
-    """Return what is drawn of a workflow: every text in it is redacted and harmless before it is escaped."""
+    """Return the pictures of a workflow: every text in them is redacted and cleaned before it is escaped."""
     redact, line = home.redactor.redact_text, timeline(document, now=now)
 
     def say(text: str) -> str:
@@ -194,7 +194,7 @@ def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[
 def show_events(
     request: Request, home: HomeOf, adw_id: AdwId, before: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
-    """Show what happened, the newest first, one page at a time."""
+    """Show the events, the newest first, one page at a time."""
     document = home.store.load(adw_id).document
     log = home.events
     result = log.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
@@ -213,7 +213,7 @@ def show_events(
 
 
 def why_of(metadata: Mapping[str, JsonValue]) -> str:
-    """Return why a move was made, in a line."""
+    """Return the reason for a state change, in a line."""
     said = (text_of(metadata, name) for name in ("reason", "phase"))
     by = text_of(metadata, "by")
 

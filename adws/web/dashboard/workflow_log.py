@@ -93,7 +93,7 @@ def show_log(
 def tail(
     home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "", *, raw: IsRaw = False
 ) -> PlainTextResponse:
-    """Return what came since, as plain text; the header has the next address, as long as something may come."""
+    """Return new output as plain text; the header has the next address, as long as more may come."""
     document = home.store.load(adw_id).document
     folder = folder_of(home, adw_id)
     sources = attempt_files.outputs(folder, document, is_raw=raw)

@@ -17,7 +17,7 @@ def begun(text: str) -> list[str]:
     return [one.strip() for rule in rules for one in rule.split(",") if re.fullmatch(r"\.[\w-]+", one.strip())]
 
 
-def test_no_class_gets_its_looks_in_two_parts_of_the_sheet():
+def test_no_class_is_styled_in_two_parts_of_the_sheet():
     """Who writes one page and takes a name that another page has changes both."""
     parts = [set(begun(part)) for part in re.split(r"/\* --- .*? -+ \*/", SHEET)]
 
