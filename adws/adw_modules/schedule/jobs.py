@@ -315,7 +315,7 @@ class CronJobs:
         self._home.reports.refresh()
 
         return JobEnd(
-            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} given up"
+            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} failed"
         )
 
 
