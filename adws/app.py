@@ -551,7 +551,7 @@ class Home:
 
     @part
     def claim_policy(self) -> ClaimPolicy:
-        """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
+        """On which terms runs are claimed here: what this machine offers, and how many runs are executed at a time."""
         from adws.adw_modules.queue.model import ClaimPolicy
         from adws.adw_modules.workflow.requirements import Capabilities
 
@@ -1042,7 +1042,8 @@ class Home:
         if use == "off":
             return None
         if use == "rules":
-            return RulesAdvisor(spare=self.settings.advisor_models or ())
+            spare = (self.settings.agent_models or {}).get("spare")
+            return RulesAdvisor(spare=(spare,) if spare else ())
         if ":" in use:
             return CallAdvisor(use, partial(Callables(self.settings.home).find, use))
 

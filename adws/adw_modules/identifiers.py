@@ -132,7 +132,6 @@ OWN_SECRETS = frozenset(
         "ADW_GITHUB_TOKEN",
         "ADW_NOTIFY_URL",
         "ADW_WEBHOOK_SECRET",
-        "ADW_WEBHOOK_SECRET_NEXT",
         "ADW_WEB_TOKEN",
         "ADW_WEB_METRICS_TOKEN",
         "DATABASE_URL",

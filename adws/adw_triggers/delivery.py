@@ -121,7 +121,7 @@ def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
 
 def _judge(event: str, action: str, repository: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
     if event != "ping" and not rules.repositories:
-        return Ignored(reason="no repository is listened to: set github.repository or webhook.repositories")
+        return Ignored(reason="no repository is listened to: set github.repository")
     if event != "ping" and repository not in rules.repositories:
         return Ignored(reason=f"{repository or 'a delivery without a repository'} is not listened to")
 

@@ -335,7 +335,7 @@ def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
 #: command, without `adw` -> (what to type after `adw`, what it does)
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "status": (
-        ("status", "Show what runs, what waits for a person, what is stuck, and what to type."),
+        ("status", "Show running, waiting and stuck workflows, with the command that helps."),
         ("status 1a2b3c4d", "Show how far a workflow is, why it waits, and what it cost."),
         ("status octo/cat#42 --json", "The newest workflow of an issue, for a program."),
         ("status 1a2b3c4d.build.1.fetch --index 3", "Show one iteration of a step with its calls."),
@@ -376,16 +376,19 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "events": (
         ("events 1a2b3c4d", "Show what happened."),
-        ("events 1a2b3c4d -f", "Go on showing what happens, until Ctrl-C."),
+        ("events 1a2b3c4d -f", "Follow the events, until Ctrl-C."),
     ),
     "queue runs": (
-        ("queue runs", "Show what waits and what is with a worker."),
+        ("queue runs", "List queued and running runs."),
         ("queue runs --state dead", "Show what was given up because too many workers vanished with it."),
     ),
     "queue workers": (("queue workers", "Show the workers on all machines, and how long each was silent."),),
-    "queue retries": (("queue retries --workflow 1a2b3c4d", "Show what of one workflow is tried again, and when."),),
+    "queue retries": (("queue retries --workflow 1a2b3c4d", "List the scheduled retries of one workflow."),),
     "queue retries cancel": (
-        ('queue retries cancel 1a2b3c4d -m "the service is gone"', "Give a phase up that waits to be tried again."),
+        (
+            'queue retries cancel 1a2b3c4d -m "the service is gone"',
+            "Cancel the retry of a phase; the phase has failed then.",
+        ),
         ("queue retries cancel 1a2b3c4d.build.1.fetch --index 3", "Give one iteration of a loop up."),
     ),
     "queue external": (("queue external --all", "Show every external task, also those that are over."),),
@@ -396,14 +399,14 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("webhook deliveries --verdict ignored", "Show what came in and was not acted on, with the reason."),
     ),
     "state path": (("state path 1a2b3c4d", "Print the worktree, such as for cd $(adw state path 1a2b3c4d)."),),
-    "admin ports": (("admin ports", "Show which workflow has which ports."),),
+    "admin ports": (("admin ports", "List the ports of workflows."),),
     "quota": (("quota", "Show every limit; ends with 1 when one is reached, for cron."),),
     "workflow agents": (("workflow agents", "Show which agents are installed and logged in."),),
     "workflow plugins": (("workflow plugins", "Show what other packages provide; ends with 1 on a problem."),),
     "config": (("config", "Show every setting, its value and where that comes from."),),
     # --- work --------------------------------------------------------------------------------------------------
     "resume": (
-        ("resume 1a2b3c4d", "Go on where it stopped."),
+        ("resume 1a2b3c4d", "Continue where it stopped."),
         ('resume 1a2b3c4d --from test -m "use the other port"', "Begin a phase anew, with a hint."),
     ),
     "retry": (
@@ -428,7 +431,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dashboard --address https://adw.example.com", "The same for a server behind a proxy."),
     ),
     "admin recover": (
-        ("admin recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
+        ("admin recover --dry-run", "List the runs of dead workers that would be recovered, and why."),
         ("admin recover --mode all", "Look at everything that is with a worker, however young."),
     ),
     "cron": (
@@ -461,13 +464,13 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     # --- data --------------------------------------------------------------------------------------------------
     "db check": (("db check", "Look for damage, and for what does not fit together."),),
     "db upgrade": (("db upgrade", "Bring the database to the version of this adw, with a backup."),),
-    "db rebuild": (("db rebuild", "Make the database again from the documents."),),
-    "db backup": (("db backup nightly.tar.gz", "Write documents and database into one file, while work goes on."),),
+    "db rebuild": (("db rebuild", "Rebuild the database from the documents."),),
+    "db backup": (("db backup nightly.tar.gz", "Write documents and database into one file, while workers run."),),
     "db restore": (("db restore nightly.tar.gz", "Bring a backup back into an empty home."),),
     # --- begin -------------------------------------------------------------------------------------------------
     "demo": (
         ("demo", "See an issue become a pull request, in seconds."),
-        ("demo --crash", "See a killed worker's work go on."),
+        ("demo --crash", "Kill the worker, and see the work resumed."),
         ("demo --rollback", "See that nothing is left of it."),
         ("demo --dashboard", "Watch it in the browser."),
     ),
@@ -477,7 +480,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ('init --yes --test "make check"', "Ask nothing, and say how tests are run."),
     ),
     "doctor": (
-        ("doctor", "Say what is wrong here, and what mends it."),
+        ("doctor", "Check this machine and repository, and suggest fixes."),
         ("doctor --json", "The same for a program; ends with 1 when there is a problem."),
         ("doctor --diagram", "Print the states of a workflow as a Mermaid diagram."),
     ),

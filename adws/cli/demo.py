@@ -263,7 +263,9 @@ EXIT_LEFT_OVER = 1
 
 @click.command()
 @click.option("--directory", metavar="DIR", help="Make the sample there, in a new or empty directory.")
-@click.option("--crash", is_flag=True, help="Kill the work with SIGKILL in the middle of a phase, and let it go on.")
+@click.option(
+    "--crash", is_flag=True, help="Kill the worker with SIGKILL in the middle of a phase, and resume the work."
+)
 @click.option("--rollback", is_flag=True, help="Undo all of it at the end, and show that nothing is left.")
 @click.option("--dashboard", is_flag=True, help="Serve the dashboard on it, open it in the browser; ends with Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Keep the sample after --rollback; without --rollback it is kept anyway.")
@@ -273,7 +275,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
     Carry a sample issue to a pull request on this machine, without an account or a key.
 
     Makes a sample repository with a bare remote and an issue, and runs the workflow sdlc on it. Engine, git, worktree,
-    ports and pull request are real; the coding agent is a script. One phase fails once and is tried again.
+    ports and pull request are real; the coding agent is a script. One phase fails once and is retried.
     """
     if main.given_home() is not None:
         raise UsageError("adw demo makes a home of its own: use adw demo --directory DIR to say where")
@@ -369,7 +371,7 @@ class Acts:
             raise AdwError(f"the sample was not carried through (exit code {code}): what adw said is above")
 
     def _run_and_crash(self) -> int:
-        """Carry the issue half of the way, kill that process in the middle of a phase, and go on."""
+        """Carry the issue half of the way, kill that process in the middle of a phase, and resume."""
         command = self._start("run", str(self._sample.issue))
         while not self._sample.half_way.exists():
             if command.exit_code() is not None:

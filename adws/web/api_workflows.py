@@ -161,9 +161,6 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
             issue=issue,
             priority=new.priority,
             asked_by=by,
-            max_retries=settings.max_retries,
-            max_reworks=settings.max_reworks,
-            max_total_attempts=settings.max_total_attempts,
             max_minutes=settings.max_minutes,
         )
     )

@@ -338,9 +338,6 @@ class DeliveryHandler:
             asked_by=request.actor.login,
             hint=hint,
             cause=request.cause,
-            max_retries=settings.max_retries,
-            max_reworks=settings.max_reworks,
-            max_total_attempts=settings.max_total_attempts,
             max_minutes=settings.max_minutes,
         )
 

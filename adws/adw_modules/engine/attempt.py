@@ -89,6 +89,8 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
+#: How long a phase waits for a network, a forge or a provider that fails, without using attempts.
+MAX_OUTAGE_SECONDS = 24 * 3600.0
 #: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
 NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
 
@@ -513,7 +515,7 @@ class WorkSession:
             self.owned.document.phases[chosen.index],
             clock=self._home.clock,
             redact=self._home.redactor.redact,
-            max_outage_seconds=self._home.settings.max_outage_hours * 3600.0,
+            max_outage_seconds=MAX_OUTAGE_SECONDS,
             has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
         )
 

@@ -475,7 +475,7 @@ class AgentRunner:
             model=job.context.model,
             session_id=known.session_id if known else fresh,
             is_resumed=known is not None,
-            max_turns=job.options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
+            max_turns=job.options.max_turns,
             budget_usd=budget,
             permissions=job.options.permissions or settings.agent_permissions,
             arguments=job.options.arguments,

@@ -584,7 +584,7 @@ class AgentTool:
                 folder=folder,
                 model=context.model if model is None else _text(model, "model"),
                 session_id=uuid_of(home.clock.token()) if able.chooses_session else "",
-                max_turns=options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
+                max_turns=options.max_turns,
                 permissions=options.permissions or PERMISSIONS,
                 arguments=options.arguments,
             )

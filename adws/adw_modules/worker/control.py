@@ -50,6 +50,7 @@ from adws.adw_modules.state_machine import (
     WorkflowStateMachine,
     state_named,
 )
+from adws.adw_modules.worker.create_workflow import MAX_REWORKS, MAX_TOTAL_ATTEMPTS
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.worker.run_executor import NOTED, note_hint
 from adws.adw_modules.workflow.model import WorkflowSpec
@@ -422,9 +423,9 @@ class Control:
             plan = self._plan_continue(stored, spec, budget)
             joined = home.workflows.joined(session.spec, plan.named)
             limits = RunLimits(
-                attempts=home.settings.max_total_attempts,
+                attempts=MAX_TOTAL_ATTEMPTS,
                 minutes=home.settings.max_minutes,
-                reworks=home.settings.max_reworks,
+                reworks=MAX_REWORKS,
             )
             # The lock before the document: a crash in between leaves one that recovery frees, while an active document
             # without it would share its issue. The run last: recovery queues an active workflow that has none.

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
     from adws.adw_modules.workflow.library import Workflows
 
+#: How often a workflow may leave the failed state.
+MAX_RETRIES = 3
+#: How often tests, a review or a conflict with the base may send a workflow back to building.
+MAX_REWORKS = 3
+#: Attempts of a whole workflow, over all phases; then it has failed.
+MAX_TOTAL_ATTEMPTS = 40
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewWorkflow:
@@ -35,9 +42,9 @@ class NewWorkflow:
     model_set: str | None = None
     priority: int = 0
     asked_by: str = ""
-    max_retries: int = 3
-    max_reworks: int = 3
-    max_total_attempts: int | None = None
+    max_retries: int = MAX_RETRIES
+    max_reworks: int = MAX_REWORKS
+    max_total_attempts: int | None = MAX_TOTAL_ATTEMPTS
     max_minutes: float | None = None
     adw_id: str = ""  #: chosen before, "": a new one
     hint: str = ""  #: what to do differently than the issue says, from `asked_by`

@@ -357,9 +357,11 @@ class Workspace:
                     git.lock_worktree(path, reason=reason)
                     return made(there)
                 if there.lock_reason == reason and not there.is_prunable:
+                    is_clean = False
                     with suppress(GitError):  # git was stopped before it was a worktree
-                        if not self._workplace.status(path):
-                            return made(there)
+                        is_clean = not self._workplace.status(path)
+                    if is_clean:
+                        return made(there)
             # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
             git.remove_worktree(path, reason=reason)
             return None

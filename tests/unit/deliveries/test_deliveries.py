@@ -521,12 +521,11 @@ def load(tmp_path: Path, **env: str) -> Settings:
 def test_the_settings_make_the_rules(tmp_path):
     settings = load(
         tmp_path,
-        webhook_secret="one",
-        webhook_secret_next="two",
+        webhook_secret="one, two",
         repository="Acme/Widget",
         webhook_label="do it",
         webhook_login="adw-bot",
-        webhook_bots="a[bot], b[bot]",
+        webhook_senders="a[bot], b[bot], ada, !bob[bot]",
         webhook_events="comment, label",
         webhook_max_followups="3",
     )

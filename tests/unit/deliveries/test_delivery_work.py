@@ -314,14 +314,14 @@ def test_a_refusal_is_said_once_politely_and_without_what_starts_a_workflow(lab)
 
 
 def test_programs_may_only_when_they_are_listed(make_lab):
-    refused, listed = make_lab(), make_lab(webhook_bots="helper[bot]")
+    refused, listed = make_lab(), make_lab(webhook_senders="helper[bot]")
 
     assert refused.carry_out(refused.request(actor=BOT)).status == "refused"
     assert listed.carry_out(listed.request(actor=BOT)).status == "done"
 
 
 def test_the_lists_count_without_asking_the_forge(make_lab):
-    lab = make_lab(webhook_deny="ada")
+    lab = make_lab(webhook_senders="!ada")
     lab.forge.permission = always(ForgeUnavailable("not asked"))
 
     assert lab.carry_out(lab.request()).status == "refused"
