@@ -145,7 +145,7 @@ class WorkflowRef(Part):
     name: str
     version: str = "1"
     phases: list[JsonObject] = Field(default_factory=list)
-    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may go on with it
+    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may continue it
     workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
     base: str = ""  #: what a gate that is red on the base commit means; "": as the setting says
     run_phases: list[str] = Field(default_factory=list)  #: those of the definition that it is carried on with; []: all
@@ -239,7 +239,7 @@ class WorkflowDocument(Part):
     model_set: str | None = None
     all_adws: list[str] = Field(default_factory=list)
     deliveries: list[str] = Field(default_factory=list)  #: guids of the newest whose wish is in here already
-    continues: str | None = None  #: the workflow whose branch and pull request it goes on with
+    continues: str | None = None  #: the workflow whose branch and pull request it continues
     followups: int = 0  #: how often a review or red checks sent the work on, that of `continues` included
 
     created_at: str

@@ -146,7 +146,7 @@ def in_words(request: Request) -> str:
     """Return what is wanted, in one line."""
     if isinstance(request, RunRequest):
         what = request.workflow or "the default workflow"
-        of = f"go on with {request.adw_id}: {what}" if request.adw_id else f"start {what}"
+        of = f"continue {request.adw_id}: {what}" if request.adw_id else f"start {what}"
         return f"{of} for issue {request.issue.number} ({request.cause})"
     whose = f"workflow {request.adw_id}" if request.adw_id else f"the workflow of {request.number}"
 

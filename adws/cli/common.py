@@ -380,7 +380,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "queue runs": (
         ("queue runs", "List queued and running runs."),
-        ("queue runs --state dead", "Show what was given up because too many workers vanished with it."),
+        ("queue runs --state dead", "List runs that failed because too many workers died with them."),
     ),
     "queue workers": (("queue workers", "Show the workers on all machines, and how long each was silent."),),
     "queue retries": (("queue retries --workflow 1a2b3c4d", "List the scheduled retries of one workflow."),),
@@ -413,7 +413,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("retry 1a2b3c4d", "Try a failed workflow again."),
         ('retry 1a2b3c4d --grant 2 -m "the key was wrong"', "Allow two more, and say what is different."),
     ),
-    "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Give it up; what it made stays until rollback or gc."),),
+    "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Abandon it; what it made is kept until rollback or gc."),),
     "approve": (('approve 1a2b3c4d -m "looks right"', "Let a phase that waits for a person pass."),),
     "reject": (('reject 1a2b3c4d -m "the plan misses the tests"', "Send it back to work, with the reason."),),
     "webhook replay": (("webhook replay 72d3162e-cc78-11e3-81ab-4c9367dc0958", "Carry a delivery out again."),),
@@ -442,7 +442,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "state show": (("state show 1a2b3c4d", "Print the document of a workflow."),),
     "state set": (('state set 1a2b3c4d max_attempts=8 -m "slow tests"', "Change a field, on record."),),
     "state migrate": (
-        ("state migrate --dry-run", "Show which documents are of older versions, and what would become of them."),
+        ("state migrate --dry-run", "Show documents of older versions, and the result of migrating them."),
         ("state migrate agents", "Import what an older ADW set-up left in that directory."),
     ),
     "admin locks": (("admin locks", "Show which workflow has which issue, and whether its owner lives."),),
@@ -451,7 +451,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "admin breakers reset": (("admin breakers reset github", "Close a circuit breaker before its time."),),
     # --- undo --------------------------------------------------------------------------------------------------
     "rollback": (
-        ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what stands in the way."),
+        ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what prevents it."),
         ("rollback 1a2b3c4d --keep-branch", "Undo all but the branch."),
         ("rollback 1a2b3c4d --forget-host old-laptop", "Give up what is on a machine that is gone for good."),
     ),

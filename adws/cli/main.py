@@ -67,7 +67,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "workflow": Entry("", "The workflows, agents and plugins that can be used here."),
         "state": Entry("", "Workflow documents: show, set, migrate, path."),
         "db": Entry("", "The database: upgrade, check, rebuild, move, backup, restore."),
-        "admin": Entry("", "Locks, breakers, ports, left-overs, invariants, recovery."),
+        "admin": Entry("", "Locks, circuit breakers, ports, orphans, invariants, recovery."),
     },
 }
 #: Commands that the last line of the help names.
@@ -112,7 +112,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "locks": Entry("resources:locks", "List issue locks; release one."),
         "breakers": Entry("resources:breakers", "List circuit breakers; reset one."),
         "ports": Entry("resources:ports", "List the ports of workflows."),
-        "gc": Entry("rollback:gc", "Find left-overs of ended workflows, and remove them."),
+        "gc": Entry("rollback:gc", "Find orphaned resources of ended workflows, and remove them."),
         "verify": Entry("rollback:verify", "Check the invariants."),
         "adopt": Entry("rollback:adopt", "Adopt an orphaned worktree into a workflow."),
         "recover": Entry("worker:recover", "Recover the runs of dead workers."),

@@ -65,7 +65,7 @@ def check(*, as_json: bool) -> int:
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
     rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
-    table = output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
+    table = output.table(("KIND", "WORKFLOW", "PROBLEM", "FIX"), rows)
     output.emit(data, table if rows else "no problems found", as_json=as_json)
 
     return 1 if problems else 0

@@ -217,7 +217,9 @@ workflow_option = click.option(
 @click.option("--since", metavar="WHEN", default="", help=_SINCE)
 @click.option("--by", type=click.Choice(WAYS), help="Show only costs, one line for each of these.")
 @workflow_option
-@click.option("--no-orphans", is_flag=True, help="Do not look for left-overs: that takes longest, and asks the forge.")
+@click.option(
+    "--no-orphans", is_flag=True, help="Do not look for orphaned resources: that takes longest, and asks the forge."
+)
 @click.option(
     "--html",
     metavar="[FILE]",

@@ -488,7 +488,7 @@ class Settings:
     )
     cron_report: str = setting("0 6 * * *", kinds.cron, "When the report of the day is made.")
     cron_gc_execute: bool = setting(
-        "false", kinds.switch, "Whether the schedule removes left-overs, too, and not only names them."
+        "false", kinds.switch, "Whether the schedule removes orphaned resources instead of only listing them."
     )
 
     # --- notifications -------------------------------------------------------------------------------------------
@@ -802,7 +802,7 @@ def _wrong_connection_keys(kind: str, table: Mapping[str, object]) -> Iterator[t
     for key, value in table.items():
         if key not in CONNECTION_KEYS[kind]:
             if _SECRET.search(key) and not key.endswith("_env"):
-                yield key, f"{key} stands in a file that is committed: name an environment variable in password_env"
+                yield key, f"{key} would be in a file that is committed: name an environment variable in password_env"
             else:
                 yield key, f"{key!r} is no key of a connection of the type {kind}{hint(key, CONNECTION_KEYS[kind])}"
         elif not isinstance(value, str) or not value.strip():

@@ -162,7 +162,7 @@ class DeliveryHandler:
         except _LATER as exc:
             if run.attempts < MAX_TRIES:
                 return self._put_off(run, exc)
-            why = f"given up after {run.attempts} tries: {exc}"
+            why = f"failed after {run.attempts} tries: {exc}"
             return self._finish(run, DeliveryResult(status=FAILED, text=why), RunEnd(state=RunState.FAILED, reason=why))
 
         facts = {"delivery": row.guid, "status": result.status, "outcome": result.text, "workflow": result.adw_id}
@@ -309,7 +309,7 @@ class DeliveryHandler:
             self._home.workflow_creator.document(new)  # raises before anything is touched when it cannot be run here
         except (WorkflowInvalid, StateInvalid) as exc:
             return DeliveryResult(
-                status=REFUSED, text=f"{document.adw_id} cannot be gone on with: {exc}", adw_id=document.adw_id
+                status=REFUSED, text=f"{document.adw_id} cannot be continued: {exc}", adw_id=document.adw_id
             )
         if document.worktree_path:
             self._home.post_merge_cleanup.worktree(document.adw_id)  # its branch can be in one worktree only

@@ -170,7 +170,7 @@ class ShipRunner:
         number = pull_request.number
         if not pull_request.is_merged:
             if pull_request.state != "open":
-                raise ShippingRefused(f"pull request #{number} was closed: open it again, or give the workflow up")
+                raise ShippingRefused(f"pull request #{number} was closed: open it again, or abandon the workflow")
             for label in settings.ship_labels or ():
                 undo: JsonObject = {"number": number, "label": label}
                 act = partial(_add_label, forge, number, label)
@@ -335,7 +335,7 @@ class StatusComment:
         except AdwError as exc:
             why = str(exc)
             said = {"action": "comment_failed", "workflow": session.document.adw_id}
-            logger.warning("The comment could not be brought up to date", extra=said, exc_info=True)
+            logger.warning("The comment could not be updated", extra=said, exc_info=True)
             session.change(lambda draft: draft.add_event("comment_failed", data={"why": why}))
 
     def _write(self, session: WorkSession, number: int) -> None:

@@ -274,7 +274,7 @@ class LeaseRenewer:
                 self.look()
             except Exception:
                 # A bug, and everything this process owns hangs on this thread.
-                logger.exception("The keeper failed", extra={"action": "keeper_failed"})
+                logger.exception("The lease renewer failed", extra={"action": "lease_renewer_failed"})
 
     def look(self) -> None:
         """Do one round: renew what is due, fetch requests. Errors are logged and retried in the next round."""

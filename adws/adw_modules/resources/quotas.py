@@ -466,7 +466,7 @@ class Quotas:
             unit="worktrees",
             is_exceeded=len(others) >= limit,
             detail=f"{len(others)} of {limit} worktrees are in use: finish or roll back a workflow (adw list), remove "
-            "left-overs with adw admin gc, or raise quota.max_worktrees",
+            "orphans with adw admin gc, or raise quota.max_worktrees",
             reserved=len(others - there),
         )
 

@@ -61,7 +61,7 @@ CRON_ENTRIES: Mapping[str, tuple[str, str]] = {
     "poll_issues": ("", "Start open issues with the label that no delivery reported."),
     "poll_comments": ("", "Start open issues without a comment, or whose latest comment is `adw`."),
     "redeliver": ("*/10 * * * *", "Ask GitHub to deliver failed deliveries again."),
-    "gc": ("30 3 * * *", "Find left-overs; cron.gc_execute removes them."),
+    "gc": ("30 3 * * *", "Find orphaned resources; cron.gc_execute removes them."),
     "retention": ("45 3 * * *", "Delete what is older than its retention time."),
     "report": ("", "Make the daily report."),
 }
@@ -322,7 +322,7 @@ class CronJobs:
         self._home.reports.refresh()
 
         return JobEnd(
-            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} given up"
+            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} failed"
         )
 
 

@@ -101,7 +101,7 @@ class Projection:
         try:
             self.flush()
         except AdwError:
-            logger.warning("Database copy not brought up", extra={"action": "projection_behind"}, exc_info=True)
+            logger.warning("Database copy not updated", extra={"action": "projection_behind"}, exc_info=True)
 
     def confirmed_revision(self, adw_id: str) -> int:
         """Return the last revision whose events are known to be durable in the database, 0 when unknown."""

@@ -311,7 +311,7 @@ class RunExecutor:
             handler.give_up(run, why)
         except AdwError:
             said = {"action": "run_failed", "run_id": run.run_id}
-            logger.warning("Could not record that the run is given up", extra=said, exc_info=True)
+            logger.warning("Could not record that the run has failed", extra=said, exc_info=True)
 
     def _with(self, owned: OwnedWorkflow, claim: Claim) -> RunResult:
         home = self._home
@@ -493,4 +493,4 @@ def describe(outcome: Outcome) -> str:
     if isinstance(outcome, Stopped):
         return f"{_STOPS.get(outcome.reason, outcome.reason)}; the attempt under way does not count"
 
-    return f"goes on with {outcome.phase}"
+    return f"continues with {outcome.phase}"

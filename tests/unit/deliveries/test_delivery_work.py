@@ -364,7 +364,7 @@ def test_a_forge_that_never_answers_is_given_up_on_in_the_end(lab):
         lab.home.clock.advance(MAX_SECONDS + 1)
 
     assert [end.run.state for end in ends] == [RunState.PENDING] * (MAX_TRIES - 1) + [RunState.FAILED]
-    assert (lab.row(guid).status, lab.row(guid).outcome) == ("failed", f"given up after {MAX_TRIES} tries: no answer")
+    assert (lab.row(guid).status, lab.row(guid).outcome) == ("failed", f"failed after {MAX_TRIES} tries: no answer")
     assert lab.home.runs.claim(lab.home.parts.processes.me("worker"), ttl_seconds=30.0) is None
 
 

@@ -307,7 +307,7 @@ def test_notifying_says_what_was_sent_and_brings_the_sums_of_reports_up(lab):
 
     end = lab.jobs().notify(tick("notify"))
 
-    assert end.outcome == "0 new, 1 sent, 0 to be retried, 0 given up"
+    assert end.outcome == "0 new, 1 sent, 0 to be retried, 0 failed"
     assert lab.sent == ["adw: 0 workflows, 0 runs waiting, 0.00 USD in a day"]
     assert refreshed == [True]
 
