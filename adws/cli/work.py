@@ -496,10 +496,6 @@ def run(
             priority=priority,
             demands=demands,
             asked_by=cli_common.who(),
-            max_retries=settings.max_retries,
-            max_reworks=settings.max_reworks,
-            max_total_attempts=settings.max_total_attempts,
-            max_minutes=settings.max_minutes,
         )
         if dry_run:
             return _show_plan(app, start, as_json=as_json)

@@ -106,10 +106,6 @@ def start_workflow(home: HomeOf, new: models.NewWorkflow, response: Response) ->
         issue=issue,
         priority=new.priority,
         asked_by=asker(new.by),
-        max_retries=settings.max_retries,
-        max_reworks=settings.max_reworks,
-        max_total_attempts=settings.max_total_attempts,
-        max_minutes=settings.max_minutes,
     )
     document = home.workflow_creator.start(start)
     catch_up(home)
