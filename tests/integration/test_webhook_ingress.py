@@ -157,7 +157,7 @@ def test_one_guid_with_another_body_is_a_conflict(lab):
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_too_often_is_held_off_and_repeats_still_get_their_answer(tmp_path):
+def test_who_asks_too_often_is_refused_and_repeats_still_get_their_answer(tmp_path):
     with WebLab(tmp_path / "home", {"ADW_WEBHOOK_SENDER_LIMIT": "3"}) as lab:
         first = [lab.deliver(labelled(number, guid=f"guid-{number}"))[0] for number in range(1, 4)]
         [fourth] = lab.deliver(labelled(4, guid="guid-4"))
