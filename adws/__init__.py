@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.default_home import OpenedCheckpoints
     from adws.app import Home
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def _default_home() -> Home:

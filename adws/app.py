@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
     from adws.adw_modules.forge.effects import Answers, ForgeEffects
     from adws.adw_modules.forge.model import Forge, ForgeAccess
+    from adws.adw_modules.git.diff import Diffs
     from adws.adw_modules.git.git import GitCommands
     from adws.adw_modules.git.repository import Repository
-    from adws.adw_modules.git.worktree import DiffStats, GitWorkplace
+    from adws.adw_modules.git.worktree import GitWorkplace
     from adws.adw_modules.housekeeping.gc import Adoption, GarbageCollector
     from adws.adw_modules.housekeeping.inventory import Inventory
     from adws.adw_modules.housekeeping.retention import Retention
@@ -784,11 +785,11 @@ class Home:
         )
 
     @part
-    def diff_stats(self) -> DiffStats:
-        """How much a workflow changed."""
-        from adws.adw_modules.git.worktree import DiffStats
+    def diffs(self) -> Diffs:
+        """What workflows changed."""
+        from adws.adw_modules.git.diff import Diffs
 
-        return DiffStats(self.git_commands, clock=self.clock)
+        return Diffs(self.git_commands, clock=self.clock, redact=self.redactor.redact_text)
 
     # --- resources of this machine -----------------------------------------------------------------------------
 
@@ -1034,7 +1035,8 @@ class Home:
     @part
     def advisor(self) -> Advisor | None:
         """What advises after failed attempts; None when it is off."""
-        from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor, load_function
+        from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor
+        from adws.adw_modules.engine.runner_python import Callables
 
         use = self.settings.advisor_use
         if use == "off":
@@ -1042,7 +1044,7 @@ class Home:
         if use == "rules":
             return RulesAdvisor(spare=self.settings.advisor_models or ())
         if ":" in use:
-            return CallAdvisor(use, partial(load_function, use, search=(self.settings.home,)))
+            return CallAdvisor(use, partial(Callables(self.settings.home).find, use))
 
         return AgentAdvisor(self)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+EXAMPLES = [ROOT / "examples" / f"{name}.md" for name in ("external_task", "own_agent", "sql", "steps")]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *EXAMPLES])
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`(adw [^`]+)`")
@@ -35,7 +36,7 @@ class Block:
 
 
 def name_of(page: Path) -> str:
-    """Return a page's name, such as docs/running.md."""
+    """Return a page's name, such as docs/operations.md."""
     return str(page.relative_to(ROOT))
 
 

@@ -230,3 +230,16 @@ def _umask() -> int:
     words = Path("/proc/self/status").read_text().split()
 
     return int(words[words.index("Umask:") + 1], 8)
+
+
+def begin_together(*commands: list[str]) -> list[Popen]:
+    """Start helpers of the tests that say `ready` and wait for a line, and let all of them begin at once."""
+    env = {**os.environ, "PYTHONPATH": ROOT}
+    running = [Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=env) for command in commands]
+    for process in running:
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+    return running

@@ -22,7 +22,7 @@ class AgentCapabilities:
 
     reads_stdin: bool = True  #: takes the prompt from its input; else from a file that its arguments name
     chooses_session: bool = False  #: we say under which id the conversation is kept, so that it is known before it runs
-    resumes: bool = False  #: goes on with a conversation of which the id is known
+    resumes: bool = False  #: can resume a conversation of which the id is known
     tells_result: bool = True  #: says at its end, in an event, whether it worked
     tells_cost: bool = False  #: says what it cost; else that is reckoned from tokens
     totals_are_of_session: bool = False  #: its sums are of the whole conversation: what was there before comes off
@@ -41,7 +41,7 @@ class AgentTask:
     cwd: Path
     folder: Path  #: for files of the agent itself, outside of the worktree
     model: str = ""  #: "": the agent's own choice
-    session_id: str = ""  #: chosen by us, or that of the conversation to go on with
+    session_id: str = ""  #: chosen by us, or that of the conversation to resume
     is_resumed: bool = False
     max_turns: int | None = None
     budget_usd: float | None = None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The log of a workflow, in its own directory.
 LOG_NAME = "adw.log"
+#: What people are shown of the stream of an agent.
+TRANSCRIPT = "transcript.log"
 #: Directory of all of them, below the workflow's own.
 FOLDER = "phases"
 #: How much of the end of a file is shown unless more is asked for, in bytes.
@@ -137,7 +139,9 @@ class AttemptFiles:
 def list_files(folder: Path) -> tuple[AttemptFile, ...]:
     """Return the files of all attempts in the workflow's directory, by phase, attempt and name; links are left out."""
     result: list[AttemptFile] = []
-    for place in _directories(folder / FOLDER):
+    top = folder / FOLDER
+    places = sorted(top.iterdir()) if top.is_dir() and not top.is_symlink() else []
+    for place in (one for one in places if one.is_dir() and not one.is_symlink()):
         for path in place.iterdir():
             match = _NAME.fullmatch(path.name)
             if match is None or path.is_symlink() or not path.is_file():
@@ -177,26 +181,15 @@ def read_part(folder: Path, name: str, *, start: int, max_bytes: int) -> tuple[b
 def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
     """Give the directory and the own name of a file that is one of an attempt; raise UnsafePath."""
     path = folder / name
-    if _is_outside(folder, path):
+    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
+    is_inside = len(parts) == 3 and parts[0] == FOLDER and _PHASE.fullmatch(parts[1]) and _NAME.fullmatch(parts[2])
+    if not is_inside:
         raise UnsafePath(f"{name} is not a file of this workflow's attempts")
     directory = durable_file.open_directory(str(path.parent), follow=False)
     try:
         yield directory, path.name
     finally:
         os.close(directory)
-
-
-def _is_outside(folder: Path, path: Path) -> bool:
-    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
-
-    return len(parts) != 3 or parts[0] != FOLDER or not _PHASE.fullmatch(parts[1]) or not _NAME.fullmatch(parts[2])
-
-
-def _directories(place: Path) -> list[Path]:
-    if place.is_symlink() or not place.is_dir():
-        return []
-
-    return [path for path in sorted(place.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
 # --- what attempts wrote, in order, and the part of it that came since the last read -------------------------------
@@ -218,15 +211,6 @@ _SPOT = re.compile(
 )
 
 
-def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
-    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
-    begun = {
-        (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
-    }
-
-    return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
-
-
 def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
     """Return where a file comes among those of its attempt: set-up, clean-up, the phase itself, its gates."""
     *whose, stream = source.stream.split(".")
@@ -236,9 +220,28 @@ def _place(source: AttemptFile) -> tuple[str, int, int, int, str]:
     return source.phase, source.attempt, turn, int(number) if number.isdigit() else 0, f"{stream != 'stdout'}{stream}"
 
 
-def outputs(folder: Path, document: WorkflowDocument) -> tuple[AttemptFile, ...]:
-    """Return what the attempts of the workflow whose directory is *folder* wrote, in order."""
-    return in_order(document, [file for file in list_files(folder) if file.kind.endswith(".log")])
+def in_order(document: WorkflowDocument, files: Sequence[AttemptFile]) -> tuple[AttemptFile, ...]:
+    """Return *files* as their attempts were begun, those of one attempt as they are written, stdout before stderr."""
+    begun = {
+        (phase.name, attempt.number): attempt.started_at for phase in document.phases for attempt in phase.attempts
+    }
+
+    return tuple(sorted(files, key=lambda one: (begun.get((one.phase, one.attempt), ""), _place(one))))
+
+
+def outputs(folder: Path, document: WorkflowDocument, *, is_raw: bool = False) -> tuple[AttemptFile, ...]:
+    """
+    Return what the attempts of the workflow whose directory is *folder* wrote, in order.
+
+    An agent writes a stream of events, and its runner a transcript of it: the stream only when *is_raw* is set.
+    """
+    files = [file for file in list_files(folder) if file.kind.endswith(".log")]
+    with_transcript = {(file.phase, file.attempt) for file in files if file.kind == TRANSCRIPT}
+    hidden = TRANSCRIPT if is_raw else "stdout.log"
+
+    return in_order(
+        document, [one for one in files if one.kind != hidden or (one.phase, one.attempt) not in with_transcript]
+    )
 
 
 # --- reading on ------------------------------------------------------------------------------------------------
@@ -286,7 +289,11 @@ def begin(folder: Path, found: Sequence[AttemptFile], *, phase: str = "", attemp
     spot = Spot(phase=name, attempt=number)
     left_out = 0
     for source in groups[name, number]:
-        start = _line_start(folder, source, max(0, source.size - FIRST_BYTES))
+        start = max(0, source.size - FIRST_BYTES)
+        if start:  # from the first line that begins there, if one does soon
+            part = read_part(folder, source.name, start=start, max_bytes=FIRST_BYTES)[0]
+            cut = part.find(b"\n")
+            start += cut + 1 if 0 <= cut < len(part) - 1 else 0
         spot = replace(spot, offsets={**spot.offsets, source.stream: start})
         left_out += start
     followed = _read(folder, groups[name, number], spot)
@@ -328,22 +335,15 @@ def _read(folder: Path, sources: Sequence[AttemptFile], spot: Spot, *, is_last: 
     for source in sources:
         start = min(offsets.get(source.stream, 0), source.size)  # one that was put in its place is shorter
         part = read_part(folder, source.name, start=start, max_bytes=PART_BYTES)[0]
-        whole = _whole(part, is_last=is_last)
-        offsets[source.stream] = start + len(whole)
-        if whole:
-            pieces.append(f"{source.heading}\n{clipped(whole.decode('utf-8', 'replace'))}")
+        end = part.rfind(b"\n") + 1
+        rest = len(part) - end
+        if (is_last and rest) or rest >= _LONGEST_LINE:  # a line that is too long is not waited for
+            end = len(part)
+        offsets[source.stream] = start + end
+        if end:
+            pieces.append(f"{source.heading}\n{clipped(part[:end].decode('utf-8', 'replace'))}")
 
     return Followed(text="".join(pieces), spot=replace(spot, offsets=offsets))
-
-
-def _whole(part: bytes, *, is_last: bool) -> bytes:
-    """Return the lines of *part* that are whole; one that is too long is not waited for."""
-    end = part.rfind(b"\n") + 1
-    rest = len(part) - end
-    if (is_last and rest) or rest >= _LONGEST_LINE:
-        return part
-
-    return part[:end]
 
 
 def clipped(text: str) -> str:
@@ -354,13 +354,3 @@ def clipped(text: str) -> str:
     )
 
     return "\n".join(lines) + "\n"
-
-
-def _line_start(folder: Path, source: AttemptFile, place: int) -> int:
-    """Return where the first line after *place* begins; *place* itself when none does soon."""
-    if place == 0:
-        return 0
-    part = read_part(folder, source.name, start=place, max_bytes=FIRST_BYTES)[0]
-    cut = part.find(b"\n")
-
-    return place + cut + 1 if 0 <= cut < len(part) - 1 else place

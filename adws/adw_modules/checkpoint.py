@@ -153,7 +153,15 @@ class CheckpointManager:
         _check_name(task_id, "task_id")
         if step_name is not None:
             _check_name(step_name, "step_name")
-        body = _to_text(data)
+        if not isinstance(data, dict):
+            raise TypeError(f"a checkpoint must be a dict, and is {type(data).__name__}")
+        try:
+            body = json.dumps(data, allow_nan=False)
+            changed = _first_change(data, json.loads(body), "data")
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise UsageError(f"the checkpoint cannot be written as JSON: {exc}") from exc
+        if changed:
+            raise UsageError(f"the checkpoint would not come back from JSON as it is: {changed}")
         if len(body) > self._max_bytes:
             raise UsageError(
                 f"the checkpoint of {task_id} has {len(body)} bytes, the limit is {self._max_bytes}: keep large things "
@@ -204,21 +212,6 @@ def _check_name(name: object, what: str) -> str:
         raise UsageError(f"{what} {name[:60]!r} is no name: use 1 to {MAX_NAME} printable characters")
 
     return name
-
-
-def _to_text(data: object) -> str:
-    """Return *data* as JSON; raise TypeError when it is no dict, ValueError when it would not come back as it is."""
-    if not isinstance(data, dict):
-        raise TypeError(f"a checkpoint must be a dict, and is {type(data).__name__}")
-    try:
-        text = json.dumps(data, allow_nan=False)
-        changed = _first_change(data, json.loads(text), "data")
-    except (TypeError, ValueError, RecursionError) as exc:
-        raise UsageError(f"the checkpoint cannot be written as JSON: {exc}") from exc
-    if changed:
-        raise UsageError(f"the checkpoint would not come back from JSON as it is: {changed}")
-
-    return text
 
 
 def _first_change(saved: object, loaded: object, where: str) -> str:

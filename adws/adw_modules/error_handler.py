@@ -9,7 +9,7 @@ its metadata and is read by `retry_handler` alone.
 from __future__ import annotations
 
 import traceback as tracebacks
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -129,7 +129,11 @@ class _Recognised(NamedTuple):
 
 def _recognise(exception: BaseException) -> _Recognised:
     """Return the class that *exception* and its causes speak of."""
-    chain = list(_chain(exception))
+    chain: list[BaseException] = []
+    cause: object = exception
+    while isinstance(cause, BaseException) and len(chain) < MAX_CAUSES and all(cause is not one for one in chain):
+        chain.append(cause)
+        cause = cause.__cause__ or _attribute(cause, "reason")  # where urllib keeps the cause
     for error in chain:
         result = _by_structure(error)
         # `raise NoAnswer() from KeyError()` is how a program says what it expected, not that it is wrong.
@@ -143,16 +147,6 @@ def _recognise(exception: BaseException) -> _Recognised:
     # A program that says that it failed, git included, is a failure that is known.
     has_failed = any(_run_of(error) is not None or isinstance(error, errors.GitError) for error in chain)
     return _Recognised("failed" if has_failed else "unknown", exception)
-
-
-def _chain(exception: BaseException) -> Iterator[BaseException]:
-    """Yield *exception* and what caused it; `reason` is where urllib keeps the cause."""
-    seen: list[BaseException] = []
-    error: object = exception
-    while isinstance(error, BaseException) and len(seen) < MAX_CAUSES and all(error is not other for other in seen):
-        seen.append(error)
-        yield error
-        error = error.__cause__ or _attribute(error, "reason")
 
 
 def _by_structure(error: BaseException) -> _Recognised | None:
@@ -322,20 +316,16 @@ def _metadata(found: _Recognised) -> dict[str, object]:
         "errno": _number(_attribute(error, "errno")),
     }
     metadata |= {key: value for key, value in details.items() if value not in {None, ""}}
-    if _is_outage(kind.name, error, run):
+    # A timeout of ours, or of timeout(1), says that something took long, and nothing about a connection.
+    is_outage = kind.name in OUTAGES
+    if kind.name == "timeout" and run is not None:
+        is_outage = run.timed_out is None and run.exit_code != _TIMEOUT_EXIT
+    elif kind.name == "timeout":
+        is_outage = type(error).__name__ not in _SLOW_TYPES or "errno" in metadata
+    if is_outage:
         metadata["outage"] = "by_text" if found.by_text else "by_structure"
 
     return metadata
-
-
-def _is_outage(name: str, error: BaseException, run: FailedRun | None) -> bool:
-    """Say whether a failure of the class *name* is one of the network or of a service; a limit of ours is not."""
-    if name != "timeout":
-        return name in OUTAGES
-    if run is not None:
-        return run.timed_out is None and run.exit_code != _TIMEOUT_EXIT
-
-    return type(error).__name__ not in _SLOW_TYPES or _number(_attribute(error, "errno")) is not None
 
 
 def _wait_of(name: str, error: BaseException) -> ServerWait:
@@ -466,7 +456,10 @@ class ErrorClassifier:
         if isinstance(exception, WorkflowError):
             return exception
 
-        said = _said_before(exception)
+        # What was classified before is not guessed again.
+        said, causes = exception.__cause__, 1
+        while said is not None and not isinstance(said, WorkflowError):
+            said, causes = (said.__cause__ if causes < MAX_CAUSES else None), causes + 1
         if said is None:
             result = _recognise(exception)
             kind = CLASSES[result.klass]
@@ -478,17 +471,6 @@ class ErrorClassifier:
         error = WorkflowError(message, category, phase, recoverable=recoverable, metadata=metadata)
         error.__cause__ = exception
         return error
-
-
-def _said_before(exception: BaseException) -> WorkflowError | None:
-    """Return the classified error that caused *exception*, if one did: what was classified is not guessed again."""
-    cause = exception.__cause__
-    for _ in range(MAX_CAUSES):
-        if cause is None or isinstance(cause, WorkflowError):
-            return cause
-        cause = cause.__cause__
-
-    return None
 
 
 def facts_of(error: WorkflowError) -> ErrorFacts:

@@ -93,11 +93,9 @@ _TABLE = (
     ),
     # --- transient
     _transient(
-        "overloaded", "The service has too much to do. adw tries again; another model may answer sooner.", delay=30.0
+        "overloaded", "The service has too much to do. adw retries; another model may answer sooner.", delay=30.0
     ),
-    _transient(
-        "server", "The service failed by itself. adw tries again; look at its status page if it stays.", retries=3
-    ),
+    _transient("server", "The service failed by itself. adw retries; look at its status page if it stays.", retries=3),
     _transient("network", "The service could not be reached. Check network, proxy and address if this stays."),
     _transient("timeout", "It took longer than its time limit. Raise the phase's timeout if the work needs longer."),
     _transient(
@@ -105,7 +103,7 @@ _TABLE = (
         "Something ended the process from outside: the system when memory ran out, or a person. See the system log.",
     ),
     _transient("crashed", "The program itself crashed. If it does so again, update or replace it.", retries=1),
-    _transient("busy", "Something else was using what is needed. adw tries again.", delay=1.0),
+    _transient("busy", "Something else was using what is needed. adw retries.", delay=1.0),
     _transient(
         "conflict", "Somebody else changed it at the same time. adw reads it again and repeats.", delay=1.0, retries=3
     ),
@@ -198,10 +196,10 @@ CLASSES: Mapping[str, ErrorClass] = MappingProxyType({found.name: found for foun
 #: The advice for an error that names a category but no class of its own.
 CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
     {
-        ErrorCategory.TRANSIENT: "This may work when it is tried again.",
+        ErrorCategory.TRANSIENT: "A retry may work.",
         ErrorCategory.RATE_LIMIT: CLASSES["rate_limited"].advice,
         ErrorCategory.CONFIGURATION: CLASSES["config"].advice,
-        ErrorCategory.RESOURCE: "Something is used up. It is tried again after a clean-up.",
+        ErrorCategory.RESOURCE: "Something is used up. It is retried after a clean-up.",
         ErrorCategory.FATAL: "Trying again does not help. Read the message and the traceback.",
     }
 )

@@ -325,8 +325,24 @@ class ExternalRunner:
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | WaitingForChildren:
         """Take what was reported, or wait for it until the deadline."""
-        tasks = self._home.external_tasks
-        task = self._task(phase, context)
+        tasks, document = self._home.external_tasks, context.document
+        record = next(one for one in document.phases if one.name == context.phase)
+        known = tasks.latest(document.adw_id, context.phase)
+        if known is not None and is_for(known, record):  # its own, or one that an attempt before was cut off from
+            task = tasks.adopt(known, attempt_number=context.attempt_number)
+        else:
+            seconds = phase.deadline_seconds or DEFAULT_DEADLINE_SECONDS
+            task = tasks.open(
+                ExternalTask(
+                    task_id=task_id_of(document.adw_id, context.phase, context.attempt_number),
+                    adw_id=document.adw_id,
+                    phase=context.phase,
+                    round=context.round,
+                    attempt_number=context.attempt_number,
+                    catalog_id=f"{document.workflow.name}@{document.workflow.version}" if document.workflow else "",
+                    deadline=timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds)),
+                )
+            )
         if task.report is None and task.is_late(self._home.clock.now()):
             tasks.expire(task.task_id)
             task = tasks.get(task.task_id) or task  # somebody may have reported before it was given up
@@ -339,28 +355,6 @@ class ExternalRunner:
             reason=f"waits until {task.deadline} for task {task.task_id}, which is done outside of adw",
             until=timestamps.parse(task.deadline),
             facts={"task_id": task.task_id, "path": f"{PATH}/{task.task_id}", "deadline": task.deadline},
-        )
-
-    def _task(self, phase: PhaseSpec, context: PhaseContext) -> ExternalTask:
-        """Return the task of the attempt: its own, one that an attempt before was cut off from, or a new one."""
-        tasks = self._home.external_tasks
-        document = context.document
-        record = next(one for one in document.phases if one.name == context.phase)
-        known = tasks.latest(document.adw_id, context.phase)
-        if known is not None and is_for(known, record):
-            return tasks.adopt(known, attempt_number=context.attempt_number)
-        seconds = phase.deadline_seconds or DEFAULT_DEADLINE_SECONDS
-
-        return tasks.open(
-            ExternalTask(
-                task_id=task_id_of(document.adw_id, context.phase, context.attempt_number),
-                adw_id=document.adw_id,
-                phase=context.phase,
-                round=context.round,
-                attempt_number=context.attempt_number,
-                catalog_id=f"{document.workflow.name}@{document.workflow.version}" if document.workflow else "",
-                deadline=timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds)),
-            )
         )
 
 
@@ -421,13 +415,24 @@ class ExternalTaskService:
         )
         tasks, reason = self._home.external_tasks, ""
         if event.event_type in (*EXECUTION_ENDS, *ITERATION_EVENTS):
-            reason = self._reason(event)
+            error = event.data.get("error")
+            said = error.get("message") if isinstance(error, dict) else error
+            reason = self._text(str(said or event.data.get("reason") or ""))[:MAX_MESSAGE]
+            if not reason and event.event_type.endswith(("_failed", "_cancelled")):
+                reason = "no reason was given"
         if event.event_type == "iterator_started":
-            return tasks.tell(task_id, claim, told, loop=loop_of(task_id, told), total=_collection_size(told))
+            size = told.data.get("collection_size")
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_ITERATIONS:
+                shown = json.dumps(size)[:60]
+                raise UsageError(
+                    f"data.collection_size is {shown} and must be the number of elements, 0 to {MAX_ITERATIONS}"
+                )
+            return tasks.tell(task_id, claim, told, loop=loop_of(task_id, told), total=size)
         if event.event_type not in ITERATION_EVENTS:
             return tasks.tell(task_id, claim, told, reason=reason)
-        value = event.data.get("element") if event.event_type == "iteration_started" else _result_of(event)
-        told = replace(told, iteration_index=_index(event), result=self._short(_result_of(event)))
+        result = event.data.get("result") if event.result is None else event.result
+        value = event.data.get("element") if event.event_type == "iteration_started" else result
+        told = replace(told, iteration_index=_index(event), result=self._short(result))
 
         return tasks.tell(task_id, claim, told, value=self._home.redactor.redact(value), reason=reason)
 
@@ -444,26 +449,25 @@ class ExternalTaskService:
             meta=self._each_short(event.meta),
         )
 
-    def _reason(self, event: TaskEvent) -> str:
-        """Return why an iteration failed or a loop was cancelled, as it is said in `data`."""
-        error = event.data.get("error")
-        said = error.get("message") if isinstance(error, dict) else error
-        reason = self._text(str(said or event.data.get("reason") or ""))[:MAX_MESSAGE]
-
-        return reason or ("no reason was given" if event.event_type.endswith(("_failed", "_cancelled")) else "")
-
     def _end(self, task_id: str, claim: int, event: TaskEvent, summary: str) -> bool:
         is_ok = ENDS[event.event_type]
         task = self._known(task_id)
         if task.report is None:  # what was reported before is compared: its answer may have been lost
             self._check_wanted(task)
+        result: JsonValue = {} if event.result is None else event.result
+        if not isinstance(result, dict):
+            raise UsageError("result must be an object, such as {}: a phase gives named values")
+        if (size := _size(result)) > MAX_RESULT_BYTES:
+            raise UsageError(
+                f"result has {size} bytes and may have {MAX_RESULT_BYTES}: keep what is large elsewhere, and name it"
+            )
         said = event.data.get("error")
         error: JsonObject = said if isinstance(said, dict) else {"message": said} if said else {}
         report = ExternalReport(
             is_ok=is_ok,
             report_id=event.event_id,
             summary=self._text(summary),
-            result=self._result(event.result),
+            result=self._object(result),
             error={} if is_ok else self._each_short(error),
         )
         told = self._clean(event)
@@ -493,17 +497,6 @@ class ExternalTaskService:
             raise ClaimLost(task.task_id, f"workflow {task.adw_id} does not wait for it any more")
 
     # --- what is kept of it ------------------------------------------------------------------------------------
-
-    def _result(self, value: JsonValue) -> JsonObject:
-        result: JsonValue = {} if value is None else value
-        if not isinstance(result, dict):
-            raise UsageError("result must be an object, such as {}: a phase gives named values")
-        if (size := _size(result)) > MAX_RESULT_BYTES:
-            raise UsageError(
-                f"result has {size} bytes and may have {MAX_RESULT_BYTES}: keep what is large elsewhere, and name it"
-            )
-
-        return self._object(result)
 
     def _each_short(self, values: JsonObject) -> JsonObject:
         """Return *values* without secrets; in tables of variables, such as `vars`, each variable is cut by itself."""
@@ -555,16 +548,6 @@ def _loop_id(task_id: str, event: TaskEvent) -> str:
     return parent or event.execution_id or task_id
 
 
-def _collection_size(event: TaskEvent) -> int:
-    size = event.data.get("collection_size")
-    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_ITERATIONS:
-        raise UsageError(
-            f"data.collection_size is {json.dumps(size)[:60]} and must be the number of elements, 0 to {MAX_ITERATIONS}"
-        )
-
-    return size
-
-
 def _index(event: TaskEvent) -> int:
     said = event.data.get("iteration_index", event.iteration_index)
     if event.iteration_index not in (None, said):
@@ -575,10 +558,6 @@ def _index(event: TaskEvent) -> int:
         )
 
     return said
-
-
-def _result_of(event: TaskEvent) -> JsonValue:
-    return event.data.get("result") if event.result is None else event.result
 
 
 def loop_of(task_id: str, event: TaskEvent) -> StepSpec:

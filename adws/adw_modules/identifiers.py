@@ -74,6 +74,15 @@ def in_home(text: str, home: str) -> str:
 
 
 @lru_cache(maxsize=256)  # asked with every write, of few repositories
+def parse_issue(text: str) -> tuple[int, str] | None:
+    """Return number and repository ("": not said) of `3`, `#3`, `owner/name#3` or the address of an issue."""
+    match = re.fullmatch(r"(?:https?://[^/\s]+/)?(?:([\w.-]+/[\w.-]+))?(?:#|/issues/)?([0-9]{1,18})/?", text.strip())
+    if match is None or (match[1] is None) is ("/" in text):
+        return None
+
+    return int(match[2]), match[1] or ""
+
+
 def comparable(text: str) -> str:
     """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
     try:

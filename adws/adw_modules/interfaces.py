@@ -119,6 +119,18 @@ class StateStore(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkflowResult:
+    """What a workflow has come to: where it is, what it cost, and what it made."""
+
+    phase: str | None  #: the phase it is in, waits in or failed in; None when every phase is over
+    branch_name: str | None
+    pr_number: int | None
+    pull_request_url: str  #: "": there is none that a browser may be sent to
+    cost_usd: float
+    work_seconds: float  #: of all attempts at all phases
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowSummary:
     """One line of a list."""
 
@@ -132,6 +144,7 @@ class WorkflowSummary:
     created_at: str
     updated_at: str
     owner: str = ""  #: the owner's record as text, "" when nobody works on it
+    result: WorkflowResult | None = None  #: None: it was not asked for, or the document cannot be read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,6 +158,7 @@ class PageQuery:
     repository: str | None = None
     workflow: str | None = None
     search: str = ""  #: words that all have to be found, see `db.listing`
+    with_results: bool = False  #: with phase, cost, branch and pull request, which the document of each row is read for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

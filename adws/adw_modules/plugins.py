@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # What another package may bring to adw: a runner, a sink or a forge, each named by an entry point.
 #
 # An entry point names a class or a function. It is called with a `PluginContext` when the plugin is first used, and
-# gives back what is used from then on: a `Runner`, a `RowSink` or a `Forge`. `plugins` finds and loads them.
+# returns what is used from then on: a `Runner`, a `RowSink` or a `Forge`. `plugins` finds and loads them.
 
 
 #: The groups of entry points, one for each kind of plugin.

@@ -342,7 +342,12 @@ def decide(
     if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
         raise UsageError("now and deadline need a time zone")
     policies = same_for_all(policy) if isinstance(policy, RetryPolicy) else policy or RetryPolicies()
-    told = _told_seconds(error_facts, now)
+    # How long the server asks to wait, None when it did not say.
+    moment, told = told_moment(error_facts), None
+    if moment is not None:
+        told = max((moment - now).total_seconds(), 0.0)
+    elif error_facts.metadata.get("retry_delay_from") == "server":
+        told = error_facts.retry_delay
     if parking is not None and (error_facts.is_outage or error_facts.klass == "quota_window"):
         return _park(error_facts, policies, parking, now=now, told=told, random=random or 0.0)
     refusal = _refusal(error_facts, attempts_used, max_attempts, policies, class_failures)
@@ -366,15 +371,6 @@ def decide(
         )
 
     return Retry(at=at, delay_seconds=delay, needs_cleanup=error_facts.needs_cleanup)
-
-
-def _told_seconds(facts: ErrorFacts, now: datetime) -> float | None:
-    """Return how long the server asks to wait, None when it did not say."""
-    moment = told_moment(facts)
-    if moment is not None:
-        return max((moment - now).total_seconds(), 0.0)
-
-    return facts.retry_delay if facts.metadata.get("retry_delay_from") == "server" else None
 
 
 def told_moment(facts: ErrorFacts) -> datetime | None:
@@ -600,7 +596,7 @@ class _Loop:
                 self.earlier.append(note)
             return decision
 
-        for note in (*self.earlier, f"not tried again: {decision.reason}"):
+        for note in (*self.earlier, f"not retried: {decision.reason}"):
             _note(failure if self.raises_classified else exc, note)
         return None
 

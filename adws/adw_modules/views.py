@@ -13,13 +13,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict
+from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict, WorkflowResult
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, RollbackRecord, WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
 
+#: What views show as it stands in the document, in the order of `adw status --json`.
+_OF_ATTEMPT = ("number", "round", "status", "started_at", "ended_at", "duration", "model")
+_OF_PHASE = (
+    *("name", "state", "status", "round", "attempts_used", "last_attempt_timestamp", "last_failure_reason"),
+    *("terminal_reason", "retry_at", "wait_reason", "wait_deadline_at", "parks"),
+)
+_OF_WORKFLOW = (
+    *("adw_id", "repository", "issue_number", "revision", "resume_state", "failed_phase", "terminal_reason"),
+    *("pause_reason", "retry_count", "max_retries", "reworks", "max_reworks", "branch_name", "worktree_path"),
+    "pr_number",
+)
 _ISSUE_PAGE = re.compile(r"(https?://[^\s?#]+)/issues/[0-9]+")
+#: Statuses of phases that nothing is left to do in.
+_OVER = frozenset({"complete", "skipped"})
 #: What is shown of a decision of the advisor.
 _ADVISOR_FIELDS = ("attempt", "by", "decision", "reason", "model", "problem", "asked_at", "decided_at")
 
@@ -45,18 +58,7 @@ class AttemptView:
 
     def to_json(self) -> JsonObject:
         """Return the attempt for `adw status --json`."""
-        return {
-            "number": self.number,
-            "round": self.round,
-            "status": self.status,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "duration": self.duration,
-            "model": self.model,
-            "agent": self.agent,
-            "error": self.error,
-            "category": self.category,
-        }
+        return {name: getattr(self, name) for name in (*_OF_ATTEMPT, "agent", "error", "category")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +86,7 @@ class PhaseView:
     @property
     def is_over(self) -> bool:
         """Whether it succeeded or was skipped."""
-        return self.status in {"complete", "skipped"}
+        return self.status in _OVER
 
     @property
     def suspended_attempts(self) -> int:
@@ -115,28 +117,12 @@ class PhaseView:
 
     def to_json(self) -> JsonObject:
         """Return the phase for `adw status --json`."""
+        counted = ("suspended_attempts", "parked_attempts", "total_seconds", "average_seconds")
+
         return {
-            "name": self.name,
-            "state": self.state,
-            "status": self.status,
-            "round": self.round,
-            "attempts_used": self.attempts_used,
-            "max_attempts": self.max_attempts,
-            "last_attempt_timestamp": self.last_attempt_timestamp,
-            "last_failure_reason": self.last_failure_reason,
-            "terminal_reason": self.terminal_reason,
-            "retry_at": self.retry_at,
-            "wait_reason": self.wait_reason,
-            "wait_deadline_at": self.wait_deadline_at,
-            "parks": self.parks,
-            "cost_usd": self.cost_usd,
+            **{name: getattr(self, name) for name in (*_OF_PHASE, "max_attempts", "cost_usd", *counted, "agent")},
             "total_attempts": len(self.attempts),
-            "suspended_attempts": self.suspended_attempts,
-            "parked_attempts": self.parked_attempts,
-            "total_seconds": self.total_seconds,
-            "average_seconds": self.average_seconds,
             "attempts": [attempt.to_json() for attempt in self.attempts],
-            "agent": self.agent,
             "doctor": [dict(call) for call in self.doctor],
         }
 
@@ -249,35 +235,15 @@ class WorkflowView:
         rollback = self.rollback
 
         return {
-            "adw_id": self.adw_id,
-            "state": self.state,
-            "repository": self.repository,
-            "issue_number": self.issue_number,
-            "title": self.title,
-            "workflow": self.workflow,
-            "revision": self.revision,
-            "resume_state": self.resume_state,
-            "failed_phase": self.failed_phase,
-            "terminal_reason": self.terminal_reason,
-            "pause_reason": self.pause_reason,
-            "retry_count": self.retry_count,
-            "max_retries": self.max_retries,
-            "reworks": self.reworks,
-            "max_reworks": self.max_reworks,
-            "branch_name": self.branch_name,
-            "worktree_path": self.worktree_path,
-            "pr_number": self.pr_number,
+            **{name: getattr(self, name) for name in (*_OF_WORKFLOW, "state", "title", "workflow")},
+            **{name: getattr(self, name) for name in ("cost_usd", "work_seconds", "created_at", "updated_at")},
             "pull_request_url": self.pull_request_url or None,
-            "cost_usd": self.cost_usd,
-            "work_seconds": self.work_seconds,
             "warnings": list(self.warnings),
             "hints": [{name: hint.get(name) for name in ("text", "by", "at", "phase")} for hint in self.hints],
             "rollback": rollback.model_dump(include={"reason", "started_at", "blocked_by"}) if rollback else None,
             "phases": [phase.to_json() for phase in self.phases],
             "owner": self.owner.to_json() if self.owner else None,
             "notices": [{"kind": n.kind, "path": n.path, "reason": n.reason} for n in self.notices],
-            "created_at": self.created_at,
-            "updated_at": self.updated_at,
         }
 
 
@@ -289,33 +255,31 @@ def workflow(
     notices: Sequence[LoadNotice] = (),
 ) -> WorkflowView:
     """Return the view of the workflow in *document*; *lease* and *verdict* say who works on it."""
+    owner = None
+    if lease is not None and lease.owner is not None:
+        owner = OwnerView(
+            host=lease.owner.host,
+            pid=lease.owner.pid,
+            role=lease.owner.role,
+            liveness=(verdict or Verdict.UNKNOWN).value,
+            lease_seconds_left=round(lease.seconds_left, 3),
+            fence=lease.fence,
+            taken_at=lease.taken_at,
+        )
+
     return WorkflowView(
-        adw_id=document.adw_id,
+        **{name: getattr(document, name) for name in _OF_WORKFLOW},
         state=document.current_state,
-        repository=document.repository,
-        issue_number=document.issue_number,
         title=document.issue_title,
         workflow=document.workflow.name if document.workflow else None,
         has_definition=bool(document.workflow and document.workflow.phases),
-        revision=document.revision,
-        resume_state=document.resume_state,
-        failed_phase=document.failed_phase,
-        terminal_reason=document.terminal_reason,
-        pause_reason=document.pause_reason,
-        retry_count=document.retry_count,
-        max_retries=document.max_retries,
-        reworks=document.reworks,
-        max_reworks=document.max_reworks,
-        branch_name=document.branch_name,
-        worktree_path=document.worktree_path,
-        pr_number=document.pr_number,
         cost_usd=document.cost.total_usd,
         is_cost_estimated=document.cost.is_estimated,
         warnings=document.warnings,
         hints=document.hints,
         rollback=document.rollback,
         phases=[_phase(document, phase) for phase in document.phases],
-        owner=_owner(lease, verdict),
+        owner=owner,
         notices=notices,
         created_at=known_moment(document.created_at),
         updated_at=known_moment(document.updated_at),
@@ -324,23 +288,31 @@ def workflow(
     )
 
 
+def result(document: WorkflowDocument) -> WorkflowResult:
+    """Return what the workflow in *document* has come to, for a line of a list."""
+    left = [phase for phase in document.phases if phase.status not in _OVER]
+    if document.current_state == "failed":
+        # Optional phases before the one it failed in may have failed too.
+        left = [phase for phase in reversed(left) if phase.status == "failed"] or left
+
+    return WorkflowResult(
+        phase=left[0].name if left and document.current_state != "completed" else None,
+        branch_name=document.branch_name,
+        pr_number=document.pr_number,
+        pull_request_url=_pull_request_url(document),
+        cost_usd=document.cost.total_usd,
+        work_seconds=round(sum(attempt.duration or 0.0 for phase in document.phases for attempt in phase.attempts), 3),
+    )
+
+
 def _phase(document: WorkflowDocument, phase: PhaseRecord) -> PhaseView:
+    error = phase.attempts[-1].error if phase.attempts else None
+
     return PhaseView(
-        name=phase.name,
-        state=phase.state,
-        status=phase.status,
-        round=phase.round,
-        attempts_used=phase.attempts_used,
+        **{name: getattr(phase, name) for name in _OF_PHASE},
         max_attempts=phase.max_attempts + phase.granted,
-        last_attempt_timestamp=phase.last_attempt_timestamp,
-        last_failure_reason=phase.last_failure_reason,
-        terminal_reason=phase.terminal_reason,
-        retry_at=phase.retry_at,
-        wait_reason=phase.wait_reason,
-        wait_deadline_at=phase.wait_deadline_at,
-        parks=phase.parks,
         cost_usd=document.cost.by_phase.get(phase.name),
-        advice=_advice(document.adw_id, phase),
+        advice=re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {document.adw_id}", _text(error or {}, "advice") or ""),
         doctor=[{name: call[name] for name in _ADVISOR_FIELDS if name in call} for call in phase.doctor],
         attempts=[_attempt(phase.name, attempt) for attempt in phase.attempts],
     )
@@ -350,42 +322,15 @@ def _attempt(phase: str, attempt: AttemptRecord) -> AttemptView:
     error = attempt.error or {}
 
     return AttemptView(
+        **{name: getattr(attempt, name) for name in _OF_ATTEMPT},
         phase=phase,
-        number=attempt.number,
-        round=attempt.round,
-        status=attempt.status,
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        duration=attempt.duration,
         waited_seconds=attempt.waited_seconds,
-        model=attempt.model,
         agent=_text(attempt.agent or {}, "name"),
         error=_text(error, "message"),
         category=_text(error, "category"),
         order=_text(error, "order"),
         summary=_text(attempt.report or {}, "summary") or "",
     )
-
-
-def _owner(lease: LeaseRow | None, verdict: Verdict | None) -> OwnerView | None:
-    if lease is None or lease.owner is None:
-        return None
-
-    return OwnerView(
-        host=lease.owner.host,
-        pid=lease.owner.pid,
-        role=lease.owner.role,
-        liveness=(verdict or Verdict.UNKNOWN).value,
-        lease_seconds_left=round(lease.seconds_left, 3),
-        fence=lease.fence,
-        taken_at=lease.taken_at,
-    )
-
-
-def _advice(adw_id: str, phase: PhaseRecord) -> str:
-    error = phase.attempts[-1].error if phase.attempts else None
-
-    return re.sub(r"(?<=adw )(\w+) ID\b", rf"\1 {adw_id}", _text(error or {}, "advice") or "")
 
 
 def _issue_url(document: WorkflowDocument) -> str:
@@ -396,9 +341,10 @@ def _pull_request_url(document: WorkflowDocument) -> str:
     """Return the address of the pull request as the forge named it, else the one beside that of the issue."""
     if document.pr_number is None:
         return ""
-    for phase in document.phases:
-        result = phase.result or {}
-        if result.get("pr_number") == document.pr_number and (url := _web_address(_text(result, "url") or "")):
+    known = [phase.result or {} for phase in document.phases]
+    known += [resource.undo for resource in document.resources if resource.kind == "pull_request"]
+    for facts in known:
+        if facts.get("pr_number") == document.pr_number and (url := _web_address(_text(facts, "url") or "")):
             return url
     page = _ISSUE_PAGE.fullmatch(_issue_url(document))
 

@@ -64,7 +64,7 @@ def workflow_id(text: str) -> str:
     bare = text.removeprefix(PREFIX)
     if identifiers.is_ours(bare):
         return bare
-    issue = parse_issue(text) if "#" in text or "/" in text else None
+    issue = identifiers.parse_issue(text) if "#" in text or "/" in text else None
     if issue is None and not re.fullmatch(r"[0-9a-f]{4,7}", bare):
         return identifiers.check_adw_id(text)
     with main.open_home() as app:
@@ -80,15 +80,6 @@ def workflow_id(text: str) -> str:
         raise UsageError(f"{text!r} is the beginning of {len(ids)} ids ({', '.join(ids[:5])}): type more of it")
 
     return ids[0] if len(ids) == 1 else identifiers.check_adw_id(text)
-
-
-def parse_issue(text: str) -> tuple[int, str] | None:
-    """Return number and repository ("": not said) of `3`, `#3`, `owner/name#3` or the address of an issue."""
-    match = re.fullmatch(r"(?:https?://[^/\s]+/)?(?:([\w.-]+/[\w.-]+))?(?:#|/issues/)?([0-9]{1,18})/?", text.strip())
-    if match is None or (match[1] is None) is ("/" in text):
-        return None
-
-    return int(match[2]), match[1] or ""
 
 
 def parse_span(text: str) -> timedelta:
@@ -367,6 +358,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "run": (
         ("run 42", "Start the usual workflow for issue 42, and stay with it."),
         ("run octo/cat#42 --workflow plan_build --detach", "Leave it to a worker, and print its id."),
+        ('run --task "Add a --version option"', "Start without an issue; --task - reads a longer text."),
         ("run 42 --dry-run", "Show what would be done, and do nothing."),
     ),
     "pause": (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import attempt_files
+from adws.adw_modules import attempt_files, identifiers
+from adws.adw_modules.agents import transcript
 from adws.adw_modules.attempt_files import AttemptFile
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
@@ -102,6 +103,7 @@ class Choice:
     is_all: bool
     is_log: bool  #: the workflow's own log instead
     is_raw: bool  #: what an agent wrote as it came, instead of its transcript
+    is_full: bool = False  #: nothing is folded, and the prompt is shown too
 
 
 @click.command()
@@ -110,8 +112,11 @@ class Choice:
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt.")
 @click.option("--all", "show_all", is_flag=True, help="Every attempt, not only the last one.")
 @click.option("--log", "show_log", is_flag=True, help="The workflow's own log instead: one JSON object a line.")
+@click.option("--full", is_flag=True, help="Fold nothing: whole results of tools, and the prompt of the agent.")
 @click.option("--raw", is_flag=True, help="What an agent wrote as it came, instead of the readable transcript.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as more comes, through all phases, until the workflow stops.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep printing what is written, through all phases, until the workflow stops."
+)
 @output.json_option
 def logs(
     *,
@@ -120,40 +125,71 @@ def logs(
     attempt: int | None,
     show_all: bool,
     show_log: bool,
+    full: bool,
     raw: bool,
     follow: bool,
     as_json: bool,
 ) -> None:
     """
-    Show what the last attempt of a workflow wrote: of an agent the transcript, of a command its output.
+    Show what the last attempt of a workflow wrote: the transcript of an agent, or the output of a command.
+
+    A transcript has who said what, and a line for each call of a tool with its result; long texts are folded.
 
     With -f and --json one document a line.
     """
     if show_log and (phase is not None or attempt is not None or show_all):
         raise UsageError("--log shows the log of the whole workflow: leave --phase, --attempt and --all out")
-    choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log, is_raw=raw)
+    choice = Choice(phase=phase, attempt=attempt, is_all=show_all, is_log=show_log, is_raw=raw, is_full=full)
     with main.open_home() as app:
-        cli_common.load(app, adw_id)
+        document = cli_common.load(app, adw_id).document
         if follow:
             _follow(app, adw_id, choice, as_json=as_json)
             return
+        worktree = document.worktree_path or ""
         result = _chosen(app, adw_id, choice)
         if not result:
             raise UsageError(_nothing(app, adw_id, choice))
         data = [source_data(_folder(app, adw_id), source) for source in result] if as_json else []
-        output.emit({"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), result), as_json=as_json)
+        output.emit(
+            {"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), result, choice, worktree), as_json=as_json
+        )
 
 
-def _lines(folder: Path, found: tuple[AttemptFile, ...]) -> Iterator[str]:
-    """Yield all that the files hold, under a heading each; what is empty is left out, unless all is."""
+def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktree: str) -> Iterator[str]:
+    """Yield what the files hold, under a heading each; what is empty is left out, unless all is."""
     filled = [source for source in found if source.size] or list(found[:1])
     for source in filled:
         if source.heading:
             yield source.heading
+        if source.kind == _TRANSCRIPT and (told := _transcript(folder, source, choice, worktree)):
+            yield from told
+            continue
         with (folder / source.name).open(encoding="utf-8", errors="replace", newline="\n") as file:
             yield from (line.rstrip("\n") for line in file)
         if not source.size:
             yield "(nothing was written)"
+
+
+def _transcript(folder: Path, source: AttemptFile, choice: Choice, worktree: str) -> list[str]:
+    """Return the transcript of an attempt from the stream of its agent; nothing when that is no stream we can read."""
+    stem = source.name.removesuffix(_TRANSCRIPT)
+    stream, prompt = folder / f"{stem}stdout.log", folder / f"{stem}prompt.md"
+    if not stream.is_file():
+        return []
+    with stream.open(encoding="utf-8", errors="replace", newline="\n") as file:
+        first = file.readline()
+        if not transcript.is_stream(first):
+            return []
+        entries = list(transcript.entries([first, *file]))
+    asked: list[str] = []
+    if prompt.is_file():
+        text = prompt.read_text("utf-8", "replace")
+        asked = [f"adw: {identifiers.counted(len(text.splitlines()), 'line')} of prompt (--full shows them)"]
+        if choice.is_full:
+            asked = ["adw:", *(f"  {line}" for line in text.splitlines())]
+    shown = [transcript.lines_of(entry, worktree=worktree, is_full=choice.is_full) for entry in entries]
+
+    return [*asked, *(line for lines in shown for line in lines)]
 
 
 def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:

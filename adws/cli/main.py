@@ -38,7 +38,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Daily commands": {
         "init": Entry("init:init", "Write adw.toml, prompts and .gitignore lines for a repository."),
         "doctor": Entry("init:doctor", "Check this machine and repository; say how to fix each problem."),
-        "run": Entry("work:run", "Start a workflow for an issue."),
+        "run": Entry("work:run", "Start a workflow for an issue, or for a --task."),
         "list": Entry("views:list_", "List workflows, newest first."),
         "status": Entry("views:status", "Show what runs, waits or is stuck, or one workflow."),
         "logs": Entry("logs:logs", "Show the transcript of an attempt, or the log of a workflow."),

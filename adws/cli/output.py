@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
     from adws.adw_modules.events import Event
-    from adws.adw_modules.interfaces import Clock
+    from adws.adw_modules.interfaces import Clock, WorkflowResult
+    from adws.adw_modules.views import WorkflowView
 
 
 #: What can be printed as JSON. Wider than JsonValue: what is only read may be any mapping or sequence.
@@ -123,6 +124,28 @@ def moment(text: str, now: datetime) -> str:
         return text  # written by another tool: show what it says
 
     return f"{then:%Y-%m-%d %H:%M:%S} UTC ({identifiers.age((now - then).total_seconds())})"
+
+
+def age(text: str, now: datetime) -> str:
+    """Return how long ago a timestamp of a document was, such as `5 min ago`."""
+    if text in ("", timestamps.UNKNOWN_MOMENT):
+        return "unknown" if text else "-"
+    try:
+        return identifiers.age((now - timestamps.parse(text)).total_seconds())
+    except ValueError:
+        return text  # written by another tool: show what it says
+
+
+def result_line(result: WorkflowResult | WorkflowView) -> str:
+    """Return what a workflow made and cost in one line, "" while that is nothing."""
+    made = [
+        f"pull request #{result.pr_number} {result.pull_request_url}".rstrip() if result.pr_number else "",
+        f"branch {result.branch_name}" if result.branch_name else "",
+        f"{result.cost_usd:.2f} USD" if result.cost_usd else "",
+    ]
+    time = [span(result.work_seconds)] if result.work_seconds else []
+
+    return ", ".join(filter(None, [*made, *time])) if any(made) else ""
 
 
 def shorten(text: str, width: int) -> str:
@@ -297,7 +320,8 @@ class LiveLine:
 
         with self._lock:
             seconds = int(self._clock.monotonic() - self._since)
-            text = f"{self._head}  {seconds // 60:02d}:{seconds % 60:02d}  {self._last}"
+            head = f"{self._head}  {seconds // 60:02d}:{seconds % 60:02d}"
+            text = f"{head}  {fitting(self._last, self._console.width - len(head) - 3)}"
 
         return Text(shorten(text, max(20, self._console.width - 1)), no_wrap=True)
 
@@ -315,6 +339,16 @@ def activity(line: str, worktree: str) -> str:
     tool, _, about = short.partition(" ")
 
     return f"{_VERBS[tool]} {about}" if about and tool in _VERBS else short
+
+
+def fitting(activity: str, width: int) -> str:
+    """Return an activity in *width* characters: of a path that is too long the beginning is left out, not the name."""
+    verb, _, about = activity.partition(" ")
+    room = width - len(verb) - len(" .../")
+    if len(activity) <= width or "/" not in about or " " in about or room < len(about.rpartition("/")[2]):
+        return shorten(activity, max(width, 4))
+
+    return f"{verb} .../{about[-room:].partition('/')[2] or about.rpartition('/')[2]}"
 
 
 def headline(document: WorkflowDocument) -> str:

@@ -20,7 +20,7 @@ from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import DatabaseError, StateError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery
+from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery, WorkflowSummary
 from adws.adw_modules.views import PhaseView, WorkflowView
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 #: Columns for a reason in the table; --json has it whole, and the newest one stands above the table.
 _REASON_WIDTH = 60
-#: Columns for a title in a list.
-_TITLE_WIDTH = 60
+#: Columns of a list, and those that its titles and phases have at least and at most.
+_LIST_WIDTH, _TITLE_WIDTH, _PHASE_WIDTH = 100, 20, 14
 
 
 # --- status ----------------------------------------------------------------------------------------------------
@@ -238,23 +238,30 @@ def _hint(hint: JsonObject, now: datetime) -> str:
 
 def list_data(page: Page) -> JsonObject:
     """Return a page of the list as plain data."""
+    return {"next_cursor": page.next_cursor, "workflows": [_row_data(row) for row in page.rows]}
+
+
+def _row_data(row: WorkflowSummary) -> JsonObject:
+    """Return one row as plain data; every key is always there."""
+    result = row.result
+
     return {
-        "next_cursor": page.next_cursor,
-        "workflows": [
-            {
-                "adw_id": row.adw_id,
-                "created_at": views.known_moment(row.created_at),
-                "issue_number": row.issue_number,
-                "owner": views.owner_name(row.owner),
-                "repository": row.repository,
-                "revision": row.revision,
-                "state": row.state,
-                "title": row.title,
-                "updated_at": views.known_moment(row.updated_at),
-                "workflow": row.workflow,
-            }
-            for row in page.rows
-        ],
+        "adw_id": row.adw_id,
+        "state": row.state,
+        "phase": result.phase if result else None,
+        "repository": row.repository,
+        "issue_number": row.issue_number,
+        "title": row.title,
+        "workflow": row.workflow,
+        "branch_name": result.branch_name if result else None,
+        "pr_number": result.pr_number if result else None,
+        "pull_request_url": (result.pull_request_url or None) if result else None,
+        "cost_usd": result.cost_usd if result else None,
+        "work_seconds": result.work_seconds if result else None,
+        "owner": views.owner_name(row.owner),
+        "revision": row.revision,
+        "created_at": views.known_moment(row.created_at),
+        "updated_at": views.known_moment(row.updated_at),
     }
 
 
@@ -262,21 +269,41 @@ def list_lines(page: Page, now: datetime) -> list[str]:
     """Return a page of the list as a table, and how to see the next one."""
     if not page.rows:
         return ["no workflows"]
-    rows = [
-        (
-            row.adw_id,
-            row.state,
-            _issue(row.repository, row.issue_number),
-            row.workflow,
-            _moment(row.updated_at, now),
-            views.owner_name(row.owner) or "-",
-            output.shorten(row.title, _TITLE_WIDTH),
+    # The repository is named only where that says something: rows of one repository all have the same.
+    is_one_repository = len({row.repository for row in page.rows}) == 1
+    rows = []
+    for row in page.rows:
+        result = row.result
+        number = "-" if row.issue_number is None else f"#{row.issue_number}"
+        rows.append(
+            (
+                row.adw_id,
+                row.state,
+                output.shorten(result.phase or "-", _PHASE_WIDTH) if result else "-",
+                number if is_one_repository else _issue(row.repository, row.issue_number),
+                f"#{result.pr_number}" if result and result.pr_number else "-",
+                f"{result.cost_usd:.2f}" if result and result.cost_usd else "-",
+                _short_span(result.work_seconds) if result and result.work_seconds else "-",
+                output.age(row.updated_at, now),
+            )
         )
-        for row in page.rows
-    ]
+    table = output.table(("ID", "STATE", "PHASE", "ISSUE", "PR", "USD", "TIME", "UPDATED"), rows)
+    # What is left of a line is for the title, which stands last.
+    width = max(map(len, table))
+    room = max(_LIST_WIDTH - width - 2, _TITLE_WIDTH)
+    titles = ["TITLE", *(output.shorten(row.title, room) for row in page.rows)]
     more = [f"more: add --cursor {page.next_cursor}"] if page.next_cursor else []
 
-    return [*output.table(("ID", "STATE", "ISSUE", "WORKFLOW", "UPDATED", "OWNER", "TITLE"), rows), *more]
+    return [*(f"{line:<{width}}  {title}".rstrip() for line, title in zip(table, titles, strict=True)), *more]
+
+
+def _short_span(seconds: float) -> str:
+    """Return a duration in few characters, such as `42 s`, `12:05` (minutes) or `1:02:09` (hours)."""
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+    return f"{minutes}:{rest:02}" if minutes else identifiers.span(seconds)
 
 
 def events_data(events: Sequence[Event]) -> JsonObject:
@@ -394,10 +421,13 @@ def _explanation_of(app: Home, document: WorkflowDocument) -> Explanation | None
 def _overview(app: Home, limit: int, *, as_json: bool) -> None:
     """Show what runs, what waits for a person, and what is stuck."""
     from adws.adw_modules.reports.reports import stuck_json
+    from adws.adw_modules.state_machine import WorkflowState
     from adws.cli.reports import stuck_lines
 
     now = app.clock.now()
-    rows = app.catalogue.page(PageQuery(limit=1000)).rows if app.has_database() else ()
+    states = [state.value for state in WorkflowState if state.value not in _OVER] if app.has_database() else []
+    pages = [app.catalogue.page(PageQuery(limit=limit, state=state, with_results=True)) for state in states]
+    rows = sorted((row for page in pages for row in page.rows), key=lambda row: row.created_at, reverse=True)
     found = app.reporting.stuck() if app.has_database() else ()
     limits = app.reporting.limits() if app.has_database() else ()
     stuck_ids = {one.subject.adw_id for one in found}
@@ -409,14 +439,11 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
             waiting.append((row, _explanation_of(app, cli_common.load(app, row.adw_id).document)))
         except StateError as exc:
             output.say(f"adw: {exc}")
-    listed = list_data(Page(rows=tuple(running)))
     data: JsonObject = {
-        "running": listed["workflows"],
+        "running": [_row_data(row) for row in running],
         "waiting": [
             {
-                "adw_id": row.adw_id,
-                "state": row.state,
-                "title": row.title,
+                **_row_data(row),
                 "why": told.why if told else None,
                 "commands": list(told.commands) if told else [],
             }
@@ -434,6 +461,8 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
             lines.append(
                 f"  {row.adw_id}  {row.state} ({output.shorten(row.title, 50)}), {_moment(row.updated_at, now)}"
             )
+            if row.result and (made := output.result_line(row.result)):
+                lines.append(f"    {made}")
             if told:
                 lines += [f"    {told.why}", *([f"    type: {', or '.join(told.commands)}"] if told.commands else [])]
         lines.append("")
@@ -479,12 +508,20 @@ def list_(
     as_json: bool,
 ) -> None:
     """List workflows, newest first, one page at a time."""
-    query = PageQuery(limit=limit, cursor=cursor, state=state, issue_number=issue, workflow=workflow, search=search)
+    query = PageQuery(
+        limit=limit,
+        cursor=cursor,
+        state=state,
+        issue_number=issue,
+        workflow=workflow,
+        search=search,
+        with_results=True,
+    )
     with main.open_home() as app:
         page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 
         output.emit(list_data(page), list_lines(page, app.clock.now()), as_json=as_json)
-        old = [] if page.rows or query != PageQuery(limit=limit) else app.files_of_documents()
+        old = [] if page.rows or query != PageQuery(limit=limit, with_results=True) else app.files_of_documents()
         if old:
             output.say(
                 f"adw: {len(old)} document{'s are' if len(old) > 1 else ' is'} not listed, such as {old[0]}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from adws.adw_modules import timestamps, views
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import AdwError, BaseRed, UsageError, WorkflowBusy
-from adws.adw_modules.identifiers import span
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.phase import Order, RetryAt, Stopped
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 #: Lines of the output of a gate that are shown when it is red before any work was done.
 _OUTPUT_LINES = 100
+
+#: Characters of a task's title; a longer first line is cut there, as forges do not take longer ones.
+TITLE_LENGTH = 250
 
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
@@ -102,14 +105,7 @@ def lines(end: RunEnding) -> list[str]:
     advice = [end.workflow.failure.advice] if end.workflow.failure and end.workflow.failure.advice else []
     warnings = [f"warning: {warning}" for warning in end.workflow.warnings]
     following = _next(end)
-    workflow = end.workflow
-    made = [
-        f"pull request #{workflow.pr_number} {workflow.pull_request_url}".rstrip() if workflow.pr_number else "",
-        f"branch {workflow.branch_name}" if workflow.branch_name else "",
-        f"{workflow.cost_usd:.2f} USD" if workflow.cost_usd else "",
-        span(workflow.work_seconds) if workflow.work_seconds else "",
-    ]
-    facts = [", ".join(filter(None, made))] if any(made[:3]) else []
+    facts = [made] if (made := output.result_line(end.workflow)) else []
 
     return [_first(end), *facts, *advice, *warnings, *([f"next: {', or '.join(following)}"] if following else [])]
 
@@ -393,7 +389,12 @@ def run_of(app: Home, adw_id: str) -> Run:
 
 
 @click.command(name="run")
-@click.argument("issue", metavar="ISSUE")
+@click.argument("issue", metavar="[ISSUE]", required=False, default="")
+@click.option(
+    "--task",
+    metavar="TEXT",
+    help="Start without an issue: what to do, the title in its first line; - reads it from standard input.",
+)
 @click.option(
     "--workflow",
     metavar="NAME",
@@ -407,7 +408,7 @@ def run_of(app: Home, adw_id: str) -> Run:
     default="",
     callback=lambda _ctx, _param, value: cli_common.workflow_id(value) if value else "",
     shell_complete=cli_common.offer_ids,
-    help="Carry this workflow of the issue on with the phases of --workflow, in its worktree and branch.",
+    help="Continue this workflow with the phases of --workflow, in its worktree and branch.",
 )
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
@@ -425,6 +426,7 @@ def run_of(app: Home, adw_id: str) -> Run:
 def run(
     *,
     issue: str,
+    task: str | None,
     workflow: str | None,
     adw_id: str,
     repository: str,
@@ -440,34 +442,46 @@ def run(
     as_json: bool,
 ) -> int:
     """
-    Start a workflow for an issue, and work on it until it is over or waits for a person.
+    Start a workflow for an issue or a task, and work on it until it is over or waits for a person.
 
     ISSUE is a number, #42, owner/name#42 or the address of the issue.
 
-    Where the work could not be carried to its end this is refused, and nothing is created. With --id an earlier
-    workflow of the issue is carried on; build, lint, test, review, document, ship, clean and sdlc_from_build carry on
-    the last one without it.
+    The command is refused, and nothing is created, when something needed to finish the work is missing. With --id an
+    earlier workflow is continued; build, lint, test, review, document, ship, clean and sdlc_from_build continue the
+    last workflow of the issue without it.
     """
     from adws.adw_modules.worker.control import last_workflow
     from adws.adw_modules.worker.create_workflow import NewWorkflow
     from adws.adw_modules.worker.preflight import StartRequest
 
-    meant = cli_common.parse_issue(issue) if "#" in issue or "/" in issue else None
+    if task is not None:
+        given = {"an issue": issue, "--id": adw_id, "--repository": repository, "--body": body, "--again": again}
+        refused = [name for name, value in given.items() if value]
+        if refused:
+            raise UsageError(f"--task starts a workflow without an issue, so {refused[0]} cannot be given with it")
+        task_title, body = _task(sys.stdin.read() if task == "-" else task)
+        title = title or task_title
+    elif not issue and not adw_id:
+        raise UsageError('nothing to work on: give the number of an issue, or --task "what to do"')
+    meant = identifiers.parse_issue(issue) if "#" in issue or "/" in issue else None
     if meant is not None:
         issue, repository = str(meant[0]), repository or meant[1]
-    number = check_issue_number(issue)
+    number = check_issue_number(issue) if issue else None
     with main.open_home() as app:
         settings = app.settings
         spec = app.workflows.get(workflow or settings.default_workflow)
         demands = spec.demands.also(host=host, tags=tags)
         if adw_id or app.workflows.is_dependent(spec):
+            if number is None and not adw_id:
+                raise UsageError(f"{spec.name} continues an earlier workflow: name that with --id, without --task")
             _refuse_options_of_starts(spec, adw_id, title=title, body=body, again=again, in_place=in_place)
             if adw_id:
                 cli_common.load(app, adw_id)  # a wrong id makes no database
-            wanted = adw_id or last_workflow(app, number, repository, spec).adw_id
+            elif number is not None:
+                adw_id = last_workflow(app, number, repository, spec).adw_id
             return _carry_on(
                 app,
-                wanted,
+                adw_id,
                 replace(spec, demands=demands),
                 issue_number=number,
                 repository=repository,
@@ -503,6 +517,16 @@ def run(
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
+
+
+def _task(text: str) -> tuple[str, str]:
+    """Return title and body of a task: its first line, and all of it when it has more; raise UsageError."""
+    lines = text.strip().splitlines()
+    if not lines:
+        raise UsageError('the task is empty: say what to do, such as --task "Add a --version option"')
+    is_title = len(lines) == 1 and len(lines[0]) <= TITLE_LENGTH
+
+    return output.shorten(lines[0].strip(), TITLE_LENGTH), "" if is_title else text.strip()
 
 
 def _refuse_options_of_starts(
@@ -567,7 +591,7 @@ def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
     agent = app.settings.agent_name
     phases = [_phase_data(phase, agent=agent) for phase in spec.phases]
-    lines = [f"issue {number} would go through {spec.name} ({spec.source}):"]
+    lines = [f"{_subject(number, start.issue.title)} would go through {spec.name} ({spec.source}):"]
     lines += output.table(
         ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
         [(p.name, p.state, p.runner, str(p.max_attempts), what_runs(p, agent=agent)) for p in spec.phases],
@@ -575,6 +599,10 @@ def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, lines, as_json=as_json)
 
     return 0
+
+
+def _subject(issue_number: int | None, title: str) -> str:
+    return f"issue {issue_number}" if issue_number is not None else f"task {output.shorten(title, 60)!r}"
 
 
 def _phase_data(phase: PhaseSpec, *, agent: str) -> dict[str, output.Printable]:
@@ -608,7 +636,8 @@ def _start_here(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     with Foreground(app) as here:
         with app.workflow_creator.create(document, start):
             pass  # stored: the work is taken up like any other run, so that a worker may be first
-        output.say(f"workflow {document.adw_id}: {start.spec.name} for issue {document.issue_number}")
+        subject = _subject(document.issue_number, document.issue_title)
+        output.say(f"workflow {document.adw_id}: {start.spec.name} for {subject}")
 
         return _end(here.carry(run_of(app, document.adw_id)), as_json=as_json)
 

@@ -634,7 +634,7 @@ class Checkup:
         if not public:
             return
         if trouble := _trouble(self._health(public)):
-            fix = "see docs/deploy/README.md about the proxy, or correct web.public_url"
+            fix = "see docs/deployment.md about the proxy, or correct web.public_url"
             yield _problem("webhook", f"{public} does not lead here: {trouble}", fix)
         else:
             yield _ok("webhook", f"{public} leads here")

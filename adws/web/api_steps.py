@@ -46,7 +46,7 @@ class RetryFilter(BaseModel):
 
 
 class CancelOrder(BaseModel):
-    """What is given up, and why."""
+    """Which retry is cancelled, and why."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -141,7 +141,7 @@ class RetryList(BaseModel):
 
 
 class Cancelled(BaseModel):
-    """What was given up."""
+    """A retry that was cancelled."""
 
     retry_id: str
     message: str
@@ -160,7 +160,7 @@ def list_executions(home: HomeOf, adw_id: AdwId, wanted: Annotated[ExecutionFilt
 
 @router.get("/executions/{execution_id}", operation_id="show_execution")
 def show_execution(home: HomeOf, execution_id: ExecutionId) -> Execution:
-    """Show one, with its counts."""
+    """Show one step with its counts."""
     return _execution(home.execution_views.get(execution_id))
 
 
@@ -168,7 +168,7 @@ def show_execution(home: HomeOf, execution_id: ExecutionId) -> Execution:
 def list_iterations(
     home: HomeOf, execution_id: ExecutionId, wanted: Annotated[IterationFilter, Query()]
 ) -> IterationPage:
-    """List its iterations, in the order of the collection."""
+    """List the iterations of a step, in the order of the collection."""
     views = home.execution_views
     views.get(execution_id)
     states = [state.value for state in wanted.state]
@@ -253,7 +253,7 @@ class _Body(BaseModel):
 
 
 class ClaimOrder(_Body):
-    """Who wants a task."""
+    """The worker that claims a task."""
 
     worker: str = Field(default="", max_length=200, description="who asks; the same name again takes its claim over")
     seconds: float = Field(
@@ -262,7 +262,7 @@ class ClaimOrder(_Body):
 
 
 class Heartbeat(_Body):
-    """A sign of life."""
+    """A heartbeat of a claimed task."""
 
     claim: Claim
 
@@ -324,8 +324,8 @@ class Task(BaseModel):
     ended_at: str | None
     claim: int = Field(description="number of the last claim, 0: there was none")
     worker: str
-    claim_until: str | None = Field(description="when the claim is over without a heartbeat; null: nobody has it")
-    is_ok: bool | None = Field(description="null: nobody reported yet")
+    claim_until: str | None = Field(description="when the claim is over without a heartbeat; null: it is not claimed")
+    is_ok: bool | None = Field(description="null: not reported yet")
     summary: str
 
 
@@ -354,7 +354,7 @@ class TaskFilter(BaseModel):
 
 @external_router.get("/external", operation_id="list_external_tasks")
 def list_tasks(home: HomeOf, wanted: Annotated[TaskFilter, Query()]) -> TaskList:
-    """List what is done outside of adw, the newest first; no token is shown."""
+    """List external tasks, the newest first; no token is shown."""
     tasks = home.external_tasks
     page = tasks.page(adw_id=wanted.adw_id, only_open=wanted.only_open, limit=wanted.limit)
 
@@ -374,7 +374,7 @@ def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
 
 @external_router.post("/external/{task_id}/claim", operation_id="claim_external_task")
 def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | None = None) -> Task:
-    """Take a task; 409 while somebody else has it and gives signs of life, or when nobody waits for it any more."""
+    """Claim a task; 409 while another worker holds it, or when the workflow does not wait for it any more."""
     _refuse_foreign(request, task_id)
     asked = order or ClaimOrder()
 
@@ -383,7 +383,7 @@ def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | N
 
 @external_router.post("/external/{task_id}/heartbeat", operation_id="beat_external_task")
 def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) -> Task:
-    """Give a sign of life; 409 when the task is not yours any more."""
+    """Extend the claim of a task; 409 when the claim has expired."""
     _refuse_foreign(request, task_id)
 
     return task_of(home.external.heartbeat(task_id, sign.claim))
@@ -391,7 +391,7 @@ def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) 
 
 @external_router.post("/external/{task_id}/report", operation_id="report_external_task")
 def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
-    """Report the end of a task; the workflow goes on. 409 when the task is not yours any more."""
+    """Report the end of a task; the workflow continues. 409 when the claim has expired."""
     _refuse_foreign(request, task_id)
     event = TaskEvent(
         event_type="action_completed" if said.ok else "action_failed",
@@ -409,7 +409,7 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Accepted:
     """
     Report an event of a task or of a loop that is run for it; action_completed and action_failed end the task.
 
-    409 when the task is not yours any more, or when an event contradicts what is recorded of its loop.
+    409 when the claim has expired, or when an event contradicts what is recorded of its loop.
     """
     # The id of a task has three parts without dots, and the name of a loop comes after them.
     task_id = ".".join(said.execution_id.split(".")[:3]) or str(request.scope.get(TASK_IN_SCOPE, ""))
@@ -464,7 +464,7 @@ def task_of(task: ExternalTask) -> Task:
 
 
 def _refuse_foreign(request: Request, task_id: str) -> None:
-    """Raise ForeignToken when what was shown is the token of another task."""
+    """Raise ForeignToken when the token is that of another task."""
     shown = request.scope.get(TASK_IN_SCOPE)
     if shown is not None and shown != task_id:
         raise ForeignToken(task_id)

@@ -1,5 +1,5 @@
 """
-`/api/v1/runs`, `/runners`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: looking, changing nothing.
+`/api/v1/runs`, `/runners`, `/events`, `/locks`, `/quota`, `/breakers`, `/deliveries`: read-only views.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.Run
 
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
-    """List the workers there are, on every machine, the oldest first."""
+    """List the workers of every machine, the oldest first."""
     return models.RunnerList(runners=[models.runner_of(home, runner) for runner in home.workers.all()])
 
 
 @router.get("/events", operation_id="list_events")
 def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models.EventPage:
-    """List what happened to a workflow, in order; the cursor is the last event that was seen."""
+    """List the events of a workflow, in order; the cursor is the last event that was seen."""
     events = home.events
     result = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
     if not result and not home.store.exists(wanted.adw_id):
@@ -81,7 +81,7 @@ def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models
 
 @router.get("/locks", operation_id="list_locks")
 def list_locks(home: HomeOf) -> models.LockList:
-    """List which workflow has which issue, oldest first."""
+    """List which workflow holds the lock of which issue, oldest first."""
     return models.LockList(locks=[_lock(home, lock) for lock in home.locks.all()])
 
 
@@ -109,7 +109,7 @@ def list_breakers(home: HomeOf) -> models.BreakerList:
 
 @router.get("/deliveries", operation_id="list_deliveries")
 def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) -> models.DeliveryPage:
-    """List webhook deliveries with what was made of them, newest first."""
+    """List webhook deliveries with their results, newest first."""
     deliveries = home.deliveries
     if wanted.cursor and deliveries.get(wanted.cursor) is None:
         raise UsageError("the cursor names no delivery: use the next_cursor of the page before, unchanged")
@@ -138,7 +138,7 @@ def _lock(home: Home, lock: IssueLock) -> models.LockLine:
 
 
 def _run_in(cursor: str) -> int | None:
-    """Return the run that a page starts behind; raise UsageError for a cursor that is not ours."""
+    """Return the run after which a page starts; raise UsageError for an invalid cursor."""
     if not cursor:
         return None
     if not (cursor.isascii() and cursor.isdigit() and 0 < len(cursor) <= 19 and 0 < int(cursor) <= _MOST_RUN):
@@ -155,7 +155,7 @@ health_router = APIRouter(tags=["health"])
 
 @health_router.get("/health", operation_id="get_health", responses={503: {"model": models.Health}})
 def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Health:
-    """Say whether deliveries can be stored and workers run; 503 when the database does not answer."""
+    """Return whether deliveries can be stored and workers run; 503 when the database does not answer."""
     is_database_well = _can_read(home)
     wanted, running = server.workers()
     if not is_database_well:
@@ -179,7 +179,7 @@ def _can_read(home: Home) -> bool:
     return True
 
 
-# `/admin/recover-runs` and `/api/v1/sessions`: taking back what dead workers left, and whose agents are at work.
+# `/admin/recover-runs` and `/api/v1/sessions`: recovering runs of dead workers, and which agents are at work.
 #
 # Both need the token. What is recovered is logged with who asked, and the answer has the same fields in every mode.
 
@@ -195,13 +195,13 @@ Threshold = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=Fals
 
 
 class RecoverQuery(BaseModel):
-    """How far recovery goes, in the address."""
+    """Options of a recovery in the address."""
 
     model_config = ConfigDict(extra="forbid")
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
     threshold: Threshold | None = Field(default=None, description="seconds; null: that of the settings")
-    force: bool | None = Field(default=None, description="with mode all: take work also from owners that live")
+    force: bool | None = Field(default=None, description="with mode all: take work from live owners too")
 
 
 class SessionFilter(BaseModel):
@@ -228,7 +228,7 @@ def recover_runs(
     mode = mode_of(order.mode or wanted.mode or home.settings.recovery_mode)
     is_forced = order.force if order.force is not None else bool(wanted.force)
     if is_forced and mode is not Mode.ALL:
-        raise UsageError("force takes work from owners that live: use it with mode all, or leave it out")
+        raise UsageError("force takes work from live owners: use it with mode all, or leave it out")
     threshold = order.threshold if order.threshold is not None else wanted.threshold
     policy = replace(recovery.policy, is_forced=is_forced)
     if threshold is not None:
@@ -245,7 +245,7 @@ def recover_runs(
 
 @admin_router.get("/api/v1/sessions", operation_id="list_sessions")
 def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> models.SessionList:
-    """List the agents at work, oldest first; with an id all that a workflow ever had."""
+    """List the agents at work, oldest first; with an id all of that workflow."""
     sessions = home.sessions
     if not wanted.adw_id:
         return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in sessions.live()])
@@ -271,7 +271,7 @@ metrics_router = APIRouter(tags=["metrics"], responses=ERRORS)
     responses={200: {"description": "Every metric.", "content": _FORMATS}},
 )
 def get_metrics(home: HomeOf, server: ServerOf, request: Request) -> Response:
-    """Show how many there are of what, and what was counted, in the format that Prometheus reads."""
+    """Show gauges and counters in the format that Prometheus reads."""
     readings = home.metrics_collector.readings()
     refused: Values = {(reason,): float(count) for reason, count in dict(server.refused).items()}
     accept = request.headers.get("accept", "")

@@ -1,5 +1,5 @@
 """
-`/api/v1/workflows`: looking at workflows, and starting them.
+`/api/v1/workflows`: views of workflows, and starting them.
 
 Accepted means durable: when a start is answered, the document and its run exist, and a worker takes them up.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import UsageError
@@ -21,11 +21,15 @@ from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
-from adws.web import models
+from adws.web import changes, models
 from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker, catch_up
 from adws.web.middleware import fitting
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], responses=ERRORS)
+
+
+#: Characters of the title of a task; forges take no longer ones.
+TITLE_CHARACTERS = 250
 
 
 class WorkflowFilter(PageOf):
@@ -38,6 +42,7 @@ class WorkflowFilter(PageOf):
     search: str = Field(
         default="", max_length=200, description="words that are all found in title, repository, id or issue number"
     )
+    with_results: bool = Field(default=False, description="with phase, cost, work time, branch and pull request")
 
 
 @router.get("", operation_id="list_workflows")
@@ -52,6 +57,7 @@ def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> 
             repository=wanted.repository,
             workflow=wanted.workflow,
             search=wanted.search,
+            with_results=wanted.with_results,
         )
     )
 
@@ -72,53 +78,112 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
     return models.Workflow.model_validate(view)
 
 
+class DiffQuery(BaseModel):
+    """Which changes to show."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    phase: str = Field(default="", max_length=100, description='name of a phase; "": the changes of all phases')
+    attempt: int = Field(default=0, ge=0, le=999_999_999, description="number of an attempt at that phase")
+
+
+@router.get("/{adw_id}/diff", operation_id="get_workflow_diff")
+def get_diff(home: HomeOf, adw_id: AdwId, wanted: Annotated[DiffQuery, Query()]) -> models.WorkflowDiff:
+    """
+    Show what a workflow committed: a unified diff of each file, in all or of one attempt.
+
+    At most 500 files and 400 KiB of patches, 64 KiB of each file; what is left out is named. Binary files and files
+    larger than 512 KiB have no patch.
+    """
+    if bool(wanted.phase) != bool(wanted.attempt):
+        raise UsageError("phase and attempt name the attempt whose changes are shown: give both, or neither")
+    result = changes.read(home, home.store.load(adw_id).document, phase=wanted.phase, attempt=wanted.attempt)
+    diff = result.diff
+
+    return models.WorkflowDiff(
+        adw_id=adw_id,
+        phase=wanted.phase,
+        attempt=wanted.attempt,
+        base=diff.base if diff else None,
+        head=diff.head if diff else None,
+        added=diff.added if diff else 0,
+        deleted=diff.deleted if diff else 0,
+        file_count=diff.file_count if diff else 0,
+        is_cut=bool(diff and diff.is_cut),
+        files=[models.FileDiff.model_validate(file) for file in (diff.files if diff else ())],
+        attempts=[models.CommitRange.model_validate(one) for one in result.ranges],
+        problem=result.problem or None,
+    )
+
+
 @router.post("", operation_id="start_workflow", status_code=201)
 def start_workflow(home: HomeOf, new: models.NewWorkflow, response: Response) -> models.Started:
     """
-    Start a workflow for an issue; a worker takes it up.
+    Start a workflow for an issue or a task; a worker takes it up.
 
-    With `adw_id` that workflow of the issue is carried on instead, and so is the last one for a workflow that goes on
-    with earlier work (build, lint, test, review, document, ship, clean): the answer is 200 then. 409 when another
-    workflow has the issue, an open pull request of ours is there for it, or the work could not be carried to its end:
-    then nothing is created.
+    With `adw_id` that workflow of the issue is continued instead, and so is the last one for a workflow that continues
+    earlier work (build, lint, test, review, document, ship, clean): the answer is 200 then. 409 when another workflow
+    has the issue, it has an open pull request of adw, or something needed to finish the work is missing: then nothing
+    is created.
     """
+    started, is_new = start(home, new, by=asker(new.by))
+    response.status_code = 201 if is_new else 200
+
+    return started
+
+
+def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Started, bool]:
+    """Start a workflow, or continue one, and return it and whether it is new; raise why nothing was created."""
     settings = home.settings
     repository = identifiers.normalise(new.repository)
     spec = home.workflows.get(new.workflow or settings.default_workflow)
+    if (new.issue_number is None) is not bool(new.task):
+        raise UsageError("give either the issue_number of an issue or a task: a workflow has one goal")
     if new.adw_id or home.workflows.is_dependent(spec):
-        response.status_code = 200
-        return _carry_on(home, new, spec, repository)
+        return _carry_on(home, new, spec, repository, by=by), False
+    task_title, task_body = _task(new.task)
     issue = home.preflight.check(
         StartRequest(
             spec=spec,
             issue_number=new.issue_number,
             repository=repository,
-            title=new.title,
-            body=new.body,
+            title=new.title or task_title,
+            body=new.body or task_body,
             is_in_place=new.in_place,
             is_again=new.again,
         )
     )
-    start = NewWorkflow(
-        issue_number=new.issue_number,
-        spec=spec,
-        repository=repository or settings.repository or "",
-        issue=issue,
-        priority=new.priority,
-        asked_by=asker(new.by),
+    document = home.workflow_creator.start(
+        NewWorkflow(
+            issue_number=new.issue_number,
+            spec=spec,
+            repository=repository or settings.repository or "",
+            issue=issue,
+            priority=new.priority,
+            asked_by=by,
+        )
     )
-    document = home.workflow_creator.start(start)
     catch_up(home)
     runs = home.runs.of_workflow(document.adw_id, limit=1)
+    run_id = runs[0].run_id if runs else None
 
-    return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=runs[0].run_id if runs else None)
+    return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=run_id), True
 
 
-def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repository: str) -> models.Started:
+def _task(text: str) -> tuple[str, str]:
+    """Return title and body of a task: its first line, and all of it when it has more."""
+    whole = text.strip()
+    first = whole.partition("\n")[0].strip()
+
+    return first[:TITLE_CHARACTERS], "" if whole == first[:TITLE_CHARACTERS] else whole
+
+
+def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repository: str, *, by: str) -> models.Started:
+    if new.issue_number is None:
+        raise UsageError(f"{spec.name} continues an earlier workflow of an issue: give its issue_number, and no task")
     if new.title or new.body or new.again or new.in_place:
         raise UsageError(
-            "title, body, again and in_place are for a workflow that starts, and this carries an earlier one on: "
-            "leave them out"
+            "title, body, again and in_place are for a new workflow, and this continues an earlier one: leave them out"
         )
     with fitting():
         adw_id = new.adw_id or last_workflow(home, new.issue_number, repository, spec).adw_id
@@ -126,7 +191,7 @@ def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repositor
         applied = home.control.continue_with(
             adw_id,
             spec,
-            by=asker(new.by),
+            by=by,
             issue_number=new.issue_number,
             repository=repository,
             priority=new.priority,
@@ -203,10 +268,12 @@ def order(
     )
 
 
-def roll_back(home: Home, adw_id: str, options: RollbackOptions) -> models.Done:
+def roll_back(
+    home: Home, adw_id: str, options: RollbackOptions, *, wait_seconds: float = ROLLBACK_WAIT_SECONDS
+) -> models.Done:
     """Queue a rollback for a worker; raises WorkflowBusy when the owner does not release the workflow soon."""
     state = home.load(adw_id).current_state
-    run = home.rollbacks.queue(adw_id, options, by=options.by, wait_seconds=ROLLBACK_WAIT_SECONDS)
+    run = home.rollbacks.queue(adw_id, options, by=options.by, wait_seconds=wait_seconds)
     message = f"workflow {adw_id} waits for a worker that rolls it back"
 
     return models.Done(adw_id=adw_id, state=state, is_done=False, message=message, run_id=run.run_id)

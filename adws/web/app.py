@@ -1,7 +1,7 @@
 """
 The web application of a home: API, health, and the ingress of webhooks, as one ASGI application.
 
-Built from the parts of an open home; its server (`web.server`, a test) decides about sockets.
+Built from the parts of an open home; its server (`web.server`, or a test) opens the sockets.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from adws.web.dashboard import (
     live,
     login,
     overview,
+    start,
     workflow,
     workflow_log,
 )
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# Putting the dashboard together: its frame, its authentication, and what it keeps while the server runs.
+# The dashboard: its frame, its authentication, and its state while the server runs.
 
 
 def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
     """Add the pages of *home* to *api*, and return their authentication; *host* is where the server listens."""
     settings, clock = home.settings, home.clock
     pages = frame.of_home(home)
-    door = PageAuth(
+    auth = PageAuth(
         logins=Logins(
             home_key=partial(key_of, settings, clock=clock),
             tokens=settings.web_token or (),
@@ -65,33 +66,34 @@ def open_pages(api: FastAPI, home: Home, *, host: str) -> PageAuth:
     api.state.frame = pages
     api.state.live = Live(home.changes)
     api.state.login_limit = TokenLimit(clock.monotonic)
-    api.state.door = door
+    api.state.page_auth = auth
 
-    return door
+    return auth
 
 
 def error_page(request: Request, problem: Problem) -> Response | None:
-    """Return *problem* as a page, None when it did not come up for a page."""
+    """Return *problem* as a page, None for a request of the API."""
     if frame.VIEWER_IN_SCOPE not in request.scope:
         return None
-    door = cast("PageAuth", request.app.state.door)
+    auth = cast("PageAuth", request.app.state.page_auth)
 
-    return door.errors.of_request(request, problem, is_page=wants_page(head_of(request.scope)))
+    return auth.errors.of_request(request, problem, is_page=wants_page(head_of(request.scope)))
 
 
-#: What has pages for people.
+#: Routers of the pages.
 PAGES = (
     frame.router,
     live.router,
     login.router,
     overview.router,
+    start.router,
     lists.router,
     workflow.router,
     workflow_log.router,
     actions.router,
     lists.executions_router,
 )
-_ABOUT = "Workflows that carry an issue to a pull request: look at them, start them, stop them, undo them."
+_ABOUT = "Workflows that take an issue to a pull request: list, start, stop and undo them."
 
 
 def create_app(
@@ -100,7 +102,7 @@ def create_app(
     """
     Return the web application of *home*.
 
-    *workers* says how many workers are wanted beside it, and run; *host* is where it listens, None as the settings say.
+    *workers* returns how many workers are wanted and how many run; *host* is where it listens, by default the setting.
     """
     settings, server = home.settings, ServerState(home, workers=workers)
     api = create_api(home, server)
@@ -118,12 +120,12 @@ def create_app(
         api.state.live.close()
         webhook.close()
 
-    doors = dict.fromkeys(PATHS, webhook)
+    raw_apps = dict.fromkeys(PATHS, webhook)
 
     return RequestMiddleware(
         api,
         rules,
-        doors=doors,
+        raw_apps=raw_apps,
         pages=pages,
         limit=TokenLimit(home.clock.monotonic),
         drain=api.state.live.drain,
@@ -132,7 +134,7 @@ def create_app(
 
 
 def create_api(home: Home, server: ServerState) -> FastAPI:
-    """Return the API alone, behind whose gate everybody has shown a token."""
+    """Return the API alone, without authentication: the middleware in front of it has that."""
     api = FastAPI(
         title="adw",
         version=adws.__version__,
@@ -164,12 +166,12 @@ def create_api(home: Home, server: ServerState) -> FastAPI:
 
 
 def _task_of(home: Home, token: str) -> str | None:
-    """Return the task whose token this is; the key of the home is read only for what has the form of one."""
+    """Return the task whose token this is; the key of the home is read only when it looks like one."""
     return task_of_token(token, lambda: key_of(home.settings, clock=home.clock))
 
 
 def _openapi(api: FastAPI) -> dict[str, object]:
-    """Return the description of the API, with the token that the gate asks for."""
+    """Return the description of the API, with the token that the middleware requires."""
     if api.openapi_schema is None:
         schema = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -43,7 +43,7 @@ class CachedValue(Generic[_Value]):
         keep_seconds: float,
         beside: Callable[[Callable[[], None]], None] = _beside,
     ) -> None:
-        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work that nobody waits for."""
+        """Find it with *find*, at most once in *keep_seconds*; *beside* starts work in the background."""
         self._find = find
         self._clock = clock
         self._keep_seconds = keep_seconds
@@ -54,7 +54,7 @@ class CachedValue(Generic[_Value]):
         self._value: _Value | None = None
 
     def get(self) -> _Value | None:
-        """Return what is known, None while nothing is."""
+        """Return the last value, None while there is none."""
         with self._lock:
             is_due = not self._is_looking and self._clock.monotonic() - self._looked_at >= self._keep_seconds
             self._is_looking = self._is_looking or is_due
@@ -67,7 +67,7 @@ class CachedValue(Generic[_Value]):
         try:
             self._value = self._find()
         except OSError:  # of what is measured; the last value stands until it can be measured again
-            logger.warning("A value could not be found out", exc_info=True, extra={"action": "lately_failed"})
+            logger.warning("A value could not be measured", exc_info=True, extra={"action": "lately_failed"})
         finally:
             with self._lock:
                 self._looked_at = self._clock.monotonic()
@@ -77,12 +77,12 @@ class CachedValue(Generic[_Value]):
 # What all requests share besides the home.
 
 
-#: Seconds after which worktrees are measured again, when somebody asks.
+#: Seconds after which worktrees are measured again, on request.
 _SIZES_SECONDS = 60.0
 
 
 class ServerState:
-    """What this server knows besides its home."""
+    """The state of this server besides its home."""
 
     def __init__(self, home: Home, *, workers: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
         """*workers* returns how many workers are wanted beside this server, and how many run."""
@@ -96,7 +96,7 @@ class ServerState:
 
 
 def catch_up(home: Home) -> None:
-    """Let lists show what was just changed; with documents in files their copy comes a moment later."""
+    """Update the projection, so that lists show what was just changed."""
     with suppress(DatabaseError):  # the change is durable, and its copy is made later
         home.flush_projection()
 
@@ -106,18 +106,18 @@ MOST_ROWS = 1000
 
 #: status -> what it means, for OpenAPI; every one has the same shape.
 _MEANINGS = {
-    400: "The request is no HTTP that makes sense here.",
+    400: "The request is malformed.",
     401: "The token is missing or wrong.",
     403: "The API is closed: no token is set.",
-    404: "There is no such thing.",
-    408: "The body did not come in time.",
-    409: "It does not fit how things stand now: somebody is at work, or the state does not allow it.",
+    404: "It does not exist.",
+    408: "The body did not arrive in time.",
+    409: "It does not fit the present state: a worker owns the workflow, or the state does not allow it.",
     413: "The body is too large.",
-    422: "The request is not what is expected.",
+    422: "The request is invalid.",
     429: "A limit is used up.",
     500: "A bug in adw.",
     502: "The forge answered with an error.",
-    503: "Something that is needed does not answer now, such as the database.",
+    503: "A service that is needed does not answer, such as the database.",
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text} for status, text in _MEANINGS.items()
@@ -138,7 +138,7 @@ AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", descrip
 
 
 class PageOf(BaseModel):
-    """Which page; what is not known here is refused, so that a misspelt filter does not show everything."""
+    """Which page; unknown names are refused, so that a misspelt filter does not show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -147,7 +147,7 @@ class PageOf(BaseModel):
 
 
 def asker(by: str) -> str:
-    """Return who asks, for the history: the token proves that they may, the name is only what they say."""
+    """Return the requester for the history: the token gives the right, the name is only a claim."""
     said = " ".join(by.split())
 
     return f"{said} (API)" if said else "the API"

@@ -1,5 +1,5 @@
 """
-The outermost middleware of the web server: what every request passes before anything of it is parsed.
+The outermost middleware of the web server, which every request passes before it is parsed.
 
 Webhook deliveries go to their own receiver, and pages for people have an authentication of their own. For the API the
 token is checked first, then the body is read within its limits; a client without a token cannot make the server read
@@ -78,7 +78,7 @@ def _too_many(seconds: float) -> Problem:
 
 
 def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
-    """Return why a request with the headers *head* is not let in, None when it is."""
+    """Return why a request with the headers *head* is refused, None when it is accepted."""
     if not tokens:
         return _CLOSED
     shown = token_in(head).encode("utf-8", "surrogateescape")
@@ -89,7 +89,7 @@ def why_not(head: Mapping[str, str], tokens: Sequence[str]) -> Problem | None:
 
 
 def token_in(head: Mapping[str, str]) -> str:
-    """Return the token that a request with the headers *head* shows, "" for none."""
+    """Return the token that a request with the headers *head* shows, "" when there is none."""
     scheme, _, given = head.get("authorization", "").partition(" ")
 
     return given.strip() if scheme.lower() == "bearer" else ""
@@ -101,9 +101,9 @@ logger = logging.getLogger("adw.web")
 CLOSED = ("/api/", "/admin/")
 #: What Prometheus reads; a token of its own opens it, too.
 METRICS = "/metrics"
-#: What else is no page for people.
+#: Other paths that are not pages.
 OPEN = frozenset({"/health", METRICS})
-#: Of what is closed, what the token of a task opens for that task.
+#: Closed paths that the token of a task opens for that task.
 FOR_TASKS = ("/api/v1/external/", "/api/v1/event/emit")
 #: Where the routes find the task whose token was shown.
 TASK_IN_SCOPE = "adw.task"
@@ -126,7 +126,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageAccess:
-    """How a request for a page goes on."""
+    """What a request for a page is passed on with."""
 
     scope: Scope
     most_bytes: int  #: that its body may have
@@ -134,29 +134,29 @@ class PageAccess:
 
 
 class RequestMiddleware:
-    """Lets requests in."""
+    """Authenticates requests, limits their size, and passes them to the application."""
 
     def __init__(
         self,
         app: App,
         rules: RequestLimits,
         *,
-        doors: Mapping[str, App],
+        raw_apps: Mapping[str, App],
         pages: PageAuth,
         limit: TokenLimit,
         drain: Callable[[], None] = lambda: None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        *doors* are paths whose requests are read elsewhere, from the stream on; *pages* authenticates pages.
+        *raw_apps* are the applications of paths that read their own stream; *pages* authenticates pages.
 
-        *limit* counts wrong tokens of the API. *drain* ends answers that would go on for ever; *close* ends everything.
+        *limit* counts wrong tokens of the API. *drain* ends answers that do not end by themselves; *close* all.
         """
         self.drain = drain
         self.close = close
         self._app = app
         self._rules = rules
-        self._doors = doors
+        self._raw_apps = raw_apps
         self._pages = pages
         self._limit = limit
         self._budget = BodyBudget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
@@ -180,9 +180,9 @@ class RequestMiddleware:
                 await send_problem(send, adw_triggers_http.bug())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door = self._doors.get(scope["path"])
-        if door is not None:
-            await door(scope, receive, send)
+        raw_app = self._raw_apps.get(scope["path"])
+        if raw_app is not None:
+            await raw_app(scope, receive, send)
             return
         head = head_of(scope)
         if not scope["path"].startswith(CLOSED) and scope["path"] not in OPEN:
@@ -205,7 +205,7 @@ class RequestMiddleware:
             await entry(scope, receive, send)
 
     async def _pass(self, entry: PageAccess, head: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Read the body within its limits, and let the request through."""
+        """Read the body within its limits, and pass the request on."""
         with self._budget.share() as share:
             most_bytes, seconds = entry.most_bytes, self._rules.body_seconds
             body = await read_body(receive, head, most_bytes=most_bytes, seconds=seconds, share=share)
@@ -216,7 +216,7 @@ class RequestMiddleware:
             await answer(entry.scope, _Replay(body, receive), send)
 
     def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
-        """Return why a request is not let in, None when it is, or when what it asks for is open to everybody."""
+        """Return why a request is refused, None when it is accepted or its path is open."""
         rules, tokens, path = self._rules, self._rules.tokens, scope["path"]
         address, _port = scope.get("client") or ("nowhere", 0)
         if path == METRICS:
@@ -240,7 +240,7 @@ class RequestMiddleware:
 
 
 class _Watched:
-    """Knows whether an answer was begun."""
+    """Records whether an answer was begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -252,7 +252,7 @@ class _Watched:
 
 
 class _Replay:
-    """Gives a body that was read already, then what comes after it."""
+    """Returns a body that was read already, then the rest of the stream."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
@@ -284,13 +284,13 @@ class ErrorFacts(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """What every answer that is not a success looks like."""
+    """The body of every answer that is not a success."""
 
     error: ErrorFacts
 
 
 class Conflict(Exception):
-    """What was asked for is well formed, and does not fit how things stand."""
+    """The request is well formed but does not fit the present state."""
 
     def __init__(self, error: AdwError) -> None:
         super().__init__(str(error))
@@ -312,7 +312,7 @@ def install(
     page: Callable[[Request, Problem], Response | None] = lambda _request, _problem: None,
 ) -> None:
     """
-    Make every error of *app* leave in the one shape, without the secrets that *redact* knows.
+    Answer every error of *app* in one shape, without the secrets that *redact* knows.
 
     *page* returns the same as a page where the request came from a browser, None where it did not.
     """
@@ -352,20 +352,20 @@ def _answer(
     shown = page(request, problem)
     if shown is not None:
         return shown
-    told = replace(problem, message=redact(problem.message))
+    redacted = replace(problem, message=redact(problem.message))
 
-    return JSONResponse(told.to_json(), status_code=told.status, headers=told.headers())
+    return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=redacted.headers())
 
 
 def of_status(status: int) -> Problem:
-    """Return what is said about a status that the framework gave: no such page, no such method, a broken body."""
+    """Return the problem of a status that the framework set: no such page, no such method, a broken body."""
     phrase = HTTPStatus(status).phrase
 
     return Problem(status=status, code=phrase.lower().replace(" ", "_"), message=phrase.lower(), advice=_ADVICE)
 
 
 def _said(error: RequestValidationError) -> str:
-    """Return what is wrong, each with its place; a name that the client made up is cut, and may be no UTF-8."""
+    """Return each error with its place; names that the client invented are cut and made valid UTF-8."""
     result = [f"{'.'.join(str(part)[:60] for part in one['loc'])}: {one['msg']}" for one in error.errors()[:10]]
 
     return "; ".join(result).encode("utf-8", "backslashreplace").decode() or "the request is not what was expected"

@@ -1,5 +1,5 @@
 """
-What the API answers, and what it takes: the models of its OpenAPI.
+Requests and answers of the API: the models of its OpenAPI.
 
 Answers are built from adw's own data types; a field that is not known is null, never left out.
 """
@@ -38,6 +38,19 @@ Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 # --- workflows ---------------------------------------------------------------------------------------------------
 
 
+class WorkflowResult(BaseModel):
+    """Where a workflow is, what it cost and what it made."""
+
+    model_config = _FROM_ATTRIBUTES
+
+    phase: str | None = Field(description="the phase it is in, waits in or failed in; null when every phase is over")
+    branch_name: str | None
+    pr_number: int | None
+    pull_request_url: str = Field(description='"": there is none that a browser may be sent to')
+    cost_usd: float
+    work_seconds: float = Field(description="of all attempts at all phases")
+
+
 class WorkflowLine(BaseModel):
     """A workflow in a list."""
 
@@ -53,6 +66,9 @@ class WorkflowLine(BaseModel):
     owner: OwnerName = Field(description="who works on it, in words")
     created_at: KnownMoment
     updated_at: KnownMoment
+    result: WorkflowResult | None = Field(
+        default=None, description="null: with_results was not set, or the document cannot be read"
+    )
 
 
 class WorkflowPage(BaseModel):
@@ -109,7 +125,7 @@ class Owner(BaseModel):
 
 
 class Workflow(BaseModel):
-    """All that people ask about one workflow."""
+    """One workflow in detail."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -146,8 +162,48 @@ class Workflow(BaseModel):
     updated_at: str | None
 
 
+class FileDiff(BaseModel):
+    """The change of one file."""
+
+    model_config = _FROM_ATTRIBUTES
+
+    name: str
+    status: str = Field(description="added, changed or deleted")
+    added: int | None = Field(description="lines; null: the file is binary")
+    deleted: int | None
+    patch: str = Field(description="hunks of a unified diff, without secrets that adw knows")
+    left_out: str = Field(description='why the patch is missing or cut, "" when it is complete')
+
+
+class CommitRange(BaseModel):
+    """An attempt that changed something."""
+
+    model_config = _FROM_ATTRIBUTES
+
+    phase: str
+    attempt: int
+    head: str = Field(description="the last commit of the attempt")
+
+
+class WorkflowDiff(BaseModel):
+    """What a workflow changed, in all or by one attempt."""
+
+    adw_id: str
+    phase: str = Field(description='of the attempt that was asked for; "": all changes')
+    attempt: int
+    base: str | None = Field(description="commit; null: there is no diff, and problem says why")
+    head: str | None
+    added: int = Field(description="lines of all files")
+    deleted: int
+    file_count: int = Field(description="changed files; files has the first of them")
+    is_cut: bool = Field(description="whether files or parts of their patches are left out")
+    files: list[FileDiff]
+    attempts: list[CommitRange] = Field(description="attempts whose changes can be asked for, in order")
+    problem: str | None = Field(description="why there is no diff; null: there is one, or nothing was committed yet")
+
+
 class _Asked(BaseModel):
-    """What a client sends: nothing is guessed, nothing is left over."""
+    """A request body: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -155,10 +211,13 @@ class _Asked(BaseModel):
 class NewWorkflow(_Asked):
     """A workflow that is to be started."""
 
-    issue_number: IssueNumber
+    issue_number: IssueNumber | None = Field(default=None, description="null: there is a task instead")
+    task: Annotated[str, Field(max_length=200_000)] = Field(
+        default="", description="what to do, instead of an issue; the first line is the title"
+    )
     workflow: Annotated[str, Field(max_length=100)] = Field(default="", description='"": the default one')
     adw_id: Annotated[str, Field(max_length=64)] = Field(
-        default="", description='the workflow of the issue that is carried on with these phases; "": a new one'
+        default="", description='the workflow of the issue that is continued with these phases; "": a new one'
     )
     repository: Annotated[str, Field(max_length=200)] = Field(default="", description='"": that of this home')
     title: Note = Field(default="", description="wins over the forge's")
@@ -178,7 +237,7 @@ class Started(BaseModel):
 
 
 class Order(_Asked):
-    """Why something is done to a workflow."""
+    """The reason for an action on a workflow."""
 
     reason: Note = ""
     by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
@@ -191,19 +250,19 @@ class StopOrder(Order):
 
 
 class Resume(_Asked):
-    """Going on with a workflow."""
+    """Resuming a workflow."""
 
     hint: Note = Field(default="", description="what to do differently")
     from_phase: Annotated[str, Field(max_length=100)] = ""
     workflow: Annotated[str, Field(max_length=100)] = Field(
-        default="", description="carry it on with the phases of this workflow, also when it is completed"
+        default="", description="continue it with the phases of this workflow, also when it is completed"
     )
     budget_usd: Dollars | None = Field(default=None, description="what it may cost in all from now on")
     by: Annotated[str, Field(max_length=100)] = ""
 
 
 class Retry(_Asked):
-    """Trying a failed workflow again."""
+    """Retrying a failed workflow."""
 
     hint: Note = ""
     grant: Annotated[int, Field(ge=0, le=100)] = Field(default=0, description="further attempts that it gets")
@@ -212,19 +271,19 @@ class Retry(_Asked):
 
 
 class Decision(_Asked):
-    """What a person thinks of a phase that waits."""
+    """A decision about a phase that waits for approval."""
 
     text: Note = Field(default="", description="for the history; after a rejection a hint for the next attempt")
     by: Annotated[str, Field(max_length=100)] = ""
 
 
 class RollbackOrder(Order):
-    """Undoing all that a workflow made."""
+    """Rolling a workflow back."""
 
     keep_branch: bool = False
-    force: bool = Field(default=False, description="go on although work cannot be salvaged")
+    force: bool = Field(default=False, description="continue although work cannot be salvaged")
     forget_hosts: list[str] = Field(
-        default_factory=list, description="machines that are gone for good: what is there is left, and listed"
+        default_factory=list, description="machines that no longer exist: what is on them is left, and listed"
     )
 
 
@@ -235,7 +294,7 @@ class Done(BaseModel):
     state: str
     is_done: bool = Field(description="false: the worker that owns it was asked, and the request is kept")
     message: str
-    run_id: int | None = Field(default=None, description="the run that goes on with it")
+    run_id: int | None = Field(default=None, description="the run that continues it")
     request_id: int | None = Field(default=None, description="what its owner was asked")
 
 
@@ -243,7 +302,7 @@ class Done(BaseModel):
 
 
 class RunLine(BaseModel):
-    """A piece of work that waits for a worker, is with one, or ended."""
+    """A queued, running or finished run."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -277,7 +336,7 @@ class RunPage(BaseModel):
 
 
 class RunnerLine(BaseModel):
-    """A worker, as it said it is."""
+    """A worker as it registered itself."""
 
     runner_id: str
     host: str
@@ -306,7 +365,7 @@ class EventPage(BaseModel):
 
 
 class LockLine(BaseModel):
-    """An issue and the workflow it belongs to."""
+    """An issue lock and the workflow that holds it."""
 
     repository: str
     issue_number: int
@@ -317,7 +376,7 @@ class LockLine(BaseModel):
 
 
 class LockList(BaseModel):
-    """Every issue that a workflow has."""
+    """Every issue lock."""
 
     locks: list[LockLine]
 
@@ -389,7 +448,7 @@ class DeliveryPage(BaseModel):
 
 
 class RecoverOrder(_Asked):
-    """A recovery that is asked for."""
+    """Options of a recovery."""
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
     threshold: Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)] | None = Field(
@@ -409,7 +468,7 @@ class RecoveredRuns(BaseModel):
 
 
 class RecoveryLine(BaseModel):
-    """One thing that was done, or would be."""
+    """One action of a recovery, done or planned."""
 
     adw_id: str
     action: str
@@ -421,7 +480,7 @@ class RecoveryLine(BaseModel):
 
 
 class Recovered(BaseModel):
-    """What a recovery did; the same fields in every mode."""
+    """The result of a recovery; the same fields in every mode."""
 
     mode: str
     dry_run: bool
@@ -433,7 +492,7 @@ class Recovered(BaseModel):
 
 
 class SessionLine(BaseModel):
-    """An agent at work on one attempt, or one that was."""
+    """A session of an agent in one attempt."""
 
     model_config = _FROM_ATTRIBUTES
 
@@ -468,7 +527,7 @@ class Health(BaseModel):
 
 
 def runner_of(home: Home, runner: RegisteredWorker) -> RunnerLine:
-    """Return a worker as it stands, seen from here."""
+    """Return a worker with its state as seen from this machine."""
     return RunnerLine(
         runner_id=runner.runner_id,
         host=runner.owner.host,

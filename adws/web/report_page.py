@@ -1,5 +1,5 @@
 """
-A report as one page that needs nothing else: pictures and style are in it, and no script.
+A report as one self-contained page: pictures and style are embedded, without a script.
 
 Made like the pages of the dashboard: everything is escaped, and every text is redacted on its way out.
 """

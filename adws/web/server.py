@@ -1,7 +1,7 @@
 """
 The server: sockets, the deadline of heads, and a clean shutdown.
 
-uvicorn waits for ever for the head of a request; here it has a deadline, from the connection or the first byte on.
+uvicorn waits forever for the head of a request; here it has a deadline, from the connection or the first byte on.
 Bodies have theirs in `adw_triggers.http`. Signals are handled by the caller.
 """
 
@@ -67,7 +67,7 @@ class WebConfig(uvicorn.Config):
 
 
 class GuardedProtocol(H11Protocol):
-    """A connection whose client has so much time for the head of each request, and no more."""
+    """A connection with a deadline for the head of each request."""
 
     config: WebConfig
     cycle: Any  #: of the request under way or the last one; None before the first, whatever its own annotation says
@@ -91,7 +91,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Let the clock run while a head is waited for, and stop it when one is whole."""
+        """Start the deadline while a head is expected, and stop it when the head is complete."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._forget()
         elif self._deadline is None:
@@ -146,7 +146,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach *host*; a name that leads nowhere is not taken for that."""
+    """Return whether only this machine can reach *host*; False for a name that cannot be resolved."""
     try:
         result = {str(address[0]) for *_, address in _addresses(host, 0)}
     except OSError:
@@ -168,7 +168,7 @@ def url_of(host: str, port: int) -> str:
 
 
 def url_for_people(address: str) -> str:
-    """Return *address* as one opens it on this machine: that of a server that listens everywhere leads nowhere."""
+    """Return *address* as people open it on this machine; one that listens on every interface as loopback."""
     return address.replace("http://0.0.0.0:", "http://127.0.0.1:").replace("http://[::]:", "http://[::1]:")
 
 
@@ -199,7 +199,7 @@ class Serving:
         say: Callable[[str], None] = lambda _line: None,
         drain: Callable[[], None] = lambda: None,
     ) -> None:
-        """*drain* makes those answers end that would go on for ever."""
+        """*drain* ends answers that never end by themselves."""
         self._drain = drain
         self._server = server
         self._supervisor = supervisor
@@ -211,7 +211,7 @@ class Serving:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it was told to end twice."""
+        """Whether it was asked to end twice."""
         return len(self.signals) > 1
 
     def run(self, listening: socket.socket) -> None:
@@ -285,7 +285,7 @@ class _Place:
 
 
 def wait_seconds(failures: int) -> float:
-    """Return how long to wait before a worker is started again that ended soon so many times in a row."""
+    """Return the delay before a worker is restarted that ended early *failures* times in a row."""
     # Cap the exponent, not just the product: 2.0 ** 1025 raises OverflowError.
     return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 32))
 
@@ -312,14 +312,14 @@ class Supervisor:
         return len(self._places), sum(place.child is not None for place in self._places)
 
     def tick(self) -> None:
-        """Look at every worker: note those that ended, start those that are due."""
+        """Check every worker: record those that ended, start those that are due."""
         for place in self._places:
             self._note_end(place)
             if place.child is None and not self._is_draining and self._clock.monotonic() >= place.due:
                 self._fill(place)
 
     def drain(self) -> None:
-        """Ask every worker to end, and start none any more."""
+        """Ask every worker to end, and start no more."""
         self._is_draining = True
         for place in self._places:
             if place.child is not None:

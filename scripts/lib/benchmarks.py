@@ -132,21 +132,25 @@ def page(results: Sequence[Result], *, load: float) -> str:
         f"## {result.name}\n\n{BENCHMARKS[result.name][0].capitalize()}; {result.seconds:.0f} s.\n\n"
         f"```text\n{result.output.rstrip()}\n```\n"
         for result in results
+        if not result.verdicts
     )
+    machine = "; ".join(f"{name}: {value}" for name, value in facts.items())
 
-    return f"""# Benchmarks
+    return (
+        f"""# Benchmarks
 
 <!-- Made by scripts/bench/all: run it again instead of changing this page. -->
 
-Each benchmark measures adw and its yardstick in turns in one run, so that whatever else the machine does slows both. A
-ratio is what counts; the numbers themselves are those of this machine. `scripts/bench/all` runs them all and writes
-this page; each script in `scripts/bench/` explains what it measures and can be run alone.
+Each benchmark measures adw and its yardstick in turns in one run, so that other load slows both: the ratio counts.
+`scripts/bench/all` runs all of them and writes this page; the scripts in `scripts/bench/` explain what they measure.
 
-{soak.table(("Machine and versions", ""), tuple(facts.items()))}
+Machine and versions: {machine}.
 
 {soak.table(("Benchmark", "What", "Measured", "Asked for", "Verdict"), rows)}
 
-{broken}{outputs}"""
+{broken}{outputs}""".rstrip()
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

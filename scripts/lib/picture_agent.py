@@ -1,7 +1,7 @@
 """
 Plays the coding agent in the home that the pictures of the dashboard show: speaks like Claude Code, asks no model.
 
-What it does for an issue stands in `script.json` of its folder: phase -> a list of turns, one for each attempt, the
+`script.json` of its folder says what it does for an issue: phase -> a list of turns, one for each attempt, the
 last one again and again. A turn is `ok`, `wait` (works until it is ended), or the words with which it fails. The
 standard library alone: it is started a hundred times.
 
@@ -31,6 +31,45 @@ SAID = {
 }
 
 
+PLAN = """\
+# {title}
+
+1. Read how the shop does it now.
+2. Change `shop/{name}.py`, with a test that fails without the change.
+3. Say in the README what is new.
+"""
+CODE = """\
+\"\"\"{title}.\"\"\"
+
+from shop import CURRENCY, PRICES
+
+
+def {name}(order):
+    \"\"\"Return the amount of an order, with its currency.\"\"\"
+    total = sum(PRICES[item] for item in order.items)
+
+    return round(total, 2), CURRENCY
+"""
+TEST = """\
+from shop.{name} import {name}
+from tests.orders import order_of
+
+
+def test_an_order_without_items_costs_nothing():
+    assert {name}(order_of()) == (0, "EUR")
+"""
+#: Tools that it calls in a phase: name, input, result.
+CALLS = {
+    "plan": (("Read", {"file_path": "shop.py"}, "PRICES = {}"), ("Grep", {"pattern": "PRICES"}, "Found 2 files")),
+    "build": (
+        ("Read", {"file_path": "shop.py"}, "PRICES = {}"),
+        ("Edit", {"file_path": "shop.py"}, "The file shop.py has been updated."),
+        ("Bash", {"command": "pytest -q"}, "...........................................\n43 passed in 1.21s"),
+    ),
+    "review": (("Bash", {"command": "git diff main --stat"}, " shop.py | 2 ++\n 3 files changed, 19 insertions(+)"),),
+}
+
+
 def main(arguments: list[str]) -> int:
     folder, *rest = arguments
     if rest == ["--version"]:
@@ -49,6 +88,8 @@ def main(arguments: list[str]) -> int:
     if turn != "ok":
         end(session, turn, cost=0.0, is_error=True)
         return 1
+    for number, (name, given, result) in enumerate(CALLS.get(phase, ())):
+        call(session, f"call_{number}", name, given, result)
     do_work(phase, prompt, str(issue["title"]))
     tell(session, SAID.get(phase, "Done."))
     end(session, SAID.get(phase, "Done."), cost=COSTS.get(phase, 0.2) * (0.6 + int(issue["number"]) % 7 / 8))
@@ -70,7 +111,7 @@ def work_on(session: str) -> None:
         "I read checkout/invoice.py and the tests beside it.",
         "The address of the invoice comes from the order, not from the basket. I move it there.",
         "42 tests pass, 1 fails: test_invoice_has_tax_number.",
-        "The number is missing for people from abroad. I mend that.",
+        "The number is missing for customers from abroad. I add it.",
     )
     for line in lines:
         tell(session, line)
@@ -88,12 +129,26 @@ def do_work(phase: str, prompt: str, title: str) -> None:
     if phase == "review":
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# {title}\n" * (3 if phase == "plan" else 12), encoding="utf-8")
+    text = PLAN if phase == "plan" else CODE if phase == "build" else "# {title}\n"
+    path.write_text(text.format(title=title, name=name), encoding="utf-8")
+    if phase == "build":
+        test = Path("tests") / f"test_{name}.py"
+        test.parent.mkdir(exist_ok=True)
+        test.write_text(TEST.format(title=title, name=name), encoding="utf-8")
+        Path("shop.py").write_text('PRICES = {}\n#: Of all amounts.\nCURRENCY = "EUR"\n', encoding="utf-8")
 
 
 def tell(session: str, text: str) -> None:
     message = {"id": "msg_1", "model": MODEL, "content": [{"type": "text", "text": text}]}
     say({"type": "assistant", "session_id": session, "parent_tool_use_id": None, "message": message})
+
+
+def call(session: str, call_id: str, name: str, given: dict[str, str], result: str) -> None:
+    use = {"type": "tool_use", "id": call_id, "name": name, "input": given}
+    message = {"id": f"msg_{call_id}", "model": MODEL, "content": [use]}
+    say({"type": "assistant", "session_id": session, "parent_tool_use_id": None, "message": message})
+    answer = {"type": "tool_result", "tool_use_id": call_id, "content": result}
+    say({"type": "user", "session_id": session, "parent_tool_use_id": None, "message": {"content": [answer]}})
 
 
 def end(session: str, text: str, *, cost: float, is_error: bool = False) -> None:

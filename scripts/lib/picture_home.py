@@ -36,7 +36,7 @@ repository = "acme/shop"
 
 [agent]
 name = "claude"
-claude_path = {agent}
+programs = {agent}
 
 [phases.build]
 retry = {{ strategy = "fixed", base_seconds = 0.05 }}
@@ -217,7 +217,7 @@ class PictureHome:
         starter.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
         starter.chmod(0o755)
         supplier.write_text(SUPPLIER, encoding="utf-8")
-        toml = ADW_TOML.format(python=python, agent=json.dumps(str(starter)), supplier=json.dumps(str(supplier)))
+        toml = ADW_TOML.format(python=python, agent=json.dumps(f"claude={starter}"), supplier=json.dumps(str(supplier)))
         (self.path / "adw.toml").write_text(toml, encoding="utf-8")
         (self.path / "shop.py").write_text("PRICES = {}\n", encoding="utf-8")
         (self.path / ".gitignore").write_text("state/\ntrees/\nforge/\n__pycache__/\n", encoding="utf-8")

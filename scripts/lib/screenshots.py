@@ -1,8 +1,8 @@
 """
 Take the pictures of the dashboard that the documentation shows.
 
-The home is made by `picture_home.py`; a real `adw serve` with real workers shows it, and a real Chromium looks at it.
-A picture that is larger than 300 KB, and a page that complains, are failures.
+The home is made by `picture_home.py`; a real `adw serve` with real workers shows it, and a real Chromium opens it.
+A picture larger than 300 KB and a page with a console message are failures.
 
 Use: screenshots.py [--keep] [NAME ...]
 """
@@ -39,7 +39,7 @@ ADW = Path(sys.executable).parent / "adw"
 MOST_BYTES = 300_000
 #: Seconds until what is to be seen must be there.
 PATIENCE_SECONDS = 180.0
-DESK, TALL, PHONE = (1280, 960), (1280, 1160), (390, 844)
+DESKTOP, TALL, PHONE = (1280, 960), (1280, 1160), (390, 844)
 #: Where the home is in the pictures: nobody cares which folder of this machine it was in.
 SHOWN_PLACE = "/srv"
 #: Puts that in the place of the other.
@@ -59,7 +59,7 @@ class Picture:
     what: str  #: what it shows, for those who cannot see it
     path: str  #: `{at_work}` and `{loop}` are workflows
     scheme: str = "light"
-    size: tuple[int, int] = DESK
+    size: tuple[int, int] = DESKTOP
     scale: float = 1.0
 
 
@@ -74,6 +74,12 @@ PICTURES = (
     ),
     Picture(name="loop", what="A loop whose calls are spread over workers", path="{loop}"),
     Picture(name="workflows", what="The list of workflows with its search", path="/workflows"),
+    Picture(
+        name="review",
+        what="The changes of an attempt beside the transcript of its agent",
+        path="{done}/diff?phase=build&attempt=1",
+        size=(1280, 1160),
+    ),
     Picture(name="rollback", what="What a rollback would undo, before it is done", path="{done}/rollback"),
     Picture(name="phone", what="The overview on a phone", path="/", size=PHONE, scale=2.0),
 )

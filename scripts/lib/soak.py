@@ -1,5 +1,5 @@
 """
-Run every test with its full counts and write down on docs/soak.md what was run, where, and how it ended.
+Run every test with its full counts and write down on tests/soak.md what was run, where, and how it ended.
 
 Then the workflows with faults, in a process of their own (`soak_workflows.py`), unless only some tests were asked for.
 The seed is printed first and written last: `scripts/soak/all --seed N` plays the run again.
@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "soak.md"
+PAGE = ROOT / "tests" / "soak.md"
 
 #: Packages whose behaviour the results depend on.
 PACKAGES = ("adw", "psycopg", "pydantic", "SQLAlchemy", "pytest", "hypothesis")

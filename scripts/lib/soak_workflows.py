@@ -34,7 +34,7 @@ from soak_sample import CONCURRENCY, WORKERS, Sample, carry
 from adws.adw_modules.document import WorkflowDocument
 from adws.app import Home
 
-PAGE = ROOT / "docs" / "soak-workflows.md"
+PAGE = ROOT / "tests" / "soak-workflows.md"
 #: More than this share of all requests must be completed.
 WANTED_SHARE = 0.8
 #: After this many seconds, for each request, whatever is not settled counts as stuck.

@@ -30,7 +30,7 @@ SHOWN_ID = "1a2b3c4d"
 #: What asks for an id that is known only when the work is done.
 ASK_FOR_ID = '"$(adw list --json | grep -om1 \'"adw_id": "[0-9a-f]*\' | cut -d \'"\' -f 4)"'
 
-#: The workflow of docs/running.md, and one that failed: its command is mended by the file `mended`.
+#: A workflow that asks a person, and one that failed: its command works once there is a file `fixed`.
 SHOP = """
 [worktree]
 enabled = false
@@ -47,7 +47,7 @@ gate = "human"
 [workflows.fragile]
 [[workflows.fragile.phases]]
 name = "build"
-shell = "echo building; test -e mended || no-such-program"
+shell = "echo building; test -e fixed || no-such-program"
 max_attempts = 3
 """
 
@@ -94,34 +94,11 @@ def shop(tmp_path: Path) -> Stage:
 
 
 def failed(tmp_path: Path) -> Stage:
-    """Return a home whose shown workflow has failed, and succeeds when it is tried again."""
+    """Return a home whose shown workflow has failed, and succeeds when it is retried."""
     stage = shop(tmp_path)
     stage.shown[SHOWN_ID] = stage.run("fragile", 7, rc=1)
-    (stage.home / "mended").touch()
+    (stage.home / "fixed").touch()
     return stage
-
-
-def paused(tmp_path: Path) -> Stage:
-    """Return a home whose shown workflow waits for a person, and was paused meanwhile."""
-    stage = shop(tmp_path)
-    stage.shown[SHOWN_ID] = stage.run("release", 7)
-    stage.adw("pause", stage.shown[SHOWN_ID])
-    return stage
-
-
-def waiting(tmp_path: Path) -> Stage:
-    """Return a home whose shown workflow waits for a person; a worker ends when nothing is to be done."""
-    stage = shop(tmp_path)
-    stage.shown[SHOWN_ID] = stage.run("release", 7)
-    stage.shown["9c0d1e2f"] = stage.run("fragile", 8, rc=1)
-    (stage.home / "mended").touch()
-    stage.shown["adw worker --concurrency 2"] = "adw worker --concurrency 2 --once"
-    return stage
-
-
-def backups(tmp_path: Path) -> Stage:
-    """Return a home with something to back up."""
-    return failed(tmp_path)
 
 
 def older(tmp_path: Path) -> Stage:
@@ -138,20 +115,6 @@ def moving(tmp_path: Path, empty_pg_url: str) -> Stage:
     """Return a home that can move to an empty PostgreSQL."""
     stage = failed(tmp_path)
     stage.shown["postgresql://adw@db.example.com/adw"] = f"'{empty_pg_url}'"
-    return stage
-
-
-def repository(tmp_path: Path) -> Stage:
-    """Return a directory with a git repository called your/repository in it."""
-    stage = shop(tmp_path)
-    (stage.home / "adw.toml").unlink()
-    inside = stage.home / "your" / "repository"
-    inside.mkdir(parents=True)
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
-        subprocess.run(["git", *command], cwd=inside, check=True, capture_output=True)
-    stage.env["ADW_HOME"] = ""  # as if it were not set
-    stage.shown["adw demo\n"] = f"adw demo --directory {tmp_path / 'demo'}\n"
-    stage.shown["adw init\n"] = "adw init --yes\n"
     return stage
 
 
@@ -217,12 +180,13 @@ def tutorial(tmp_path: Path) -> Stage:
     server = FaultForge(place).__enter__()
     stage.close.append(lambda: server.__exit__(None, None, None))
     stage.env |= {"ADW_HOME": "", "ADW_GITHUB_API_URL": server.url, "ADW_GITHUB_TOKEN": "tok_bot"}
+    stage.shown["adw demo\n"] = f"adw demo --directory {tmp_path / 'demo'}\n"
     stage.shown["adw init --yes"] = "adw init --yes --repository acme/greet"  # the remote is on this disk
     stage.shown[SHOWN_ID] = ASK_FOR_ID
     return stage
 
 
-#: An agent as docs/adding-an-agent.md supposes one; with the key "fails-first" its first task fails.
+#: An agent as examples/own_agent.md supposes one; with the key "fails-first" its first task fails.
 HOUSE_AGENT = """#!/usr/bin/env python3
 import json, os, pathlib, sys
 asked = pathlib.Path("asked.jsonl")

@@ -482,5 +482,5 @@ def test_the_diagram_is_that_of_the_documentation(adw):
     done = adw("doctor", "--diagram")
 
     assert done.rc == 0
-    assert done.stdout.strip() in (ROOT / "docs/state-machine.md").read_text()
+    assert done.stdout.strip() in (ROOT / "docs/workflows.md").read_text()
     assert adw("doctor", "--diagram", "--json").json()["diagram"].strip() == done.stdout.strip()

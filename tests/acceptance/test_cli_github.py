@@ -182,6 +182,25 @@ def check_turn(home: GitHubHome, issue: int, turn: int) -> None:
     assert home.done("admin", "gc") == "there is nothing left over\n"
 
 
+def test_a_task_is_carried_to_a_pull_request_that_closes_no_issue_and_is_rolled_back(home):
+    (home.remote / "killed").touch()  # nothing is killed after a push
+    ran = home.done("run", "--task", "Add a door\n\nThe house has none.", "--workflow", "short", "--json")
+
+    ended, [pull] = json.loads(ran), home.pulls()
+    assert (ended["state"], ended["pr_number"]) == ("completed", pull["number"])
+    assert ended["pull_request_url"] == pull["html_url"]
+    assert ended["branch_name"] == pull["head"]["ref"] == f"feature-adw-{ended['adw_id']}-add-a-door"
+    assert (pull["title"], "Closes" in pull["body"]) == ("feature: Add a door", False)
+    [row] = json.loads(home.done("list", "--json"))["workflows"]
+    assert (row["issue_number"], row["title"], row["pull_request_url"]) == (None, "Add a door", pull["html_url"])
+
+    home.done("rollback", ended["adw_id"])
+
+    assert [pull["state"] for pull in home.pulls()] == ["closed"]
+    assert home.heads(home.remote) == home.heads(home.path) == {"main"}
+    assert home.done("admin", "verify") == "all 11 invariants hold\n"
+
+
 def everything(home: GitHubHome, issue: int) -> object:
     pulls = [(pull["number"], pull["state"], home.comments(pull["number"])) for pull in home.pulls()]
     return home.comments(issue), pulls

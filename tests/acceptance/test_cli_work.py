@@ -400,7 +400,7 @@ def test_a_command_for_a_workflow_that_is_not_there_says_so_and_makes_nothing(ad
 
 
 def test_every_number_that_makes_no_sense_is_wrong_use(adw):
-    for args in (("retry", "1a2b3c4d", "--grant", "0"), ("retry", "1a2b3c4d", "--grant", "many"), ("run",)):
+    for args in (("retry", "1a2b3c4d", "--grant", "0"), ("retry", "1a2b3c4d", "--grant", "many"), ("retry",)):
         done = adw(*args)
         assert (done.rc, done.stdout) == (2, "")
         assert "Error: " in done.stderr

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,27 +16,20 @@ from tests.acceptance import doc_stages
 
 #: page -> where its commands are typed
 STAGES: dict[str, Callable[..., doc_stages.Stage]] = {
-    "docs/adding-an-agent.md": doc_stages.own_agent,
-    "docs/api.md": doc_stages.served,
-    "docs/backup-and-upgrade.md": doc_stages.backups,
     "docs/costs.md": doc_stages.failed,
     "docs/dashboard.md": doc_stages.dashboard,
-    "docs/database.md": doc_stages.moving,
-    "docs/first-steps.md": doc_stages.repository,
+    "docs/deployment.md": doc_stages.moving,
+    "docs/getting-started.md": doc_stages.tutorial,
+    "docs/http-api.md": doc_stages.served,
     "docs/older-adw.md": doc_stages.older,
     "docs/operations.md": doc_stages.failed,
-    "docs/recovery.md": doc_stages.served,
-    "docs/reports.md": doc_stages.failed,
-    "docs/running.md": doc_stages.waiting,
-    "docs/tutorial.md": doc_stages.tutorial,
+    "examples/own_agent.md": doc_stages.own_agent,
 }
 #: page -> the test that runs its commands, because they need more than a home
 ELSEWHERE = {
     "README.md": "tests/acceptance/test_scripts.py",
     "CONTRIBUTING.md": "tests/acceptance/test_scripts.py",
-    "docs/agents.md": "tests/acceptance/test_install_agents.py",
-    "docs/external.md": "tests/acceptance/test_external_curl.py",
-    "docs/several-machines.md": "tests/integration/test_two_hosts.py",
+    "examples/external_task.md": "tests/acceptance/test_external_curl.py",
 }
 #: Commands whose exit code says something about the home: 1 is an answer.
 MAY_SAY_NO = ("adw quota", "adw admin verify", "adw db check", "adw doctor", "adw status")
@@ -93,8 +85,8 @@ def test_the_agent_of_the_page_goes_on_with_its_conversation_and_its_costs_count
     """
     house-agent fails at its first task; the second attempt finds the conversation of the first.
     """
-    stage = stage_of("docs/adding-an-agent.md")
-    page = PAGES["docs/adding-an-agent.md"]
+    stage = stage_of("examples/own_agent.md")
+    page = PAGES["examples/own_agent.md"]
     script, definition, _ = (
         block.typed.replace("~/.local/bin", stage.shown["~/.local/bin"]) for block in doc_commands.shell_blocks(page)
     )
@@ -123,13 +115,13 @@ def test_a_line_that_may_say_no_still_has_to_be_understood():
     assert _tolerant("adw list 1") == "adw list 1"
 
 
-def test_blocks_of_a_page_are_read_as_they_are_typed(tmp_path):
-    page = doc_commands.ROOT / "docs" / "running.md"
+def test_blocks_of_a_page_are_read_as_they_are_typed():
+    first = doc_commands.shell_blocks(doc_commands.ROOT / "docs" / "operations.md")[0]
 
-    first = doc_commands.shell_blocks(page)[0]
+    assert first.typed.splitlines() == ["adw status 1a2b3c4d"]
 
-    assert first.typed.splitlines() == [
-        "adw run 42 --workflow release --dry-run",
-        "adw run 42 --workflow release",
-    ]
-    assert Path(page).name == "running.md"
+
+def test_only_what_stands_behind_a_prompt_is_typed():
+    block = doc_commands.Block(page="a", language="console", text="$ adw list\nID  STATE\n$ adw quota\n")
+
+    assert block.typed == "adw list\nadw quota\n"

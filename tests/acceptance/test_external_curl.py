@@ -1,4 +1,4 @@
-"""A job of a build server as a phase: nothing but the lines of docs/external.md, which are curl."""
+"""A job of a build server as a phase: nothing but the lines of examples/external_task.md, which are curl."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.acceptance import cli_lab
 from tests.integration.web_lab import TOKEN
 
-PAGE = Path(__file__).parents[2] / "docs" / "external.md"
+PAGE = Path(__file__).parents[2] / "examples" / "external_task.md"
 CLAIM, HEARTBEAT, REPORT, FAILURE, EMIT, LOOP = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
 #: The same lines, with the status of the answer printed instead of a failure.
 _STATUS = ("curl -fsS ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")

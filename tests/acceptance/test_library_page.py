@@ -40,10 +40,10 @@ def test_every_example_is_a_program_that_runs(title, tmp_path):
 
 def test_every_part_that_people_take_alone_has_an_example():
     assert [*EXAMPLES] == [
-        "The state machine",
-        "A state file that is never torn",
-        "Trying again",
-        "A breaker",
+        "State machine",
+        "Atomic state files",
+        "Retries",
+        "Circuit breakers",
         "Checkpoints",
         "Locks, documents and events of a home",
         "Tests of your own",
@@ -51,7 +51,7 @@ def test_every_part_that_people_take_alone_has_an_example():
 
 
 def test_a_refused_move_says_what_would_be_legal(tmp_path):
-    said = run(EXAMPLES["The state machine"], tmp_path)
+    said = run(EXAMPLES["State machine"], tmp_path)
 
     assert "completed" in said
     assert "linting" in said

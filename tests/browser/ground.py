@@ -54,6 +54,12 @@ name = "plan"
 shell = "echo a plan to look at"
 gate = "human"
 
+[workflows.reviewed]
+[[workflows.reviewed.phases]]
+name = "plan"
+shell = "sh change.sh"
+gate = "human"
+
 [workflows.broken]
 [[workflows.broken.phases]]
 name = "build"
@@ -98,12 +104,25 @@ esac
 """
 
 
+#: Makes a change with everything that a diff can have: folders, long lines, a binary file, something deleted.
+CHANGE = """
+mkdir -p src/shop/prices docs
+seq 1 120 | sed 's/^/price /' > src/shop/prices/list.txt
+printf '%0300d\\n' 7 > docs/wide.md
+printf 'a\\000b' > src/logo.bin
+echo 'print("<b>changed</b>")' > app.py
+rm ask.sh
+echo the plan
+"""
+
+
 def make_home(place: Path) -> Path:
     """Make a git repository a home with the workflows above."""
     home = place.resolve() / "home"
     home.mkdir()
     (home / "app.py").write_text("print('hello')\n")
     (home / "ask.sh").write_text(ASK)
+    (home / "change.sh").write_text(CHANGE)
     (home / ".gitignore").write_text("state/\ntrees/\nup\nsay\n")
     (home / "adw.toml").write_text(WORKFLOWS.format(home=home))
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Begin"]):
@@ -267,7 +286,7 @@ class Kept:
 
 def bring_about(server: Server) -> dict[str, str]:
     """Bring a workflow into every situation there is; return their ids by the names of the workflows."""
-    resting = ("gated", "broken", "patient")
+    resting = ("gated", "reviewed", "broken", "patient")
     ids = {name: server.start(name, title=f"{name}: an issue") for name in (*resting, "looped")}
     for name in resting:
         server.follow(ids[name])

@@ -65,7 +65,7 @@ def address():
         ("/leaver-by-number", "a request left the machine: http://192.0.2.1/x.png"),
     ],
 )
-def test_what_a_page_does_wrong_is_noticed(chromium, address, path, complaint):
+def test_errors_of_a_page_are_noticed(chromium, address, path, complaint):
     browsing = browser_plugin.Browsing(chromium)
     page = browsing.page(address)
     page.goto(path)
@@ -74,7 +74,7 @@ def test_what_a_page_does_wrong_is_noticed(chromium, address, path, complaint):
     assert any(complaint in one for one in browsing.left()), browsing.complaints
 
 
-def test_a_page_that_does_nothing_wrong_is_let_pass_and_what_is_expected_is_forgiven(browsing, address):
+def test_a_clean_page_passes_and_expected_errors_are_forgiven(browsing, address):
     browsing.page(address).goto("/good")
     assert browsing.complaints == []
 
@@ -92,7 +92,7 @@ def test_axe_finds_what_a_screen_reader_cannot_name(browsing, address):
     assert [one.partition(":")[0] for one in browser_plugin.flaws(page)] == ["button-name"]
 
 
-def test_what_is_wrong_in_the_dark_or_on_a_phone_only_is_found_too(browsing, address):
+def test_errors_only_in_the_dark_or_on_a_phone_are_found_too(browsing, address):
     page = browsing.page(address)
     page.goto("/dim")
 
@@ -106,7 +106,7 @@ def test_what_is_wrong_in_the_dark_or_on_a_phone_only_is_found_too(browsing, add
     ]
 
 
-def test_without_a_browser_it_is_said_what_to_install(monkeypatch):
+def test_without_a_browser_the_message_names_what_to_install(monkeypatch):
     browser_plugin.why_no_browser.cache_clear()
     monkeypatch.setenv("ADW_TEST_CHROMIUM", "/nowhere/chromium")
     assert browser_plugin.why_no_browser().startswith("needs Chromium: install it")

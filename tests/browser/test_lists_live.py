@@ -11,7 +11,7 @@ from tests.integration.web_lab import labelled
 LOGIN = re.compile("^Log in")
 
 
-def test_a_new_workflow_comes_by_itself_and_what_is_typed_and_focused_stays(still):
+def test_a_new_workflow_appears_without_a_reload_and_input_and_focus_stay(still):
     first = still.start(title="The first thing")
     page = still.person("/workflows")
     page.evaluate("window.sameDocument = true")
@@ -47,7 +47,7 @@ def test_a_connection_that_is_lost_is_said_and_comes_back(still):
     page = still.person("/locks")
     page.route("**/live?*", lambda route: route.abort())
     page.goto("/workflows")
-    expect(page.get_by_role("status")).to_have_text("Connection lost, trying again")
+    expect(page.get_by_role("status")).to_have_text("Connection lost, retrying")
     still.start(title="Meanwhile")
 
     page.unroute("**/live?*")
@@ -56,7 +56,7 @@ def test_a_connection_that_is_lost_is_said_and_comes_back(still):
     expect(page.get_by_role("link", name="Meanwhile")).to_be_visible()
 
 
-def test_who_logged_out_in_another_window_sees_nothing_more_in_this_one(still):
+def test_a_logout_in_another_window_ends_this_one_too(still):
     still.browsing.forgive("status of 401")
     page = still.person("/workflows")
     expect(page.get_by_role("status")).to_have_text("Live")
@@ -96,3 +96,40 @@ def test_the_name_of_a_sender_stays_on_one_line_beside_a_long_result(still):
     for width in (1280, 900, 390):
         page.set_viewport_size({"width": width, "height": 800})
         assert name.evaluate("node => node.getClientRects().length") == 1, width
+
+
+def test_a_selection_stays_when_the_list_moves(still):
+    still.start(title="The first thing")
+    page = still.person("/workflows")
+    box = page.get_by_role("checkbox").first
+    box.check()
+
+    still.start(title="The second thing")
+    still.start(title="The third thing")
+
+    page.get_by_role("button", name="Roll back selected").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Roll back 1 workflow?")
+    expect(page.get_by_role("main")).to_contain_text("The first thing")
+
+
+def test_without_the_script_a_workflow_is_started_and_several_are_rolled_back(still):
+    page = still.person("/start", has_script=False)
+    page.get_by_label("Issue", exact=True).fill("not an issue")
+    still.browsing.forgive("status of 422")
+    page.get_by_role("button", name="Start workflow").click()
+    expect(page.get_by_role("alert")).to_contain_text("is no issue")
+    page.get_by_label("Issue", exact=True).fill("")
+    page.get_by_label("Or a task").fill("Add a thing\nwith a test")
+    page.get_by_label("Workflow", exact=True).select_option("gated")
+    page.get_by_role("button", name="Start workflow").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Add a thing")
+
+    still.start(title="Another thing")
+    page.goto("/workflows")
+    for name in ("Add a thing", "Another thing"):
+        page.get_by_role("row", name=name).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Roll back selected").click()
+    page.get_by_label("Reason").fill("not wanted")
+    page.get_by_role("button", name="Roll back 2 workflows").click()
+
+    expect(page.get_by_role("cell", name="waits for a worker that rolls it back")).to_have_count(2)

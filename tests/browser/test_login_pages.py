@@ -14,7 +14,7 @@ from tests.integration.web_lab import TOKEN
 LOGIN, OVERVIEW = re.compile("^Log in"), re.compile("^Overview")
 
 
-def test_a_stranger_is_asked_to_log_in_and_comes_to_the_page_they_wanted(served):
+def test_a_visitor_is_asked_to_log_in_and_then_gets_the_requested_page(served):
     page = served.visitor()
     page.goto("/?from=mail")
     expect(page).to_have_title(LOGIN)

@@ -1,4 +1,4 @@
-"""The overview in a browser: it moves by itself, says what waits for what, and helps who is new."""
+"""The overview in a browser: it updates itself, shows why workflows wait, and helps new users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import expect
 
 
-def test_who_is_new_is_told_what_to_type_until_there_is_something_to_see(new):
+def test_a_new_home_shows_the_first_steps_until_a_workflow_is_started(new):
     page = new.person("/")
 
     expect(page.get_by_role("heading", name="Start your first workflow")).to_be_visible()
@@ -34,7 +34,7 @@ def test_a_workflow_is_seen_to_move_without_loading_the_page_again(served):
     with served.output():
         pass
 
-    expect(running).to_contain_text("Nothing is running")
+    expect(running).to_contain_text("No workflow is running")
     expect(tiles).to_contain_text(re.compile(rf"\b{before + 1} of \d+ completed"))
     assert page.evaluate("window.stayed"), "the page was loaded again"
 
@@ -49,7 +49,7 @@ def test_the_time_that_something_takes_counts_on(situations):
     assert re.fullmatch(r"\d+ s|\d+ min \d+ s", counted.inner_text())
 
 
-def test_what_waits_says_for_what_and_until_when(situations):
+def test_a_waiting_workflow_is_shown_with_its_reason_and_time(situations):
     served, _ = situations
     page = served.person("/")
 
@@ -76,7 +76,7 @@ def test_without_the_script_everything_can_be_read(situations):
         expect(page.get_by_role("heading", level=2, name=name)).to_be_visible()
 
 
-def test_work_without_a_worker_is_a_concern(still):
+def test_work_without_a_worker_needs_attention(still):
     still.start()
     page = still.person("/")
 

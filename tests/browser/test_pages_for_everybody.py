@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -22,6 +24,10 @@ def pages_of(served, ids) -> list[str]:
         "/runners",
         "/locks",
         "/deliveries",
+        "/start",
+        f"/workflows/{ids['gated']}/diff",
+        f"/workflows/{ids['reviewed']}/diff",
+        f"/workflows/{ids['reviewed']}/attempts/plan/1",
         *(f"/workflows/{adw_id}" for adw_id in ids.values()),
         f"/workflows/{ids['broken']}/log",
         f"/workflows/{ids['broken']}/events",
@@ -34,7 +40,7 @@ def pages_of(served, ids) -> list[str]:
     ]
 
 
-def test_no_page_keeps_anybody_out(situations):
+def test_every_page_is_accessible_in_every_look(situations):
     served, ids = situations
     page = served.visitor()
     page.goto("/login")
@@ -44,11 +50,18 @@ def test_no_page_keeps_anybody_out(situations):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         result += [f"{path}: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
+    for name in ("Retry selected", "Roll back selected"):
+        page.goto("/workflows")
+        for box in page.get_by_role("checkbox").all():
+            box.check()
+        page.get_by_role("button", name=name).click()
+        expect(page.get_by_role("button", name=re.compile(r"(Retry|Roll back) \d workflows"))).to_be_visible()
+        result += [f"{name}: {flaw}" for flaw in browser_plugin.flaws_in_every_look(page)]
 
     assert not result, "\n".join(result)
 
 
-def test_a_page_that_is_not_there_says_so_and_keeps_nobody_out(situations):
+def test_a_missing_page_says_so_and_is_accessible(situations):
     served, _ = situations
     served.browsing.forgive("status of 404")
     page = served.person("/workflows/00000000")
@@ -59,7 +72,23 @@ def test_a_page_that_is_not_there_says_so_and_keeps_nobody_out(situations):
     assert browser_plugin.flaws(page) == []
 
 
-@pytest.mark.parametrize("path", ["/", "/workflows", "/runs", "/runners", "/locks", "/deliveries"])
+def test_a_table_that_is_wider_than_a_phone_scrolls_in_its_box_and_shows_that(situations):
+    served, _ = situations
+    page = served.person("/workflows", size=browser_plugin.PHONE)
+    box = page.get_by_role("region", name="Workflows, newest first")
+
+    wide, shown = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide > shown
+    assert "gradient" in box.evaluate("one => getComputedStyle(one).backgroundImage")
+    expect(page.get_by_role("columnheader", name="Changed")).not_to_be_in_viewport()
+    box.focus()
+    page.keyboard.press("End")
+    box.evaluate("one => { one.scrollLeft = one.scrollWidth }")
+    expect(page.get_by_role("columnheader", name="Changed")).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= browser_plugin.PHONE[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/start", "/workflows", "/runs", "/runners", "/locks", "/deliveries"])
 def test_every_list_can_be_read_without_the_script(situations, path):
     served, _ = situations
     page = served.person(path, has_script=False)

@@ -65,7 +65,7 @@ def make(home):
     return lambda report: report_page.page(report, redact=str, settings=settings)
 
 
-def test_a_report_full_of_strange_texts_does_nothing_fits_and_keeps_nobody_out(browsing, make):
+def test_a_report_full_of_hostile_texts_is_harmless_fits_and_is_accessible(browsing, make):
     page = browsing.page("about:blank")
 
     page.set_content(make(REPORT))

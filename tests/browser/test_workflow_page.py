@@ -68,11 +68,11 @@ def test_a_workflow_is_opened_followed_paused_resumed_and_rolled_back(served):
     plan = page.locator("#plan")
     expect(plan).to_contain_text(str(served.home / "trees" / adw_id))
     assert (served.home / "trees" / adw_id).is_dir(), "nothing is done before somebody says so"
-    page.get_by_label("Why, for the pull request").fill("not what we wanted")
-    page.get_by_role("button", name="Roll it back").click()
+    page.get_by_label("Reason, for the pull request").fill("not what we wanted")
+    page.get_by_role("button", name="Roll back", exact=True).click()
 
     expect(head(page)).to_contain_text("rolled back")
-    expect(page.locator("#rollback")).to_contain_text("are over")
+    expect(page.locator("#rollback")).to_contain_text(re.compile(r"(\d+) of \1 done"))
     expect(page.get_by_role("link", name="Roll back")).to_have_count(0)
     assert not (served.home / "trees" / adw_id).exists()
     heads = subprocess.run(["git", "branch", "--list"], cwd=served.home, check=True, capture_output=True, text=True)
@@ -84,7 +84,7 @@ def test_a_workflow_is_opened_followed_paused_resumed_and_rolled_back(served):
     }
 
 
-def test_a_page_that_is_looked_at_moves_and_keeps_what_somebody_types(served):
+def test_an_open_page_is_updated_and_keeps_typed_text(served):
     adw_id = served.start()
     served.has_begun()
     page = served.person(f"/workflows/{adw_id}")
@@ -126,7 +126,28 @@ def test_a_retry_that_is_scheduled_is_cancelled(served):
     expect(head(page)).not_to_contain_text("building")
 
 
-def test_what_does_not_fit_any_more_is_refused_in_a_sentence_and_not_done(served):
+def test_changes_are_read_beside_the_transcript_and_approved_there(served):
+    adw_id = served.start("reviewed")
+    served.follow(adw_id)
+    page = served.person(f"/workflows/{adw_id}")
+    approve = page.get_by_role("button", name="Approve")
+    tree = page.get_by_role("navigation", name="Changed files")
+    assert tree.bounding_box()["y"] < approve.bounding_box()["y"]
+    expect(page.get_by_role("region", name="Change of app.py")).to_contain_text('+print("<b>changed</b>")')
+
+    page.get_by_role("link", name="whole diff beside the transcript").click()
+    expect(page.get_by_role("log")).to_contain_text("the plan")
+    tree.get_by_role("link", name="list.txt").click()
+    expect(page.get_by_role("region", name="Change of src/shop/prices/list.txt")).to_be_in_viewport()
+    page.get_by_role("link", name="plan, attempt 1").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Changes of plan, attempt 1")
+    expect(page.locator(".diff-file", has_text="src/logo.bin")).to_contain_text("binary")
+    approve.click()
+
+    expect(page.locator(".flash")).to_contain_text("Plan is decided")
+
+
+def test_an_outdated_action_is_refused_in_a_sentence(served):
     """
     The page of a person may be older than the workflow.
     """
@@ -148,7 +169,7 @@ def test_it_fits_a_phone_and_is_used_with_the_keyboard(served):
     page = served.person(f"/workflows/{adw_id}", size=PHONE)
 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
-    page.get_by_label("What you think of").focus()
+    page.get_by_label("Comment on plan").focus()
     page.keyboard.type("no")
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
@@ -160,7 +181,7 @@ def test_it_fits_a_phone_and_is_used_with_the_keyboard(served):
 # --- strangers -------------------------------------------------------------------------------------------------
 
 
-def test_what_strangers_write_does_nothing(served):
+def test_hostile_texts_are_harmless(served):
     """
     Titles, bodies and output with markup, turned directions and a line of a megabyte are shown as text.
     """
@@ -200,7 +221,7 @@ def test_without_the_script_it_is_read_and_decided(served):
 
     expect(page.locator("#now")).to_contain_text("waits for a person to approve plan")
     expect(page.locator("#tail")).to_contain_text("a plan to look at")
-    page.get_by_label("What you think of").fill("fine")
+    page.get_by_label("Comment on plan").fill("fine")
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_role("status")).to_contain_text("Plan is decided")
     assert served.state(adw_id) == "completed"
@@ -218,7 +239,7 @@ def test_without_the_script_a_workflow_can_be_read_whole(served):
     expect(page.get_by_role("log")).to_contain_text("tested")
     expect(page.get_by_role("img", name="Timeline of the phases")).to_be_visible()
     expect(page.get_by_role("region", name="Attempts", exact=True).first).to_contain_text("build")
-    page.get_by_role("link", name="all of it").click()
-    expect(page.get_by_role("heading", name=re.compile("Output of"))).to_be_visible()
-    page.get_by_role("link", name="its end of build 1").click()
+    page.get_by_role("link", name="whole transcript").click()
+    expect(page.get_by_role("heading", name=re.compile("Transcript of"), level=1)).to_be_visible()
+    page.get_by_role("link", name="transcript of build 1").click()
     expect(page.locator("#tail")).to_contain_text("a line of the work")

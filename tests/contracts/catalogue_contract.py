@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from adws.adw_modules import timestamps
+from adws.adw_modules.document import parse
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.interfaces import PageQuery, WorkflowSummary
+from adws.adw_modules.interfaces import PageQuery, WorkflowResult, WorkflowSummary
 from tests.contracts.worlds import FIRST, MOMENT, SECOND, THIRD, make_document
 
 STATES = ("pending", "building", "failed")
@@ -124,6 +125,35 @@ class CatalogueContract:
         row = world.catalogue.page(PageQuery()).rows[0]
         assert (row.state, row.revision) == ("planning", 2)
         assert world.catalogue.page(PageQuery(state="pending")).rows == ()
+
+    def test_a_page_carries_what_each_workflow_made_and_cost_when_it_is_asked_for(self, world):
+        def attempt(seconds):
+            return {"number": 1, "status": "complete", "started_at": MOMENT, "duration": seconds}
+
+        done = {"name": "build", "state": "building", "status": "complete", "attempts": [attempt(60.0), attempt(5.5)]}
+        url = "https://github.com/acme/widget/issues/42"
+        shipped = parse(
+            make_document(FIRST).to_plain()
+            | {"branch_name": "adw/42", "pr_number": 57, "cost": {"total_usd": 1.25}, "current_state": "shipping"}
+            | {"phases": [done, {"name": "ship", "state": "shipping"}], "issue": {"title": "x", "url": url}}
+        )
+        optional = {"name": "lint", "state": "linting", "status": "failed"}
+        failed = {"current_state": "failed", "phases": [optional, {**done, "status": "failed"}]}
+        world.store.create(shipped)
+        world.store.create(parse(make_document(SECOND, issue_number=7).to_plain() | failed))
+
+        results = {row.adw_id: row.result for row in world.catalogue.page(PageQuery(with_results=True)).rows}
+
+        assert results[FIRST] == WorkflowResult(
+            phase="ship",
+            branch_name="adw/42",
+            pr_number=57,
+            pull_request_url="https://github.com/acme/widget/pull/57",
+            cost_usd=1.25,
+            work_seconds=65.5,
+        )
+        assert results[SECOND].phase == "build"
+        assert {row.result for row in world.catalogue.page(PageQuery()).rows} == {None}
 
     @pytest.mark.parametrize("limit", [1, 4, 7, 25, 100])
     def test_pages_show_every_workflow_once_newest_first(self, world, limit):

@@ -129,6 +129,16 @@ class ExecutionContract:
 
         return lane
 
+    @pytest.fixture
+    def begun(self, open_one, lane, executions):
+        def begun(elements=("x",), **fields):
+            """Open an execution, of one element if nothing else is said, and take its first call."""
+            new, run = open_one(elements, **fields), lane()
+            (one,) = executions.take(run, most=1).assignments
+            return new, run, one
+
+        return begun
+
     # --- storing -----------------------------------------------------------------------------------------------
 
     def test_an_execution_has_its_lanes_and_no_more(self, open_one, runs, executions):
@@ -205,10 +215,8 @@ class ExecutionContract:
         assert runs.get(parent.run_id).not_before == ""
         assert executions.results_size(new.execution_id) == 4 * len('"A"')
 
-    def test_every_call_is_told_with_all_that_names_it(self, open_one, executions, lane, events):
-        new = open_one(["x"])
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_every_call_is_told_with_all_that_names_it(self, begun, executions, events):
+        new, run, one = begun()
         executions.report(run, [replace(well(one, {"n": 1}), duration=0.5, meta={"call": {"rows": 2}})], most=1)
 
         told = events()
@@ -236,10 +244,8 @@ class ExecutionContract:
         assert action.meta["call"] == {"rows": 2}
         assert list(executions.metas(new.execution_id)) == [action.meta]
 
-    def test_a_large_result_is_whole_in_its_row_and_small_in_events(self, open_one, executions, lane, events):
-        new = open_one(["x"])
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_a_large_result_is_whole_in_its_row_and_small_in_events(self, begun, executions, events):
+        new, run, one = begun()
         executions.report(run, [well(one, "y" * 70_000)], most=1)
 
         assert next(executions.results(new.execution_id))[2] == "y" * 70_000
@@ -247,10 +253,8 @@ class ExecutionContract:
         where = {"_execution": new.execution_id, "_index": 0}
         assert action.result == {"_truncated": True, "_size": 70_002, **where}
 
-    def test_what_a_call_gave_that_is_not_json_is_a_failed_call(self, open_one, executions, lane):
-        new = open_one(["x"])
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_what_a_call_gave_that_is_not_json_is_a_failed_call(self, begun, executions):
+        new, run, one = begun()
         executions.report(run, [well(one, {1, 2})], most=1)
 
         assert executions.get(new.execution_id).state is ExecutionState.FAILED
@@ -261,10 +265,8 @@ class ExecutionContract:
 
         assert len(executions.take(lane(), most=64).assignments) == 2
 
-    def test_whoever_lost_the_lane_changes_nothing(self, open_one, executions, lane, runs, events):
-        new = open_one(["x"])
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_whoever_lost_the_lane_changes_nothing(self, begun, executions, runs, events):
+        new, run, one = begun()
         runs.take_back(run, reason="its worker is gone")
         told = len(events())
 
@@ -276,13 +278,11 @@ class ExecutionContract:
         assert len(events()) == told
         assert executions.get(new.execution_id).ended == 0
 
-    def test_a_report_about_another_call_is_not_believed(self, open_one, executions, lane):
+    def test_a_report_about_another_call_is_not_believed(self, begun, executions):
         """
         The row counts calls: a report with a number of its own is about none of them.
         """
-        new = open_one(["x"])
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+        new, run, one = begun()
 
         again = executions.report(run, [replace(well(one), attempt_number=7)], most=1)
 
@@ -330,10 +330,8 @@ class ExecutionContract:
 
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def test_a_failed_call_is_made_again_at_its_time_and_listed_until_then(self, open_one, executions, lane, clock):
-        new = open_one(["x"], spec=step(retry=(AGAIN,)))
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_a_failed_call_is_made_again_at_its_time_and_listed_until_then(self, begun, executions, clock):
+        new, run, one = begun(["x"], spec=step(retry=(AGAIN,)))
 
         waits = executions.report(run, [badly(one)], most=1)
 
@@ -348,13 +346,9 @@ class ExecutionContract:
         assert executions.get(new.execution_id).state is ExecutionState.COMPLETED
         assert executions.retries() == ()
 
-    def test_the_log_says_which_rule_decided_and_whether_a_call_follows(
-        self, open_one, executions, lane, events, clock
-    ):
+    def test_the_log_says_which_rule_decided_and_whether_a_call_follows(self, begun, executions, events, clock):
         rules = (replace(PAGES, max_attempts=7), AGAIN)
-        open_one(["x"], spec=step(retry=rules, sink=SinkSpec(tool="jsonl", path="x.jsonl")))
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+        _new, run, one = begun(["x"], spec=step(retry=rules, sink=SinkSpec(tool="jsonl", path="x.jsonl")))
         executions.report(run, [badly(one)], most=1)
         clock.advance(13)
         (again,) = executions.take(run, most=1).assignments
@@ -401,10 +395,8 @@ class ExecutionContract:
         (ended,) = (event for event in events() if event.event_type.startswith("retry_sequence"))
         assert (ended.event_type, ended.data["total_attempts"]) == ("retry_sequence_exhausted", 3)
 
-    def test_fail_fast_cancels_what_has_not_begun(self, open_one, executions, lane):
-        new = open_one(range(1200), lanes=1, spec=step(loop=replace(PARALLEL, concurrency=1)))
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_fail_fast_cancels_what_has_not_begun(self, begun, executions):
+        new, run, one = begun(range(1200), lanes=1, spec=step(loop=replace(PARALLEL, concurrency=1)))
         taken = executions.report(run, [badly(one)], most=1)
         while not taken.is_over:
             assert taken.assignments == ()
@@ -463,12 +455,10 @@ class ExecutionContract:
         assert stands.state is ExecutionState.FAILED
         assert [state for _n, state, _result in executions.results(new.execution_id)] == [IterationState.FAILED]
 
-    def test_why_it_failed_is_why_its_last_iteration_did_and_not_an_earlier_failure_that_passed(
-        self, open_one, executions, lane, clock
+    def test_why_it_failed_is_why_its_last_iteration_did_and_no_earlier_failure_that_passed(
+        self, begun, executions, clock
     ):
-        new = open_one([None], spec=step(loop=None, retry=(PAGES, AGAIN)), lanes=1)
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+        new, run, one = begun([None], spec=step(loop=None, retry=(PAGES, AGAIN)), lanes=1)
         executions.report(run, [badly(one)], most=1)
         assert executions.last_error(new.execution_id) is None
         clock.advance(13)
@@ -480,10 +470,8 @@ class ExecutionContract:
         assert result.keys() == {"message"}
         assert result["message"].startswith("no progress: after page 2")
 
-    def test_the_error_of_the_last_call_comes_with_why_the_sequence_ended(self, open_one, executions, lane):
-        new = open_one([None], spec=step(loop=None, retry=(replace(AGAIN, max_attempts=1),)), lanes=1)
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_the_error_of_the_last_call_comes_with_why_the_sequence_ended(self, begun, executions):
+        new, run, one = begun([None], spec=step(loop=None, retry=(replace(AGAIN, max_attempts=1),)), lanes=1)
         executions.report(run, [badly(one)], most=1)
 
         result = executions.last_error(new.execution_id)
@@ -591,20 +579,16 @@ class ExecutionContract:
 
         assert executions.take(run, most=1).assignments == ()
 
-    def test_a_lane_that_shall_stop_takes_nothing_more(self, open_one, executions, lane, runs):
-        open_one()
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_a_lane_that_shall_stop_takes_nothing_more(self, begun, executions, runs):
+        _new, run, one = begun()
         runs.ask_to_stop(run.run_id, reason="enough")
 
         assert executions.report(run, [well(one)], most=1).assignments == ()
 
     # --- cancelling --------------------------------------------------------------------------------------------
 
-    def test_cancelling_ends_what_waits_and_then_the_whole(self, open_one, executions, lane, runs, parent):
-        new = open_one(range(700))
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_cancelling_ends_what_waits_and_then_the_whole(self, begun, executions, runs, parent):
+        new, run, one = begun(range(700))
 
         assert executions.cancel(new.execution_id, reason="not needed")
         assert executions.get(new.execution_id).state is ExecutionState.RUNNING
@@ -616,10 +600,8 @@ class ExecutionContract:
         assert runs.get(parent.run_id).not_before == ""
         assert not executions.cancel(new.execution_id, reason="again")
 
-    def test_one_call_that_waits_can_be_cancelled(self, open_one, executions, lane):
-        new = open_one("ab", spec=step(retry=(AGAIN,), loop=replace(PARALLEL, on_failure="continue")), lanes=1)
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_one_call_that_waits_can_be_cancelled(self, begun, executions):
+        new, run, one = begun("ab", spec=step(retry=(AGAIN,), loop=replace(PARALLEL, on_failure="continue")), lanes=1)
         (other,) = executions.report(run, [badly(one)], most=1).assignments
 
         assert not executions.cancel(new.execution_id, reason="no", index=1)
@@ -686,28 +668,22 @@ class ExecutionContract:
 
         assert events() == told
 
-    def test_of_pages_that_replace_each_other_the_part_of_the_last_one_counts(self, open_one, executions, lane):
+    def test_of_pages_that_replace_each_other_the_part_of_the_last_one_counts(self, begun, executions):
         rule = RetryRule(kind="on_success", when="response.more", merge_path="data", next_call={"n": "{{ page }}"})
-        new = open_one([None], spec=step(loop=None, retry=(replace(rule, base_seconds=0.0),)), lanes=1)
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+        new, run, one = begun([None], spec=step(loop=None, retry=(replace(rule, base_seconds=0.0),)), lanes=1)
         (two,) = executions.report(run, [well(one, {"data": 1, "more": True})], most=1).assignments
         executions.report(run, [well(two, {"data": 2, "more": False})], most=1)
 
         assert next(executions.results(new.execution_id))[2] == 2
 
-    def test_rules_know_the_element(self, open_one, executions, lane):
+    def test_rules_know_the_element(self, begun, executions):
         rule = RetryRule(kind="on_error", when="item == 'x' and index == 0")
-        open_one(["x"], spec=step(retry=(rule,)))
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+        _new, run, one = begun(["x"], spec=step(retry=(rule,)))
 
         assert executions.report(run, [badly(one)], most=1).wait_until
 
-    def test_a_lane_waits_for_the_first_call_of_all_that_wait(self, open_one, executions, lane, clock):
-        open_one("ab", spec=step(retry=(AGAIN,), loop=replace(PARALLEL, on_failure="continue")), lanes=1)
-        run = lane()
-        (one,) = executions.take(run, most=1).assignments
+    def test_a_lane_waits_for_the_first_call_of_all_that_wait(self, begun, executions, clock):
+        _new, run, one = begun("ab", spec=step(retry=(AGAIN,), loop=replace(PARALLEL, on_failure="continue")), lanes=1)
         (two,) = executions.report(run, [badly(one)], most=1).assignments
         clock.advance(1)
 

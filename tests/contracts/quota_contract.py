@@ -22,7 +22,7 @@ class QuotaContract:
         assert refused.value.name == "runs"
         assert status_of(quotas, "runs").used == 3
 
-    def test_whoever_has_a_place_is_let_in_again(self, quotas):
+    def test_a_workflow_that_has_a_place_is_admitted_again(self, quotas):
         for number in (0, 1, 2, 1, 2):
             quotas.admit(f"{number:08x}")
 

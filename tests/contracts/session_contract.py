@@ -88,7 +88,7 @@ class SessionContract:
             (RunState.STOPPED, SessionStatus.STOPPED),
         ],
     )
-    def test_whoever_ends_the_run_ends_its_session(self, world, state, status):
+    def test_the_end_of_a_run_ends_its_session(self, world, state, status):
         run = running(world)
         world.sessions.open(make_session())
 
@@ -97,7 +97,7 @@ class SessionContract:
         assert (only(world).status, only(world).reason) == (status, "over")
         assert only(world).ended_at is not None
 
-    def test_whoever_gives_the_run_back_ends_its_session(self, world):
+    def test_releasing_a_run_ends_its_session(self, world):
         run = running(world)
         world.sessions.open(make_session())
 
@@ -105,7 +105,7 @@ class SessionContract:
 
         assert (only(world).status, world.sessions.live()) == (SessionStatus.FAILED, ())
 
-    def test_whoever_takes_the_run_back_ends_its_session(self, world):
+    def test_taking_a_run_over_ends_its_session(self, world):
         run = running(world)
         world.sessions.open(make_session())
 

@@ -42,9 +42,9 @@ class Sink:
         if self.kind == "sqlite":
             self._database.save("t", rows_of(key), sink_key=key, key=())
         elif self.kind == "csv":
-            self._files.save_csv(rows_of(key), root=self.folder, path="t.csv", sink_key=key)
+            self._files.save(rows_of(key), root=self.folder, path="t.csv", sink_key=key, delimiter=",")
         else:
-            self._files.save_json(rows_of(key), root=self.folder, path="t.jsonl", sink_key=key)
+            self._files.save(rows_of(key), root=self.folder, path="t.jsonl", sink_key=key)
 
     def close(self) -> None:
         """Let go of it."""

@@ -238,7 +238,7 @@ def test_an_agent_is_told_its_budget_on_top_of_what_the_conversation_cost(world)
     assert report.cost_usd == 0.25
 
 
-# --- going on --------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------------------
 
 
 def facts(**changes):
@@ -253,7 +253,7 @@ def test_a_conversation_goes_on(world, status):
 
     [call] = world.agent.calls
     assert f"--resume={SESSION}" in call["argv"]
-    assert "This goes on with our conversation" in call["prompt"]
+    assert "This continues our conversation" in call["prompt"]
     assert ("took too long" in call["prompt"]) is (status == "failed")
     assert "Title: Fix it" in call["prompt"]
     assert (world.known["is_resumed"], world.known["session_id"]) == (True, SESSION)
@@ -275,7 +275,7 @@ def test_a_fresh_conversation_is_begun_where_the_old_one_is_of_no_use(world, bef
 
     [call] = world.agent.calls
     assert not [item for item in call["argv"] if item.startswith("--resume")]
-    assert "in a conversation that cannot be gone on with" in call["prompt"]
+    assert "in a conversation that cannot be continued" in call["prompt"]
     assert world.known["session_id"] != SESSION
 
 

@@ -73,7 +73,7 @@ def classes(record) -> list[str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_may_pass_is_tried_again_and_then_works(lab, agent, turn, klass):
+def test_what_may_pass_is_retried_and_then_works(lab, agent, turn, klass):
     agent.plays(PLANNED, turn, BUILT)
     adw_id = lab.start(PLAN, BUILD)
 
@@ -85,8 +85,8 @@ def test_what_may_pass_is_tried_again_and_then_works(lab, agent, turn, klass):
     assert [attempt.status for attempt in record.attempts] == ["failed", "succeeded"]
     _, first, second = agent.calls
     session = record.attempts[0].agent["session_id"]
-    goes_on = f"--resume={session}" in second["argv"]
-    assert goes_on is (klass != "context"), "a conversation that is full is not gone on with"
+    is_resumed = f"--resume={session}" in second["argv"]
+    assert is_resumed is (klass != "context"), "a conversation that is full is not resumed"
     assert f"--session-id={session}" in first["argv"]
 
 
@@ -158,7 +158,7 @@ def test_a_quota_that_is_used_up_parks_the_workflow_and_uses_no_attempt(lab, age
     assert len(agent.calls) == 2
 
 
-def test_who_logs_in_again_goes_on_at_once_and_the_attempt_that_is_left_counts(lab, agent):
+def test_who_logs_in_again_is_resumed_at_once_and_the_attempt_that_is_left_counts(lab, agent):
     agent.plays(PLANNED, failed("Invalid API key", 401), BUILT)
     adw_id = lab.start(PLAN, BUILD)
     lab.work()
@@ -301,7 +301,7 @@ def recover(lab) -> None:
     lab.work()
 
 
-def test_after_a_kill_the_conversation_goes_on_and_what_was_used_is_known(lab, agent):
+def test_after_a_kill_the_conversation_is_resumed_and_what_was_used_is_known(lab, agent):
     agent.plays(PLANNED, {"hang": "during", "do": CHANGE, "tokens": 70}, {"answer": "Went on."})
     adw_id = lab.start(PLAN, BUILD)
 

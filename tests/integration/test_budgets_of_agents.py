@@ -121,7 +121,7 @@ def test_an_attempt_that_was_killed_has_cost_what_it_used(make, agent):
     assert lab.document(adw_id).cost.total_usd == pytest.approx(3.5)
 
 
-#: An attempt that changes nothing fails, and the next one goes on with its conversation.
+#: An attempt that changes nothing fails, and the next one resumes its conversation.
 IDLE = {**built(total=0.25, tokens=100), "do": []}
 
 

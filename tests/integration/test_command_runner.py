@@ -183,6 +183,8 @@ def test_a_failed_command_tells_how_and_what_it_said_last(world):
     assert isinstance(report.error, RunFailed)
     assert (report.error.run.exit_code, report.error.run.text) == (3, "it broke\n")
     assert "it broke" in report.summary
+    report = world.run("kill -9 $$")
+    assert (report.error.run.signal, report.exit_code) == (signal.SIGKILL, None)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +202,6 @@ def test_a_line_of_shell_is_named_by_itself_and_not_by_its_first_word(world, she
 def test_the_first_word_still_says_whose_exit_codes_they_are(world):
     assert world.run("exit 3").error.run.tool == "exit"
     assert str(world.run(command=("/bin/false",)).error) == "false ended with exit code 1"
-
-
-def test_a_killed_command_tells_the_signal(world):
-    report = world.run("kill -9 $$")
-
-    assert (report.error.run.signal, report.exit_code) == (signal.SIGKILL, None)
 
 
 def test_a_command_that_takes_too_long_tells_which_clock(world):
@@ -248,19 +244,27 @@ def test_what_it_leaves_running_is_ended_and_told(world):
 # --- its result ------------------------------------------------------------------------------------------------
 
 
-def test_what_it_writes_to_its_result_file_is_its_result(world):
-    report = world.run("""echo '{"passed": true, "summary": "3 of 3", "cost_usd": 0.5}' > "$ADW_RESULT_FILE" """)
+@pytest.mark.parametrize(
+    ("written", "code", "expected"),
+    [
+        ('{"passed": true, "summary": "3 of 3", "cost_usd": 0.5}', 0, {"summary": "3 of 3", "cost_usd": 0.5}),
+        ('{"rework": true}', 0, {"wants_rework": True}),
+        # A failed command may still say something, and what it cost counts when it is an amount.
+        ('{"failed_tests": 2}', 1, {}),
+        ('{"cost_usd": 0.5}', 4, {"cost_usd": 0.5}),
+        ('{"cost_usd": "much"}', 4, {"cost_usd": None}),
+    ],
+)
+def test_what_it_writes_to_its_result_file_is_its_result(world, written, code, expected):
+    report = world.run(f"""echo '{written}' > "$ADW_RESULT_FILE"; exit {code}""")
 
-    assert report.ok
-    assert report.result == {"passed": True, "summary": "3 of 3", "cost_usd": 0.5}
-    assert (report.summary, report.cost_usd) == ("3 of 3", 0.5)
+    assert (report.ok, report.exit_code, report.result) == (code == 0, code, json.loads(written))
+    assert {name: getattr(report, name) for name in expected} == expected
     assert "phases/build/attempt-3.result.json" in report.output_files
 
 
-def test_it_may_ask_for_rework(world):
-    report = world.run("""echo '{"rework": true}' > "$ADW_RESULT_FILE" """)
-
-    assert (report.ok, report.wants_rework) == (True, True)
+def test_a_failure_is_not_hidden_by_a_bad_result(world):
+    assert world.run("""echo '{' > "$ADW_RESULT_FILE"; exit 4""").error.run.exit_code == 4
 
 
 @pytest.mark.parametrize(
@@ -282,26 +286,6 @@ def test_a_result_that_cannot_be_read_fails_the_attempt(world, script):
     assert (report.ok, report.exit_code) == (False, 0)
     assert report.error.run.subtype == "bad_output"
     assert report.summary.startswith("the result of the phase cannot be used")
-
-
-def test_a_failure_is_not_hidden_by_a_bad_result(world):
-    report = world.run("""echo '{' > "$ADW_RESULT_FILE"; exit 4""")
-
-    assert report.error.run.exit_code == 4
-
-
-def test_a_failed_command_may_still_say_something(world):
-    report = world.run("""echo '{"failed_tests": 2}' > "$ADW_RESULT_FILE"; exit 1""")
-
-    assert (report.ok, report.result) == (False, {"failed_tests": 2})
-
-
-@pytest.mark.parametrize(("said", "counts"), [("0.5", 0.5), ('"much"', None)])
-def test_what_a_failed_command_cost_counts_when_it_is_an_amount(world, said, counts):
-    report = world.run(f"""echo '{{"cost_usd": {said}}}' > "$ADW_RESULT_FILE"; exit 4""")
-
-    assert (report.ok, report.cost_usd, report.error.run.exit_code) == (False, counts, 4)
-    assert "cost_usd" in report.result
 
 
 def test_a_secret_in_the_result_is_neither_kept_nor_handed_on(world):
@@ -354,11 +338,8 @@ def test_what_cannot_be_run_is_found_by_the_check(world, changes, words):
         world.run(**changes)
 
 
-def test_what_can_be_run_passes_the_check(world):
+def test_what_can_be_run_passes_the_check_and_a_command_that_is_not_there_is_a_failed_attempt(world):
     assert world.runner.check(phase(shell="true", env=("ANTHROPIC_API_KEY",))) == ""
-
-
-def test_a_command_that_is_not_there_is_a_failed_attempt(world):
     with pytest.raises(RunFailed, match="no command 'no-such-tool' in PATH"):
         world.run(command=("no-such-tool",))
 

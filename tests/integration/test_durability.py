@@ -53,7 +53,7 @@ def database(database_url, open_db):
 
 def test_checkpoint_resume_end_to_end(database):
     """
-    Fails at step 4; the retry goes on from step 3, and the result has all five steps.
+    Fails at step 4; the retry continues from step 3, and the result has all five steps.
     """
     clock = FakeClock()
     manager = CheckpointManager(CheckpointStore(database, clock=clock), clock=clock)

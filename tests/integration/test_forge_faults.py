@@ -96,25 +96,6 @@ def test_each_fault_of_each_call_is_the_right_error_and_is_not_repeated(name, fa
             assert len(writes) == len(set(writes))
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_each_call_works_when_nothing_fails(name):
-    assert requests_of(name) >= 1
-
-
-@pytest.mark.parametrize(
-    ("fault", "seconds"),
-    [("403 retry-after", 30.0), ("429 retry-after", 30.0), ("429 bare", 60.0), ("403 secondary", 60.0)],
-)
-def test_a_limit_says_how_long_to_stay_away(fault, seconds):
-    with a_world() as (_, server, forge):
-        server.arm(FAULTS[fault])
-
-        with pytest.raises(ForgeBusy) as caught:
-            forge.create_comment(1, "text")
-
-        assert caught.value.seconds == seconds
-
-
 def test_a_limit_that_is_used_up_ends_at_its_reset():
     with a_world() as (_, server, forge):
         server.arm(FAULTS["403 used up"])

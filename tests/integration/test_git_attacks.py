@@ -94,7 +94,7 @@ class World:
         self.lab.work()
 
     def let_it_stay(self) -> None:
-        """Be the person who goes on with it as it is."""
+        """Be the person who continues with it as it is."""
         with self.lab.open() as app:
             app.control.resume(self.adw_id, by="ada", grant=1)
         self.lab.work()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
+from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RemoteChanged
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import locks, repository
 from adws.adw_modules.git.git import GitCommands, check_branch
@@ -23,7 +23,7 @@ from adws.testing import FakeClock
 from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab, persons_config
 
-ROOT = Path(__file__).parents[2]
+ADDER = [sys.executable, str(Path(__file__).with_name("worktree_adder.py"))]
 NOBODY = 65534
 ADW_ID = "1a2b3c4d"
 BRANCH = "feature-issue-1-adw-1a2b3c4d-work"
@@ -132,16 +132,7 @@ def test_a_failed_add_leaves_nothing(lab, tmp_path, monkeypatch):
 
 def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
     ids = [f"{number:08x}" for number in range(10)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main)]
-    running = [
-        warm.Popen([*command, adw_id, "commit"], stdin=-1, stdout=-1, stderr=-1, text=True, env=env) for adw_id in ids
-    ]
-    for process in running:
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    running = warm.begin_together(*([*ADDER, str(lab.main), adw_id, "commit"] for adw_id in ids))
     ends = [process.communicate(timeout=120) for process in running]
 
     assert [(process.returncode, err) for process, (_, err) in zip(running, ends, strict=True)] == [(0, "")] * 10
@@ -153,16 +144,11 @@ def test_ten_processes_add_at_once_without_a_git_lock_error(lab):
 
 def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undone(lab, rng, repeat):
     """
-    The worker is killed, its git is not: whoever comes next waits for that git, then finds or removes what it made.
+    The worker is killed, its git is not: the next worker waits for that git, then finds or removes what it made.
     """
     before, start = lab.main_checkout(), lab.repository.fetch("main")
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
     for _ in range(repeat(6, 60)):
-        worker = warm.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=env)
-        assert worker.stdout.readline() == "ready\n"
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
+        [worker] = warm.begin_together([*ADDER, str(lab.main), ADW_ID])
         with contextlib.suppress(subprocess.TimeoutExpired):
             worker.wait(timeout=rng.uniform(0.0, 0.5))
         worker.kill()
@@ -187,11 +173,7 @@ def test_the_lock_is_held_as_long_as_a_git_is_at_work_whose_adw_was_killed(lab, 
     slow = f"sh -c 'echo up > {up}; cat {fifo} > /dev/null; cat'"
     persons_config(tmp_path, monkeypatch, f'[filter "slow"]\n smudge = "{slow}"\n')
     (lab.main / ".git" / "info" / "attributes").write_text("*.py filter=slow\n")
-    command = [sys.executable, str(ROOT / "tests/integration/worktree_adder.py"), str(lab.main), ADW_ID]
-    worker = warm.Popen(command, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    worker.stdout.readline()
-    worker.stdin.write("go\n")
-    worker.stdin.flush()
+    [worker] = warm.begin_together([*ADDER, str(lab.main), ADW_ID])
     while not up.exists():
         assert worker.poll() is None
     worker.kill()
@@ -474,6 +456,19 @@ def test_a_remote_that_is_gone_is_told_apart_from_a_refusal(lab):
     with pytest.raises(GitUnreachable):
         lab.repository.fetch_default()
     assert lab.repository.default_branch() == "main", "as last known"
+
+
+def test_an_address_that_changes_between_two_calls_is_noticed(lab):
+    """
+    What git said of a configuration is used again for that very configuration only.
+    """
+    recorded = lab.repository.fetch("main")
+    git(lab.main, "config", "remote.origin.url", "file:///elsewhere")
+    with pytest.raises(RemoteChanged, match="the remote origin is file:///elsewhere"):
+        lab.repository.fetch("main")
+    git(lab.main, "config", "remote.origin.url", f"file://{lab.remote}")
+
+    assert lab.repository.fetch("main") == recorded
 
 
 def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):

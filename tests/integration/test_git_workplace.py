@@ -43,6 +43,39 @@ def test_everything_is_committed_but_what_adw_put_there(lab, tree):
     assert lab.workplace.commit_all(tree, "nothing") is None
 
 
+def test_every_kind_of_change_is_named_with_the_commit_it_comes_after(lab, tree):
+    for name in ("deleted.txt", "changed.txt", "moved.txt"):
+        (tree / name).write_text(name)
+    head = lab.workplace.commit_all(tree, "before")
+    (tree / "deleted.txt").unlink()
+    (tree / "changed.txt").write_text("now")
+    git(tree, "mv", "moved.txt", "to here.txt")
+    (tree / "two words\nand a line").write_text("new")
+    (tree / ".ports.env").write_text("PORT=1\n")
+    git(
+        tree,
+        "update-index",
+        "--add",
+        "--cacheinfo",
+        f"100644,{git(tree, 'hash-object', '-w', 'changed.txt')},staged only",
+    )
+
+    names = {"changed.txt", "deleted.txt", "moved.txt", "to here.txt", "two words\nand a line", "staged only"}
+    assert lab.workplace.head_and_status(tree)[0] == head
+    assert set(lab.workplace.status(tree)) == names
+
+
+def test_files_in_conflict_are_named_too(lab, tree):
+    (tree / "app.py").write_text("mine")
+    mine = lab.workplace.commit_all(tree, "mine")
+    git(tree, "checkout", "-q", "--detach", "HEAD~1")
+    (tree / "app.py").write_text("theirs")
+    git(tree, "commit", "-q", "-a", "-m", "theirs")
+    subprocess.run(["git", "merge", "-q", mine], cwd=tree, check=False, capture_output=True)
+
+    assert lab.workplace.status(tree) == ("app.py",)
+
+
 def test_a_patch_brings_uncommitted_work_back_and_changes_nothing(lab, tree):
     (tree / "app.py").write_text("print('changed')\n")
     (tree / "new.bin").write_bytes(b"\x00\xff")

@@ -96,7 +96,6 @@ def test_tries_are_listed_over_all_hooks_newest_first_and_what_is_no_try_is_left
         is_ok=False,
         at="2026-01-31T09:00:00.000000Z",
         event="issues",
-        is_redelivery=True,
     )
 
 

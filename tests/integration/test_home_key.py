@@ -1,4 +1,4 @@
-"""The key of a home is made once, by whoever is first, and is not made again over a broken one."""
+"""The key of a home is made once, by the first process, and is not made again over a broken one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_processes_that_make_it_at_once_get_the_same(tmp_path):
     assert len({(tmp_path / f"key-{number}").read_bytes() for number in range(8)}) == 1
 
 
-def test_whoever_was_first_keeps_its_key(tmp_path, monkeypatch):
+def test_the_first_process_keeps_its_key(tmp_path, monkeypatch):
     path = tmp_path / forge_text.KEY_NAME
     first = forge_text.read_or_make(path, clock=FakeClock(seed=1))
 

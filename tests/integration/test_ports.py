@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -20,7 +19,7 @@ from tests import warm
 from tests.contracts.worlds import FIRST, SECOND, make_owner
 from tests.homes import free_range
 
-ROOT = Path(__file__).parents[2]
+ASKER = [sys.executable, str(Path(__file__).with_name("quota_asker.py"))]
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_inside_the_block_a_process_can_bind_and_after_it_the_port_is_held_again
 
 def test_a_server_that_stayed_keeps_its_port_and_the_next_take_finds_another(hold):
     """
-    It is nobody's business to end it here; the work goes on with other ports.
+    It is not ended here; the work continues with other ports.
     """
     ports = hold()
     pair = ports.take(FIRST)
@@ -114,22 +113,9 @@ def test_a_stranger_is_passed_over_wherever_it_listens_and_is_alive_at_the_end(h
 
 def test_fifteen_processes_get_fifteen_pairs(database_url):
     span = free_range(15)
-    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
-    running = [
-        warm.Popen(
-            [*ask, f"{number:08x}", str(span.backend_start), "15"],
-            stdin=-1,
-            stdout=-1,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        for number in range(15)
-    ]
-    for process in running:
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    running = warm.begin_together(
+        *([*ASKER, database_url, "-", "ports", f"{number:08x}", str(span.backend_start), "15"] for number in range(15))
+    )
     pairs = [process.stdout.readline().split() for process in running]
     try:
         assert len({port for pair in pairs for port in pair}) == 30, pairs
@@ -141,16 +127,10 @@ def test_fifteen_processes_get_fifteen_pairs(database_url):
 
 def test_what_a_killed_worker_left_is_freed_and_what_a_live_one_has_is_not(database_url, open_db, clock):
     span = free_range(3)
-    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, "-", "ports"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    workers = [
-        warm.Popen([*ask, adw_id, str(span.backend_start), "3"], stdin=-1, stdout=-1, text=True, env=env)
-        for adw_id in (FIRST, SECOND)
-    ]
+    workers = warm.begin_together(
+        *([*ASKER, database_url, "-", "ports", adw_id, str(span.backend_start), "3"] for adw_id in (FIRST, SECOND))
+    )
     for worker in workers:
-        worker.stdout.readline()
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
         worker.stdout.readline()
     processes = SystemProcesses(clock=clock)
     ports = Ports(open_db(database_url), clock=clock, me=processes.me("cli"), ports=span)

@@ -26,7 +26,7 @@ from tests.integration.process_lab import LONG, Lab, is_alive, is_gone
 STOP = Order(kind="stop", reason="enough")
 URGENT = Order(kind="stop", reason="now", is_urgent=True)
 
-#: Says that it is ready, does *act* when it is asked to end, and goes on.
+#: Says that it is ready, does *act* when it is asked to end, and keeps running.
 ON_TERM = """
 import os, signal, time
 def on_term(number, frame):
@@ -460,7 +460,7 @@ def test_leftovers_are_asked_before_they_are_killed(lab):
 
 def test_nobody_else_is_touched(lab):
     """
-    A process with the same program, the same arguments and a token of its own goes on.
+    A process with the same program, the same arguments and a token of its own keeps running.
     """
     with subprocess.Popen(["sleep", "1000"], env={TOKEN_VARIABLE: "f" * 32}, start_new_session=True) as decoy:
         lab.on_line = give(lab, URGENT)
@@ -501,7 +501,7 @@ def test_without_proc_the_group_of_our_own_child_is_ended(lab, tmp_path):
     end = lab.sh("trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000")
 
     assert end.ordered == STOP
-    assert select.select(watched, [], [], 30)[0] == watched, "its child goes on"
+    assert select.select(watched, [], [], 30)[0] == watched, "its child keeps running"
     os.close(watched[0])
     assert lab.records[0].identity.start_ticks == 0
 

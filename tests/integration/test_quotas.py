@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from adws.adw_modules.resources.quotas import GB, Limits, Quotas
 from adws.adw_modules.store.serialization import summary_of
 from tests import warm
 from tests.contracts.worlds import FIRST, INSERT_WORKFLOW, SECOND, THIRD, make_document, make_owner
-
-ROOT = Path(__file__).parents[2]
 
 
 class FixedMeters:
@@ -91,14 +88,8 @@ def status(quotas, name, **options):
 
 
 def test_of_many_racing_starts_exactly_fifteen_get_in(database_url, trees):
-    ask = [sys.executable, str(ROOT / "tests/integration/quota_asker.py"), database_url, str(trees), "quota"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    running = [warm.Popen([*ask, f"{number:08x}"], stdin=-1, stdout=-1, text=True, env=env) for number in range(18)]
-    for process in running:
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    ask = [sys.executable, str(Path(__file__).with_name("quota_asker.py")), database_url, str(trees), "quota"]
+    running = warm.begin_together(*([*ask, f"{number:08x}"] for number in range(18)))
     said = sorted(process.stdout.readline().strip() for process in running)
     for process in running:
         process.communicate("\n", timeout=60)

@@ -1,8 +1,8 @@
 """
 Loops, retries and sinks against a real HTTP server that answers in pages and fails, with a real `adw worker`.
 
-The examples are those of docs/steps.md, with the addresses of the test's server in them; on SQLite the results are
-saved to SQLite, on PostgreSQL to PostgreSQL. Every execution is held against its own log.
+The examples are those of docs/steps.md and examples/steps.md, with the addresses of the test's server in them; on
+SQLite the results are saved to SQLite, on PostgreSQL to PostgreSQL. Every execution is held against its own log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from tests.acceptance.cli_lab import Beside
 from tests.loop_lab import Told
 from tests.paged_api import Fault, PagedApi
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "steps.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "docs" / "steps.md").read_text().partition("## Execution\n")[0] + (
+    ROOT / "examples" / "steps.md"
+).read_text().partition("## A credential")[0]
 #: Name of a workflow -> the example that defines it.
 EXAMPLES = {
     re.search(r"^\[workflows\.(\w+)", text, re.MULTILINE)[1]: text  # type: ignore[index]  # every one defines one
-    for text in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    for text in re.findall(r"```toml\n(.*?)```", PAGES, re.DOTALL)
 }
 #: Far more than anything here takes; nobody waits for it unless something is broken.
 PATIENCE = 90.0

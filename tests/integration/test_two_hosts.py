@@ -1,5 +1,5 @@
 """
-Workflows on two machines that share PostgreSQL: one is killed and the other goes on, and each undoes what is its own.
+Workflows on two machines that share PostgreSQL: one is killed and the other continues, and each undoes what is its own.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def two(tmp_path, pg_url) -> TwoHosts:
 
 
 def hanging(two: TwoHosts) -> PhaseSpec:
-    """A phase that hangs until somebody says `go`; then whoever tries it next does it at once."""
+    """A phase that hangs until somebody says `go`; then the next attempt does it at once."""
     shell = f"test -e {two.place}/go || {{ echo half > half.txt; echo up > {two.place}/up; sleep 600; }}"
     return step("build", f"{shell}; echo built >> app.py", "building")
 
 
 def failing(two: TwoHosts, name: str, state: str) -> PhaseSpec:
-    """A phase that fails for good until somebody mends it."""
-    line = f"test -e {two.place}/{name}-mended && echo {name} >> app.py"
+    """A phase that fails for good until somebody fixes it."""
+    line = f"test -e {two.place}/{name}-fixed && echo {name} >> app.py"
     return step(name, line, state, max_attempts=1, commits=True)
 
 
@@ -44,7 +44,7 @@ def moved_to_beta(two: TwoHosts, *more: PhaseSpec) -> str:
     """A workflow whose plan was made on alpha and whose build was made on beta, and that failed there after that."""
     adw_id = two.alpha.start(PLAN, failing(two, "build", "building"), *more, failing(two, "test", "testing"))
     two.alpha.work()
-    (two.place / "build-mended").touch()
+    (two.place / "build-fixed").touch()
     two.beta.resume(adw_id)
     two.beta.work()
     document = two.beta.document(adw_id)
@@ -171,7 +171,7 @@ def test_a_machine_that_comes_back_ends_what_still_runs_there_before_it_goes_on(
         killed.wait(PATIENCE)
     until(
         lambda: two.beta.adw("admin", "recover") and two.beta.runs(adw_id)[0].state is RunState.PENDING,
-        "it is taken back",
+        "its work is resumed there",
     )
     record = two.beta.document(adw_id).phases[1].attempts[0].process
     assert "started on alpha" in record["in_doubt"]
@@ -284,7 +284,7 @@ def test_work_that_could_not_be_published_waits_for_its_machine(tmp_path, pg_url
     two = make_two_hosts(tmp_path, pg_url, ADW_WORKSPACE_PUBLISH_WORK="never")
     adw_id = two.alpha.start(PLAN, failing(two, "build", "building"), SHIP, CLEAN)
     two.alpha.work()
-    (two.place / "build-mended").touch()
+    (two.place / "build-fixed").touch()
     two.beta.resume(adw_id)
 
     two.beta.work()
@@ -309,7 +309,7 @@ def test_what_looks_like_a_secret_stays_on_its_machine(two):
     assert two.wip(adw_id) is None
     [told] = [event for event in two.alpha.events(adw_id) if event.event_type == "work_not_published"]
     assert "what looks like a secret at plan.md:1" in told.data["why"]
-    (two.place / "build-mended").touch()
+    (two.place / "build-fixed").touch()
     two.beta.resume(adw_id)
     two.beta.work()
     assert two.beta.runs(adw_id)[0].demands.host == "alpha"
@@ -318,7 +318,7 @@ def test_what_looks_like_a_secret_stays_on_its_machine(two):
 def test_a_workflow_that_comes_back_begins_from_what_the_other_machine_did(two):
     adw_id = moved_to_beta(two)
     (two.alpha.home / "trees" / adw_id / "draft.txt").write_text("not committed\n")
-    (two.place / "test-mended").touch()
+    (two.place / "test-fixed").touch()
     two.alpha.resume(adw_id)
 
     two.alpha.work()
@@ -339,7 +339,7 @@ def test_a_workflow_that_comes_back_begins_from_what_the_other_machine_did(two):
 
 def test_gc_here_leaves_what_is_on_the_other_machine_and_says_who_can_look(two):
     adw_id = moved_to_beta(two)
-    (two.place / "test-mended").touch()
+    (two.place / "test-fixed").touch()
     two.beta.resume(adw_id)
     two.beta.work()
     assert two.beta.document(adw_id).current_state == "completed"

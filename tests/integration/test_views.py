@@ -1,4 +1,4 @@
-"""What docs/sql.md says can be asked is asked, of real workflows, on both databases and with the same answers."""
+"""What examples/sql.md says can be asked is asked, of real workflows, on both databases and with the same answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from adws.adw_modules.workflow.requirements import Capabilities
 from adws.config import load as config_load
 from tests.contracts.worlds import make_owner
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sql.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "examples" / "sql.md").read_text()
 #: What stands for a workflow in the texts.
 NAMED = "fileorg-phase2-beta-release"
 NEVER = RetrySpec(strategy="fixed", base_seconds=3600.0, max_seconds=3600.0)

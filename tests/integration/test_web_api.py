@@ -1,4 +1,4 @@
-"""The API over a real home: who is let in, what it shows, what it does, and how it says no."""
+"""The API over a real home: authentication, what it shows, what it does, and its errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def said(answer) -> dict:
 
 @pytest.mark.parametrize("path", [*VIEWS, "nothing", "workflows/1a2b3c4d", "events?adw_id=1a2b3c4d"])
 @pytest.mark.parametrize("token", [None, "wrong-token-0123456789", TOKEN[:-1]])
-def test_nothing_below_the_api_is_told_without_the_token(lab, path, token):
+def test_no_api_path_answers_without_the_token(lab, path, token):
     answer = lab.ask("GET", f"/api/v1/{path}", token=token)
 
     assert answer.status_code == 401
@@ -109,7 +109,7 @@ def test_without_a_token_in_the_settings_the_api_is_closed_and_says_what_to_do(t
         assert lab.ask("GET", "/health", token=None).status_code == 200
 
 
-def test_a_title_with_characters_that_no_program_can_be_given_is_cleaned(lab):
+def test_control_characters_are_removed_from_titles(lab):
     said = {"issue_number": 5, "title": "Add\0a \x1ffine\nthing", "body": "one\0\n\ttwo", "workflow": "short"}
 
     adw_id = lab.post("/api/v1/workflows", said).json()["adw_id"]
@@ -185,7 +185,7 @@ def test_a_second_workflow_for_an_issue_is_refused_and_names_the_first(lab):
         ([], "body"),
     ],
 )
-def test_a_start_that_cannot_be_says_what_is_wrong_with_it(lab, body, word):
+def test_a_refused_start_says_why(lab, body, word):
     answer = lab.ask(
         "POST", "/api/v1/workflows", content=json.dumps(body), headers={"Content-Type": "application/json"}
     )
@@ -221,7 +221,7 @@ def test_runs_are_listed_a_page_at_a_time_each_once(lab):
     assert len(seen) == 5
 
 
-def test_events_go_on_behind_the_last_that_was_seen(lab):
+def test_events_continue_after_the_last_one_seen(lab):
     adw_id = lab.start()
     lab.work()
     first = lab.get("/api/v1/events", adw_id=adw_id, limit=2)
@@ -295,7 +295,7 @@ def test_pages_and_methods_that_are_not_there_have_the_one_shape_too(lab, method
 # --- orders ----------------------------------------------------------------------------------------------------
 
 
-def test_a_workflow_is_parked_and_goes_on(lab):
+def test_a_parked_workflow_continues(lab):
     adw_id = lab.start()
 
     paused = lab.post(f"/api/v1/workflows/{adw_id}/pause", {"reason": "lunch", "by": "ada"})

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules.workflow.requirements import Capabilities
+from tests.integration import workflow_lab
 from tests.integration.page_lab import Browser
 from tests.integration.web_lab import WebLab, labelled
 
@@ -41,18 +42,18 @@ def listed(page) -> list[str]:
 # --- workflows ---------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_home_says_how_to_begin(browser):
+def test_an_empty_home_shows_how_to_begin(browser):
     for path, words in (
         ("/workflows", "There are no workflows yet"),
-        ("/runs", "Nothing was queued yet"),
+        ("/runs", "No run has been queued yet"),
         ("/runners", "No worker is running"),
-        ("/locks", "No issue is taken"),
-        ("/deliveries", "Nothing came in"),
+        ("/locks", "No issue is locked"),
+        ("/deliveries", "No webhook has been received"),
     ):
         assert words in browser.see(path).text
 
 
-def test_workflows_are_listed_newest_first_with_what_a_stranger_wrote_made_harmless(lab, browser):
+def test_workflows_are_listed_newest_first_and_hostile_titles_are_harmless(lab, browser):
     first, second = start(lab, 1, "Crash at login"), start(lab, 2, HOSTILE)
     lab.work()
 
@@ -63,6 +64,32 @@ def test_workflows_are_listed_newest_first_with_what_a_stranger_wrote_made_harml
     assert "<img src=x onerror=alert(1)> & �evil" in page.text
     assert "✓ completed" in page.text
     assert page.all("body")[0]["data-topic"] == "home"
+
+
+def test_each_workflow_is_listed_with_its_pull_request_phase_cost_and_duration(lab, browser):
+    now = lab.app.clock.now()
+    at_work, done = (workflow_lab.put(lab.app, make(now)) for make in (workflow_lab.reworked, workflow_lab.finished))
+
+    page = browser.see("/workflows")
+    rows = {row["adw_id"]: row for row in lab.get("/api/v1/workflows", with_results="true")["workflows"]}
+
+    assert "https://github.invalid/acme/shop/pull/7" in page.links()
+    for words in ("test $4.22 50 min", "#7 — $0.60 54 min"):
+        assert words in page.text
+    assert rows[done]["result"]["pull_request_url"] == "https://github.invalid/acme/shop/pull/7"
+    assert (rows[at_work]["result"]["phase"], rows[at_work]["result"]["cost_usd"]) == ("test", 4.22)
+    assert {row["result"] for row in lab.get("/api/v1/workflows")["workflows"]} == {None}
+
+
+def test_states_are_links_that_keep_the_other_filters(lab, browser):
+    start(lab, 1, "Crash at login")
+    lab.work()
+
+    page = browser.see("/workflows?search=crash&state=completed&limit=10")
+
+    assert "/workflows?search=crash&limit=10" in page.links()
+    assert "/workflows?search=crash&limit=10&state=completed" in page.links()
+    assert [option["value"] for option in page.all("option") if "selected" in option] == ["completed"]
 
 
 @pytest.mark.parametrize(
@@ -118,10 +145,10 @@ def test_a_long_list_is_paged_and_keeps_its_filter(lab, browser):
         f"search={'x' * 201}",
     ],
 )
-def test_a_filter_that_cannot_be_is_a_page_that_says_so(browser, query):
+def test_an_invalid_filter_is_an_error_page(browser, query):
     page = browser.see(f"/workflows?{query}", status=422)
 
-    assert "Not understood" in page.text
+    assert "Invalid request" in page.text
 
 
 # --- the others --------------------------------------------------------------------------------------------------
@@ -153,7 +180,7 @@ def test_workers_and_locks_are_shown(lab, browser):
     assert "0 of 3 gpu" in workers.text
     assert "1.2.3" in workers.text
     assert "acme/shop #7" in locks.text
-    assert "nobody" in locks.text
+    assert "none" in locks.text
     assert listed(locks) == [adw_id]
 
 
@@ -184,13 +211,13 @@ def test_deliveries_are_shown_by_verdict(lab, browser):
     assert browser.see(older["href"]).text.count("issues labeled") == 1
 
 
-def test_a_database_that_does_not_answer_is_a_page_that_says_so(lab, browser, tmp_path):
+def test_a_database_that_does_not_answer_is_an_error_page(lab, browser, tmp_path):
     browser.see("/workflows")
     (tmp_path / "home" / "state" / "adw.db").rename(tmp_path / "away")
 
     page = browser.see("/workflows", status=503)
 
-    assert "Not now" in page.text
+    assert "Not available" in page.text
 
 
 def test_the_overview_shows_the_first_lines_and_leads_to_the_rest(lab, browser):

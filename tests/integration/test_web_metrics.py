@@ -47,7 +47,7 @@ def ask(lab, *, client="127.0.0.1", host="127.0.0.1:8001", token=None, path="/me
 
 
 @pytest.mark.parametrize("token", [None, "wrong", METRICS_TOKEN])
-def test_nothing_is_told_without_the_token(lab, token):
+def test_nothing_is_shown_without_the_token(lab, token):
     answer = ask(lab, token=token)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
@@ -99,7 +99,7 @@ def test_it_says_what_happened_and_what_there_is(any_lab):
     assert samples(ask(lab, token=TOKEN))["adw_events_total", "workflow_created"] == 2.0
 
 
-def test_deliveries_count_by_what_was_made_of_them(any_lab):
+def test_deliveries_are_counted_by_their_result(any_lab):
     lab = any_lab
     lab.deliver(labelled(7, guid="one"), labelled(8, guid="two"))
     lab.deliver(labelled(7, guid="one"))

@@ -29,13 +29,14 @@ def browser(lab):
     return Browser(lab).log_in()
 
 
-def add_page(lab, path="/try", **facts):
+def add_page(lab, path="/try", *, problem="", **typed):
     """Give the home a page of the tests, and an action."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(path)
     def show(request: Request):
-        return frame.confirm(request, title="Try", action=path, label="Do it", back="/", **facts)
+        begin = {"names": [], "issue": "", "task": "", "workflow": "", **typed}
+        return frame.render(request, "start.html", begin=begin, problem=problem)
 
     @router.post(path)
     def do(request: Request):
@@ -50,7 +51,7 @@ def add_page(lab, path="/try", **facts):
 
 
 @pytest.mark.parametrize("path", ["/", "/workflows", "/live?topic=home", "/nothing", "/logout"])
-def test_nothing_is_shown_to_who_is_not_logged_in(lab, path):
+def test_nothing_is_shown_without_a_login(lab, path):
     """A browser is sent to the login and comes back; a program gets the one shape."""
     stranger = Browser(lab)
     sent, told = stranger.ask("GET", path), stranger.ask("GET", path, headers={"Accept": "*/*"})
@@ -60,7 +61,7 @@ def test_nothing_is_shown_to_who_is_not_logged_in(lab, path):
     assert told.json()["error"]["code"] == "not_logged_in"
 
 
-def test_a_token_logs_in_and_one_goes_on_to_where_one_wanted(lab):
+def test_a_token_logs_in_and_leads_to_the_requested_page(lab):
     stranger = Browser(lab)
     where = stranger.ask("GET", "/nothing?a=1&b=2").headers["location"]
     form = stranger.see(where)
@@ -88,7 +89,7 @@ def test_a_wrong_token_does_not_and_is_not_repeated(lab, caplog):
     assert [record.action for record in caplog.records] == ["login_failed"]
 
 
-def test_who_guesses_waits_and_nobody_else(lab):
+def test_an_address_that_guesses_tokens_waits_and_no_other_address(lab):
     guesser = Browser(lab, address="10.0.0.7")
     for _ in range(5):
         assert guesser.send("/login", {"token": "guess"}, csrf=None).status_code == 403
@@ -116,7 +117,7 @@ def test_a_link_logs_in_once_and_the_token_is_not_needed(tmp_path):
         assert "adw dashboard" in second.see("/login").text
 
 
-def test_who_logged_out_is_out_with_every_copy_of_the_cookie(lab, browser):
+def test_a_logout_ends_every_copy_of_the_cookie(lab, browser):
     copy = Browser(lab, cookies=dict(browser.cookies))
 
     answer = browser.send("/logout")
@@ -140,7 +141,7 @@ def test_a_bearer_token_opens_no_page_and_a_cookie_opens_no_api(lab, browser):
     assert browser.ask("GET", "/api/v1/runs").status_code == 401
 
 
-def test_a_link_on_a_strangers_page_hops_once_so_that_the_cookie_comes_along(lab):
+def test_a_link_on_another_site_redirects_once_so_that_the_cookie_is_sent(lab):
     """A strict cookie is not sent with the first request from elsewhere."""
     stranger = Browser(lab)
     hop = stranger.ask("GET", "/workflows?state=failed&x=<b>", headers={"Sec-Fetch-Site": "cross-site"})
@@ -154,7 +155,7 @@ def test_a_link_on_a_strangers_page_hops_once_so_that_the_cookie_comes_along(lab
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/static/adw.css", "/live?topic=home"])
-def test_a_strangers_name_that_leads_here_opens_nothing(lab, browser, path):
+def test_a_foreign_host_name_opens_nothing(lab, browser, path):
     browser.origin = "http://evil.example:8001"
     answer = browser.ask("GET", path)
 
@@ -184,7 +185,7 @@ def test_the_public_address_is_known_and_its_cookies_are_for_https_only(tmp_path
     ],
 )
 @pytest.mark.parametrize("path", ["/login", "/try"])
-def test_a_form_of_a_strangers_page_does_nothing(lab, browser, path, headers):
+def test_a_form_of_another_site_does_nothing(lab, browser, path, headers):
     add_page(lab)
     answer = browser.send(path, {"token": TOKEN, "thing": "harm"}, headers=headers)
 
@@ -196,7 +197,7 @@ def test_a_form_of_a_strangers_page_does_nothing(lab, browser, path, headers):
 # --- forms -------------------------------------------------------------------------------------------------------
 
 
-def test_an_action_is_done_logged_and_told_once_on_the_next_page(lab, browser, caplog):
+def test_an_action_is_done_logged_and_shown_once_on_the_next_page(lab, browser, caplog):
     add_page(lab)
     with caplog.at_level(logging.WARNING, logger="adw.web"):
         page = browser.do("/try", {"thing": "<b>good</b>"})
@@ -227,14 +228,14 @@ def test_a_form_without_the_token_of_the_login_does_nothing(lab, browser, csrf):
         (b"a=" + b"x" * 70_000, "application/x-www-form-urlencoded", 413),
     ],
 )
-def test_what_is_no_form_is_refused(lab, browser, body, kind, status):
+def test_a_body_that_is_no_form_is_refused(lab, browser, body, kind, status):
     add_page(lab)
     headers = {"Origin": ORIGIN, "Content-Type": kind}
 
     assert browser.ask("POST", "/try", content=body, headers=headers).status_code == status
 
 
-def test_who_is_not_logged_in_sends_no_form_and_only_a_short_login(lab):
+def test_without_a_login_only_a_short_login_form_is_accepted(lab):
     add_page(lab)
     stranger = Browser(lab)
 
@@ -287,7 +288,7 @@ def test_static_files_are_open_and_kept_for_ever_under_a_name_of_their_content(l
 # --- errors ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_there_is_a_page_for_browsers_and_one_shape_for_programs(lab, browser):
+def test_a_missing_path_is_a_page_for_browsers_and_one_shape_for_programs(lab, browser):
     page = browser.see("/nothing", status=404)
     told = browser.ask("GET", "/nothing", headers={"Accept": "application/json"})
 
@@ -297,7 +298,7 @@ def test_what_is_not_there_is_a_page_for_browsers_and_one_shape_for_programs(lab
     assert set(json.loads(told.text)["error"]) == {"code", "message", "advice"}
 
 
-def test_a_bug_is_a_page_that_tells_nothing_of_it(lab, browser):
+def test_a_bug_is_a_page_without_details(lab, browser):
     router = APIRouter(include_in_schema=False)
 
     @router.get("/bug")
@@ -331,17 +332,17 @@ def test_an_expected_error_is_a_page_with_its_sentence_without_secrets(lab, brow
 
 def test_everything_that_is_shown_is_escaped_and_redacted(lab, browser):
     hostile = '"><img src=x onerror=alert(1)>\u202e'
-    add_page(lab, text=f"{hostile} {TOKEN}", items=(f"{hostile}{TOKEN}",), fields={"a": hostile})
+    add_page(lab, problem=f"{hostile} {TOKEN}", task=f"{hostile}{TOKEN}", issue=hostile)
     page = browser.see("/try")
 
     assert page.all("img", src="x") == []
-    assert [item["value"] for item in page.all("input", name="a")] == [hostile]
+    assert [item["value"] for item in page.all("input", name="issue")] == [hostile]
     assert TOKEN not in page.html
     assert page.text.count("[redacted]") == 2
 
 
 def test_no_page_has_anything_inline(lab, browser):
-    add_page(lab, text="x")
+    add_page(lab, problem="x")
     for path in ("/try", "/login", "/nothing"):
         page = Browser.ask(browser, "GET", path).text
         assert " style=" not in page
@@ -350,7 +351,7 @@ def test_no_page_has_anything_inline(lab, browser):
         assert re.findall(r"<script(?! src=)", page) == []
 
 
-def test_a_page_has_landmarks_a_way_past_them_and_says_where_one_is(lab, browser):
+def test_a_page_has_landmarks_a_skip_link_and_its_place_in_the_menu(lab, browser):
     page = browser.see("/workflows/nothing", status=404)
 
     assert page.links()[0] == "#main"

@@ -32,14 +32,14 @@ def state(lab, run_id: int) -> str:
 
 
 @pytest.mark.parametrize("token", [None, "wrong-token-0123456789"])
-def test_nobody_recovers_without_the_token(lab, token):
+def test_recovery_needs_the_token(lab, token):
     run_id = claim_and_die(lab)
 
     assert lab.ask("POST", PATH, token=token).status_code == 401
     assert state(lab, run_id) == "claimed"
 
 
-def test_what_is_recovered_is_answered_with_its_runs_and_told_to_the_log(lab, caplog):
+def test_recovered_runs_are_returned_and_logged(lab, caplog):
     run_id = claim_and_die(lab)
 
     answer = lab.post(PATH, {"by": "ada"})
@@ -87,7 +87,7 @@ def test_a_dry_run_changes_nothing(lab):
         {"params": {"force": "true"}},
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_recovered(lab, request_):
+def test_an_invalid_recovery_is_refused_and_recovers_nothing(lab, request_):
     run_id = claim_and_die(lab)
 
     answer = lab.ask("POST", PATH, **request_)

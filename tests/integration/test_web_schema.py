@@ -27,6 +27,7 @@ OPERATIONS = (
     "get_metrics",
     "list_workflows",
     "get_workflow",
+    "get_workflow_diff",
     "start_workflow",
     "pause_workflow",
     "resume_workflow",
@@ -90,10 +91,10 @@ def test_every_operation_is_on_the_page_about_the_api(schema):
         pytest.param(name, mode, id=f"{name}-{mode.value}")
         for name in OPERATIONS
         for mode in GenerationMode
-        if not (name in {"get_health", "get_metrics"} and mode is GenerationMode.NEGATIVE)  # nothing of it can be wrong
+        if not (name in {"get_health", "get_metrics"} and mode is GenerationMode.NEGATIVE)  # no input can be wrong
     ],
 )
-def test_no_request_makes_the_api_fail_or_answer_what_it_does_not_describe(lab, schema, repeat, name, mode):
+def test_no_request_makes_the_api_fail_or_leave_its_description(lab, schema, repeat, name, mode):
     operation = schema.find_operation_by_id(name)
     known = lab.start(1) if not lab.app.locks.holder(1) else lab.app.locks.holder(1).adw_id
     cases = operation.as_strategy(generation_mode=mode)

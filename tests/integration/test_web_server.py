@@ -153,7 +153,7 @@ def test_a_whole_delivery_over_a_real_connection_is_stored(lab):
     assert lab.get("/api/v1/deliveries")["deliveries"][0]["run_id"] == answer.json()["run_id"]
 
 
-def test_more_connections_than_allowed_are_told_so(tmp_path, monkeypatch):
+def test_connections_above_the_limit_are_answered_with_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
     with WebLab(tmp_path / "home") as lab, served(lab) as address:
         idle = [socket.create_connection(address, timeout=PATIENCE) for _ in range(3)]
@@ -165,7 +165,7 @@ def test_more_connections_than_allowed_are_told_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("junk", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"\xff" * 100_000])
-def test_what_is_no_http_is_refused_and_the_server_lives_on(lab, junk):
+def test_malformed_http_is_refused_and_the_server_continues(lab, junk):
     with served(lab) as address:
         assert not answer_to(address, junk).startswith(b"HTTP/1.1 2")
         assert httpx.get(f"http://{address[0]}:{address[1]}/health").status_code == 200

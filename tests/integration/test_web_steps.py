@@ -1,4 +1,4 @@
-"""Over HTTP and on the command line's own parts: steps that loop, their iterations and calls, and what waits."""
+"""Steps that loop over HTTP: their iterations, calls and scheduled retries."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_not_there_is_404(lab, path):
     assert lab.ask("GET", "/api/v1/workflows/1a2b3c4d/executions").status_code == 404
 
 
-# --- what is tried again ---------------------------------------------------------------------------------------
+# --- retries ---------------------------------------------------------------------------------------------------
 
 
 def test_calls_and_phases_that_wait_are_one_list_the_next_one_first(lab, looping):
@@ -135,7 +135,7 @@ def test_calls_and_phases_that_wait_are_one_list_the_next_one_first(lab, looping
     assert [one["kind"] for one in lab.get("/api/v1/retries", limit=1)["retries"]] == ["phase"]
 
 
-def test_a_call_that_is_cancelled_ends_its_iteration_and_the_workflow_goes_on(lab, looping):
+def test_a_cancelled_call_ends_its_iteration_and_the_workflow_continues(lab, looping):
     adw_id, execution_id = looping
 
     answer = lab.post(f"/api/v1/retries/{execution_id}/cancel", {"index": 1, "by": "ada", "reason": "not needed"})
@@ -181,7 +181,7 @@ def test_a_phase_that_is_not_tried_again_fails_with_the_reason(lab):
     assert lab.post(f"/api/v1/retries/{adw_id}/cancel").status_code == 409
 
 
-def test_a_phase_that_is_not_required_is_passed_over_and_the_workflow_goes_on(lab):
+def test_an_optional_phase_is_skipped_and_the_workflow_continues(lab):
     adw_id = lab.start(workflow="optional")
     lab.work()
 
@@ -202,7 +202,7 @@ def test_a_phase_that_waits_for_its_steps_is_no_retry(lab, looping):
 @pytest.mark.parametrize(
     ("body", "status"), [({"index": 0}, 409), ({"index": 9}, 409), ({"index": -1}, 422), ({"x": 1}, 422)]
 )
-def test_what_does_not_wait_is_not_cancelled(lab, looping, body, status):
+def test_only_a_waiting_retry_is_cancelled(lab, looping, body, status):
     before = lab.get(f"/api/v1/executions/{looping[1]}")
 
     assert lab.post(f"/api/v1/retries/{looping[1]}/cancel", body).status_code == status

@@ -129,7 +129,7 @@ def test_whoever_works_on_it_is_asked_to_stop(lab, browser):
 
 
 def test_a_hint_needs_words(lab, browser, gated):
-    assert "a hint needs words" in refused(browser.do(f"/workflows/{gated}/hint", {"text": "  "}))
+    assert "the hint is empty" in refused(browser.do(f"/workflows/{gated}/hint", {"text": "  "}))
     browser.do(f"/workflows/{gated}/hint", {"text": "think twice"})
 
     assert [hint["text"] for hint in document_of(lab, gated).hints] == ["think twice"]
@@ -155,7 +155,7 @@ def test_a_rollback_shows_its_plan_first_and_is_done_by_a_worker(lab, browser, g
     page = browser.see(f"/workflows/{gated}/rollback")
 
     assert "free issue #1" in page.text
-    assert "Nothing is done yet." in page.text
+    assert "Nothing has been done yet." in page.text
     assert (lab.state(gated), "rollback_begun" in kinds(lab, gated)) == ("paused", False)
     told = browser.do(f"/workflows/{gated}/rollback", {"reason": "not wanted", "keep_branch": "yes"})
     assert "waits for a worker that rolls it back" in told.text
@@ -167,11 +167,11 @@ def test_a_rollback_shows_its_plan_first_and_is_done_by_a_worker(lab, browser, g
     after = browser.see(f"/workflows/{gated}")
     assert lab.state(gated) == "rolled_back"
     assert ("rollback", "Ada (dashboard)") in asked(lab, gated)
-    assert "are over" in after.text
+    assert " done " in after.text
     assert "The workflow is rolled back." in browser.see(f"/workflows/{gated}/rollback").text
 
 
-def test_what_is_merged_is_not_rolled_back_and_the_page_says_why(lab, browser):
+def test_a_merged_workflow_is_not_rolled_back_and_the_page_says_why(lab, browser):
     adw_id = workflow_lab.put(lab.app, workflow_lab.finished(lab.app.clock.now(), pr_merged=True))
 
     page = browser.see(f"/workflows/{adw_id}/rollback")
@@ -199,13 +199,13 @@ def test_a_loop_is_shown_with_its_counts_and_its_iterations(lab, browser, loopin
     assert "fetch build 1" in page.text
     assert "3 of 4 done" in page.text
     assert f"/workflows/{adw_id}/executions/{execution}" in page.links()
-    assert "Went well 3" in step.text
-    assert "Wait for another call 1" in step.text
+    assert "Succeeded 3" in step.text
+    assert "Waiting for a retry 1" in step.text
     assert [link.rpartition("/")[2] for link in step.links() if "/iterations/" in link] == ["0", "1", "2", "3"]
     waiting = browser.see(f"/workflows/{adw_id}/executions/{execution}?state=retry_wait")
     assert [link.rpartition("/")[2] for link in waiting.links() if "/iterations/" in link] == ["1"]
     assert (
-        "There are none that are failed."
+        "There are no iterations that are failed."
         in browser.see(f"/workflows/{adw_id}/executions/{execution}?state=failed").text
     )
 
@@ -233,7 +233,7 @@ def test_one_iteration_is_opened_with_its_calls(lab, browser, looping):
     assert browser.ask("GET", f"/workflows/{adw_id}/executions/{execution}/iterations/0/pages/7").status_code == 404
 
 
-def test_what_was_kept_of_a_page_is_opened(lab, browser, looping, monkeypatch):
+def test_the_stored_content_of_a_page_is_shown(lab, browser, looping, monkeypatch):
     adw_id, execution = looping
     row = {"execution_id": execution, "idx": 0, "page": 1, "part": '{"rows": [1, 2]}'}
 

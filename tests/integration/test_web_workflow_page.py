@@ -101,7 +101,7 @@ def test_a_pull_request_is_linked_beside_its_issue(lab, browser):
     assert "completed" in page.text
 
 
-def test_what_the_branch_changes_is_counted(make, tmp_path):
+def test_the_changes_of_the_branch_are_counted(make, tmp_path):
     made = git_lab.make_lab(tmp_path)
     lab = make(ADW_HOME=str(made.main))
     document = workflow_lab.reworked(now_of(lab))
@@ -112,12 +112,13 @@ def test_what_the_branch_changes_is_counted(make, tmp_path):
 
     page = Browser(lab).log_in().see(f"/workflows/{adw_id}")
 
-    assert "Changes 1 file +2 \u22120" in page.text
+    assert "1 file, +2 \u22120" in page.text
     assert "discount.py +2 \u22120" in page.text
     made.repository.remove_worktree(tree.path, reason="adw:aaaa1111")
     made.repository.delete_branch(document.branch_name, expected=made.repository.commit_of(document.branch_name))
-    lab.app.diff_stats._commits.cache_clear()
-    assert "Its branch is not here any more." in Browser(lab).log_in().see(f"/workflows/{adw_id}").text
+    lab.app.diffs._commits.cache_clear()
+    page = Browser(lab).log_in().see(f"/workflows/{adw_id}")
+    assert "Its commits are not in the repository of this machine." in page.text
 
 
 def test_a_home_without_git_says_so_and_shows_the_rest(lab, browser):
@@ -125,16 +126,16 @@ def test_a_home_without_git_says_so_and_shows_the_rest(lab, browser):
 
     page = browser.see(f"/workflows/{adw_id}")
 
-    assert "Its branch is not here any more." in page.text or "git failed" in page.text
+    assert "Its commits are not in the repository of this machine." in page.text or "git failed" in page.text
     assert "Add a discount code" in page.text
 
 
-def test_a_workflow_that_is_not_there_is_a_page_that_says_so(browser):
+def test_a_missing_workflow_is_a_page_that_says_so(browser):
     for path in ("", "/events", "/log", "/rollback", "/abandon", "/attempts/plan/1"):
         assert "ffffffff" in browser.see(f"/workflows/ffffffff{path}", status=404).text
 
 
-def test_a_document_of_an_older_version_is_shown_with_what_it_lacks(lab, browser):
+def test_a_document_of_an_older_version_is_shown_without_missing_parts(lab, browser):
     document = workflow_lab.reworked(now_of(lab)).changed(workflow=None, phases=[], state_history=[], branch_name=None)
     adw_id = workflow_lab.put(lab.app, document.changed(current_state="paused"))
 
@@ -161,7 +162,7 @@ def test_a_document_that_cannot_be_read_is_a_sentence(lab, browser):
 # --- orders ----------------------------------------------------------------------------------------------------
 
 
-def test_only_the_orders_that_are_legal_now_are_offered(lab, browser):
+def test_only_the_actions_that_the_state_allows_are_offered(lab, browser):
     pending, gated, broken, patient = (
         lab.start(n, name) for n, name in enumerate(("", "gated", "broken", "patient"), 1)
     )
@@ -174,13 +175,13 @@ def test_only_the_orders_that_are_legal_now_are_offered(lab, browser):
     assert ways(browser.see(f"/workflows/{patient}")) == {"resume", "pause", "cancel", "abandon", "rollback"}
 
 
-def test_what_is_merged_or_rolled_back_has_no_orders(lab, browser):
+def test_a_merged_or_rolled_back_workflow_has_no_actions(lab, browser):
     merged = workflow_lab.put(lab.app, workflow_lab.finished(now_of(lab), pr_merged=True))
 
     assert ways(browser.see(f"/workflows/{merged}")) == set()
 
 
-def test_a_read_only_dashboard_has_no_orders_and_says_so(make):
+def test_a_read_only_dashboard_has_no_actions_and_says_so(make):
     lab = make(ADW_WEB_READ_ONLY="true")
     adw_id = lab.start(1, "gated")
     lab.work()
@@ -202,7 +203,7 @@ def test_an_attempt_is_shown_with_its_error_its_cost_and_its_output(lab, browser
 
     page = browser.see(f"/workflows/{adw_id}/attempts/build/1")
 
-    for words in ("connection reset by peer", "It is tried again.", "line 7", "44,000 in, 9,900 out", "$1.10"):
+    for words in ("connection reset by peer", "It is retried.", "line 7", "44,000 in, 9,900 out", "$1.10"):
         assert words in page.text, words
     assert "== build, attempt 1, stdout first line" in page.text
     assert f"/workflows/{adw_id}/file?name=phases/build/attempt-1.stdout.log" in page.links()
@@ -222,11 +223,11 @@ def test_an_attempt_has_a_deadline_until_it_ends(lab, browser):
     ended = browser.see(f"/workflows/{adw_id}/attempts/build/1").text
     running = browser.see(f"/workflows/{adw_id}/attempts/test/3").text
 
-    assert "Has to end" not in ended
-    assert "Has to end" in running
+    assert "Deadline" not in ended
+    assert "Deadline" in running
 
 
-def test_a_tail_gives_what_came_since_and_ends_when_nothing_more_can_come(lab, browser):
+def test_a_tail_returns_new_output_and_ends_with_the_workflow(lab, browser):
     adw_id = workflow_lab.put(lab.app, workflow_lab.reworked(now_of(lab)), output="one\n")
     (tail,) = browser.see(f"/workflows/{adw_id}").all("pre", id="tail")
     log = AttemptFiles(lab.app.settings.state_dir / adw_id, "test", 3).stdout
@@ -314,7 +315,7 @@ def test_events_are_shown_one_page_at_a_time(lab, browser, monkeypatch):
 # --- harm ------------------------------------------------------------------------------------------------------
 
 
-def test_what_strangers_wrote_does_nothing_on_any_page(lab, browser):
+def test_hostile_texts_are_harmless_on_every_page(lab, browser):
     adw_id = workflow_lab.put(lab.app, workflow_lab.hostile(now_of(lab)), output=f"{workflow_lab.NASTY}\n" * 3)
 
     for path in (

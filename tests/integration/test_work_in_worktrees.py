@@ -11,6 +11,7 @@ import pytest
 from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
+from adws.adw_modules.git import git as git_module
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
@@ -50,6 +51,32 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
     assert not [item for item in effects.effects(document) if item.outcome == "intended"]
 
 
+def test_what_is_known_about_a_worktree_is_not_asked_of_git_again(lab, monkeypatch):
+    """
+    The number of git processes of each phase: the first makes the worktree, the checks change nothing.
+    """
+    asked: list[str] = []
+    capture = git_module.capture
+    monkeypatch.setattr(git_module, "capture", lambda argv, **rest: asked.append(argv[-1]) or capture(argv, **rest))
+    used: dict[str, int] = {}
+    attempt = WorkSession.attempt
+
+    def counted(session, **options):
+        before = len(asked)
+        outcome = attempt(session, **options)
+        used[session.running()[0].name] = len(asked) - before
+        return outcome
+
+    monkeypatch.setattr(WorkSession, "attempt", counted)
+    adw_id = lab.start(PLAN, BUILD, step("lint", "true", "linting"), step("test", "true", "testing"), SHIP)
+
+    lab.work()
+
+    assert lab.document(adw_id).current_state == "completed"
+    limits = {"plan": 26, "build": 8, "lint": 5, "test": 5, "ship": 25}
+    assert {phase: number for phase, number in used.items() if number > limits[phase]} == {}
+
+
 def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
     lab = make_work_lab(tmp_path, ADW_WORKTREE_SETUP="sh -c 'cat .env > set-up.txt'")
     (lab.home / ".env").write_text("KEY=value\n")
@@ -70,7 +97,7 @@ def test_a_process_is_told_its_ports_and_has_the_ignored_files(tmp_path):
 
 def test_a_workflow_that_goes_on_needs_no_remote(lab):
     """
-    The network is gone when the second phase is tried again, and the worktree with it.
+    The network is gone when the second phase is retried, and the worktree with it.
     """
     marker = lab.home.parent / "once"
     once = f"test -e {marker} || {{ touch {marker}; exit 1; }}; cat plan.md > built.md"

@@ -78,14 +78,14 @@ def test_ports_are_written_for_the_tools_that_read_them(lab):
     worktrees = make(lab)
     tree = lab.add().path
 
-    worktrees.fill(tree, ports=PORTS)
+    assert worktrees.fill(tree, ports=PORTS) == ((), ())
 
     assert (tree / ".ports.env").read_text() == (
         "BACKEND_PORT=9101\nFRONTEND_PORT=9201\nVITE_BACKEND_URL=http://localhost:9101\n"
     )
-    assert worktrees.write_ports(tree, PORTS) == ()
     (tree / ".gitignore").write_text("")
-    assert ".ports.env is not ignored by git" in worktrees.write_ports(tree, PORTS)[0]
+    [notice] = worktrees.fill(tree, ports=PORTS)[1]
+    assert ".ports.env is not ignored by git" in notice
 
 
 # --- set-up ----------------------------------------------------------------------------------------------------

@@ -138,9 +138,9 @@ def put(app: app_module.Home, document: WorkflowDocument, *, output: str = "it s
 
 
 def reworked(now: datetime, adw_id: str = "aaaa1111") -> WorkflowDocument:
-    """A workflow that was tried again, parked, paused and sent back, and is at work in test."""
+    """A workflow that was retried, parked, paused and sent back, and is at work in test."""
     story = Story(adw_id, 42, "Add a discount code to the checkout page", now=now, minutes=95)
-    reset = {"message": "connection reset by peer", "category": "transient", "advice": "It is tried again."}
+    reset = {"message": "connection reset by peer", "category": "transient", "advice": "It is retried."}
     story.move("planning", 2).tried("plan", 2, 9, usd=0.42, summary="A plan in 6 steps.")
     story.move("building", 9).tried("build", 9, 21, "failed", usd=1.1, error={**reset, "traceback": "line 7"})
     story.tried("build", 23, 26, "parked", error={"message": "429, too many requests", "category": "rate_limit"})

@@ -75,6 +75,9 @@ class MemoryGit:
     def worktrees(self):
         return tuple(replace(tree, head=self.heads.get(tree.branch, "")) for tree in self.trees.values())
 
+    def is_as_made(self, path: Path, *, branch: str, reason: str) -> bool:
+        return False  # it has no files: the list of worktrees tells
+
     def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
         if path in self.trees:
             raise GitError(f"{path} is there already")
@@ -108,6 +111,9 @@ class MemoryGit:
         self.pushes.append(self.heads[branch])
         return PushResult(pushed=True)
 
+    def has_remote(self) -> bool:
+        return self.remote is not None
+
     def remote_commit(self, branch: str) -> str | None:
         return (self.remote or {}).get(branch)
 
@@ -119,6 +125,9 @@ class MemoryGit:
     def status(self, path: Path):
         committed, result = self.commits[self._head(path)], self.files[path]
         return tuple(sorted(name for name in {*committed, *result} if committed.get(name) != result.get(name)))
+
+    def head_and_status(self, path: Path):
+        return self._head(path), self.status(path)
 
     def patch_of_changes(self, path: Path) -> bytes:
         return "\n".join(self.status(path)).encode()

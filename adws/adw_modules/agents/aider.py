@@ -2,7 +2,7 @@
 aider: plain text instead of events, and exit code 0 even when the model never answered.
 
 The evidence is the line about tokens that follows each answer, of which there may be several; an error of the model's
-library, at the start of a line, stands until the next such line. Conversations are not gone on with: what was
+library, at the start of a line, stands until the next such line. Conversations are not resumed: what was
 done is in the commits.
 """
 
@@ -100,59 +100,32 @@ class Parser:
 
     def line(self, text: str) -> str:
         """Take in a line; return what to show of it."""
+        now = self._reading
         if len(text) > MAX_LINE:
-            self._reading = replace(self._reading, bad_lines=self._reading.bad_lines + 1)
+            self._reading = replace(now, bad_lines=now.bad_lines + 1)
             return ""
-        for take in (self._take_tokens, self._take_error, self._take_trouble, self._take_name):
-            if take(text):
-                return shown(text)
-
-        return shown(text) if _DONE.match(text) else ""
-
-    def _take_tokens(self, text: str) -> bool:
-        match = _TOKENS.match(text)
-        if match is None:
-            return False
-        sent, written, read, received = (_count(part) for part in match.groups()[:4])
-        self._reading = replace(
-            self._reading,
-            is_error=False,
-            subtype="",
-            text="",
-            tokens=TokenUsage(
+        trouble = next((name for pattern, name in _TROUBLE.items() if pattern.match(text)), "")
+        if used := _TOKENS.match(text):
+            sent, written, read, received = (_count(part) for part in used.groups()[:4])
+            tokens = TokenUsage(
                 input=max(sent - read - written, 0), output=received, cache_read=read, cache_write=written
-            ),
-            cost_usd=_number(match[5]) if match[5] else self._reading.cost_usd,
-            turns=self._reading.turns + 1,
-        )
+            )
+            cost, turns = _number(used[5]) if used[5] else now.cost_usd, now.turns + 1
+            self._reading = replace(now, is_error=False, subtype="", text="", tokens=tokens, cost_usd=cost, turns=turns)
+        elif error := _ERROR.match(text):
+            name = "billing" if _NO_CREDIT.search(text) else _ERRORS.get(error[1], "")
+            self._reading = replace(now, is_error=True, subtype=name, text=storable(text))
+        elif trouble:
+            self._reading = replace(now, is_error=True, subtype=trouble, text=storable(text))
+        elif (version := _VERSION.match(text)) and not now.version:
+            self._reading = replace(now, version=version[1])
+            return ""
+        elif (model := _MODEL.match(text)) and not now.model:
+            self._reading = replace(now, model=storable(model[1]))
+        elif not _DONE.match(text):
+            return ""
 
-        return True
-
-    def _take_error(self, text: str) -> bool:
-        match = _ERROR.match(text)
-        if match is None:
-            return False
-        name = "billing" if _NO_CREDIT.search(text) else _ERRORS.get(match[1], "")
-        self._reading = replace(self._reading, is_error=True, subtype=name, text=storable(text))
-
-        return True
-
-    def _take_trouble(self, text: str) -> bool:
-        name = next((name for pattern, name in _TROUBLE.items() if pattern.match(text)), "")
-        if name:
-            self._reading = replace(self._reading, is_error=True, subtype=name, text=storable(text))
-
-        return bool(name)
-
-    def _take_name(self, text: str) -> bool:
-        version, model = _VERSION.match(text), _MODEL.match(text)
-        if version is not None and not self._reading.version:
-            self._reading = replace(self._reading, version=version[1])
-        if model is not None and not self._reading.model:
-            self._reading = replace(self._reading, model=storable(model[1]))
-            return True
-
-        return False
+        return shown(text)
 
 
 def _count(text: str | None) -> int:

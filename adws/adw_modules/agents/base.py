@@ -67,10 +67,9 @@ Event = Mapping[str, JsonValue]
 
 
 class JsonLines:
-    """The reading of a stream of JSON lines; *events* has what to do with each type."""
+    """The reading of a stream of JSON lines: an event of type `a.b` goes to the method `on_a_b`, if there is one."""
 
-    def __init__(self, events: Mapping[str, Callable[[Event], str]]) -> None:
-        self._events = events
+    def __init__(self) -> None:
         self._reading = AgentReading()
 
     @property
@@ -86,9 +85,9 @@ class JsonLines:
         if event is None:
             self.note(bad_lines=self._reading.bad_lines + 1)
             return ""
-        known = self._events.get(text_at(event, "type"))
+        take: Callable[[Event], str] | None = getattr(self, f"on_{text_at(event, 'type').replace('.', '_')}", None)
 
-        return "" if known is None else shown(known(event))
+        return "" if take is None else shown(take(event))
 
     def note(self, **changes: object) -> None:
         """Change what was read so far."""
@@ -238,11 +237,17 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
     A refused tool is reported as `denied`; whether the work was done all the same is for the caller to see. An agent
     that said its result and then did not end is none that failed.
     """
+    is_good = end.exit_code == 0 and end.signal is None and end.timed_out is None
     if reading.is_error or reading.subtype:
         return _failed(reading, end, tool, subtype=reading.subtype, text=reading.text)
     if not reading.has_result:
-        return _without_result(reading, end, tool)
-    if end.timed_out != "after_result" and not _is_good(end):
+        subtype, said = "bad_output" if is_good else "", said_last(end)
+        if not is_good and not reading.turns:
+            # It failed before any work: it may have been called in a way that it does not take.
+            is_invalid = _BAD_CALL.search(said) is not None
+            subtype = "unknown_session" if is_unknown_session(said) else "invalid" if is_invalid else ""
+        return _failed(reading, end, tool, subtype=subtype)
+    if end.timed_out != "after_result" and not is_good:
         return _failed(reading, end, tool)
     if reading.denials:
         names = ", ".join(dict.fromkeys(reading.denials))
@@ -261,7 +266,7 @@ def said_last(end: AgentEnd) -> str:
 
 
 def is_unknown_session(text: str) -> bool:
-    """Say whether *text* is that of an agent that does not have the conversation it was to go on with."""
+    """Say whether *text* is that of an agent that does not have the conversation it was to resume."""
     return _UNKNOWN_SESSION.search(text) is not None
 
 
@@ -271,25 +276,6 @@ def checked_session(session_id: str) -> str:
         raise UsageError(f"{session_id!r} cannot be the id of an agent's conversation; use letters, digits, - and _")
 
     return session_id
-
-
-def _is_good(end: AgentEnd) -> bool:
-    return end.exit_code == 0 and end.signal is None and end.timed_out is None
-
-
-def _without_result(reading: AgentReading, end: AgentEnd, tool: str) -> FailedRun:
-    if _is_good(end):
-        return _failed(reading, end, tool, subtype="bad_output")
-
-    return _failed(reading, end, tool, subtype="" if reading.turns else _refusal(said_last(end)))
-
-
-def _refusal(text: str) -> str:
-    """Return the name of a failure before any work: the agent was called in a way that it does not take."""
-    if is_unknown_session(text):
-        return "unknown_session"
-
-    return "invalid" if _BAD_CALL.search(text) is not None else ""
 
 
 def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:

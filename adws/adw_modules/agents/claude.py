@@ -29,7 +29,7 @@ from adws.adw_modules.agents.base import (
     value_at,
 )
 from adws.adw_modules.error_tables import class_of_text
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonValue
 from adws.adw_modules.structured_logger import to_plain
 
 #: What each degree of permission is called; the tools are named, so that nothing has to be asked.
@@ -91,18 +91,10 @@ class Parser(JsonLines):
     """The reading of Claude Code's events."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "system": self._system,
-                "assistant": self._assistant,
-                "user": self._user,
-                "rate_limit_event": self._rate_limit,
-                "result": self._result,
-            }
-        )
+        super().__init__()
         self._messages: dict[str, TokenUsage] = {}  # by the message's id: every block of a message repeats its usage
 
-    def _system(self, event: Event) -> str:
+    def on_system(self, event: Event) -> str:
         kind = text_at(event, "subtype")
         if kind == "init":
             return self._init(event)
@@ -117,16 +109,18 @@ class Parser(JsonLines):
 
     def _init(self, event: Event) -> str:
         source, model = text_at(event, "apiKeySource"), text_at(event, "model")
+        # A log-in pays by the month; the clouds of others have no key of ours either, but other names for models.
+        is_log_in = source == "none" and model.startswith("claude-") and "@" not in model
         self.note(
             session_id=session_at(event, "session_id"),
             model=model,
             version=text_at(event, "claude_code_version"),
-            is_subscription=_is_subscription(source, model),
+            is_subscription=False if source not in {"", "none"} else True if is_log_in else None,
         )
 
         return f"conversation {self.reading.session_id}, model {model}"
 
-    def _assistant(self, event: Event) -> str:
+    def on_assistant(self, event: Event) -> str:
         message = object_at(event, "message")
         tokens = self._count(text_at(message, "id"), _tokens(object_at(message, "usage")))
         blocks = list_at(message, "content")
@@ -153,7 +147,7 @@ class Parser(JsonLines):
 
         return TokenUsage.sum_of([self.reading.tokens.minus(before), usage])
 
-    def _user(self, event: Event) -> str:
+    def on_user(self, event: Event) -> str:
         """Note that the turn was interrupted: after SIGINT it ends with exit code 0, and often without a result."""
         blocks = list_at(object_at(event, "message"), "content")
         if not any(text_at(block, "text").startswith(_INTERRUPTION) for block in blocks):
@@ -164,7 +158,7 @@ class Parser(JsonLines):
 
         return agents_base.INTERRUPTED
 
-    def _rate_limit(self, event: Event) -> str:
+    def on_rate_limit_event(self, event: Event) -> str:
         info = object_at(event, "rate_limit_info")
         if text_at(info, "rateLimitType"):
             self.note(is_subscription=value_at(info, "isUsingOverage") is not True)
@@ -180,7 +174,7 @@ class Parser(JsonLines):
 
         return self.reading.text
 
-    def _result(self, event: Event) -> str:
+    def on_result(self, event: Event) -> str:
         kind, reason = text_at(event, "subtype"), text_at(event, "terminal_reason")
         has_failed = value_at(event, "is_error") is not False or kind != "success" or reason in _TELLING_REASONS
         # The last answer is no text of a failure, unless it was one.
@@ -196,7 +190,7 @@ class Parser(JsonLines):
             tokens=_totals(event) or self.reading.tokens,
             own_tokens=_own_tokens(event, streamed=TokenUsage.sum_of(self._messages.values())),
             turns=count_at(event, "num_turns") or self.reading.turns,
-            structured=_plain_object(value_at(event, "structured_output")),
+            structured=plain if isinstance(plain := to_plain(value_at(event, "structured_output")), dict) else None,
         )
 
         # The result names all that were refused, also those that were told on the way.
@@ -227,14 +221,6 @@ class Parser(JsonLines):
 
 def _name_of_error(event: Event) -> str:
     return next((name for key in ("api_error", "error") if (name := text_at(event, key)) in _TELLING_ERRORS), "")
-
-
-def _is_subscription(source: str, model: str) -> bool | None:
-    """Say whether a log-in pays; the clouds of others have no key of ours either, but other names for models."""
-    if source not in {"", "none"}:
-        return False
-
-    return True if source and model.startswith("claude-") and "@" not in model else None
 
 
 def _tokens(usage: Event) -> TokenUsage:
@@ -279,12 +265,6 @@ def _words(result: Event) -> str:
     errors = [text for error in list_at(result, "errors") if (text := text_at({"error": error}, "error"))]
 
     return text_at(result, "result") or "\n".join(text for text in errors if not text.startswith(_DIAGNOSTIC))
-
-
-def _plain_object(value: JsonValue) -> JsonObject | None:
-    plain = to_plain(value)
-
-    return plain if isinstance(plain, dict) else None
 
 
 def _tool(block: JsonValue) -> str:

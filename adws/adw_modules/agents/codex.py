@@ -1,7 +1,7 @@
 """
 Codex: `codex exec --json` with its stream of JSON lines.
 
-A failure is reported as text alone, without a status field; `error` beside a turn that goes on is a note, not the end.
+A failure is reported as text alone, without a status field; `error` in a turn that continues is a note, not the end.
 The tokens are those of the whole conversation, and there is no cost, no limit of turns and none of money.
 """
 
@@ -28,7 +28,7 @@ _BAD_REQUEST = 400
 def argv(task: AgentTask) -> tuple[str, ...]:
     """Return the arguments for *task*; the prompt is its input, which the last `-` says."""
     arguments = ["--json", *_QUIET]
-    # Its sandbox keeps it in the working directory; the result it gives back is written elsewhere.
+    # Its sandbox keeps it in the working directory; its result is written elsewhere.
     opened = (f"--add-dir={task.folder}",) if task.permissions == "edit" else ()
     if task.model:
         arguments.append(f"--model={task.model}")
@@ -57,30 +57,17 @@ def _access(task: AgentTask, form: str) -> str:
 class Parser(JsonLines):
     """The reading of Codex's events."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "thread.started": self._thread,
-                "turn.started": self._turn,
-                "turn.completed": self._completed,
-                "turn.failed": self._failed,
-                "item.started": self._item_begun,
-                "item.completed": self._item_ended,
-                "error": self._error,
-            }
-        )
-
-    def _thread(self, event: Event) -> str:
+    def on_thread_started(self, event: Event) -> str:
         self.note(session_id=session_at(event, "thread_id"))
 
         return f"conversation {self.reading.session_id}"
 
-    def _turn(self, _event: Event) -> str:
+    def on_turn_started(self, _event: Event) -> str:
         self.note(turns=self.reading.turns + 1, has_result=False, is_error=False, http_status=None)
 
         return ""
 
-    def _completed(self, event: Event) -> str:
+    def on_turn_completed(self, event: Event) -> str:
         usage = object_at(event, "usage")
         cached, written = count_at(usage, "cached_input_tokens"), count_at(usage, "cache_write_input_tokens")
         tokens = TokenUsage(
@@ -93,24 +80,24 @@ class Parser(JsonLines):
 
         return "done"
 
-    def _failed(self, event: Event) -> str:
+    def on_turn_failed(self, event: Event) -> str:
         text = text_at(event, "error", "message") or (self.reading.text if self.reading.is_error else "")
         self.note(has_result=True, is_error=True, text=text, http_status=_status_of(text))
 
         return f"failed: {text}"
 
-    def _error(self, event: Event) -> str:
-        # It may be no more than a line that broke: work that goes on takes this back.
+    def on_error(self, event: Event) -> str:
+        # It may be no more than a line that broke: work that continues takes this back.
         self.note(is_error=True, text=text_at(event, "message"))
 
         return self.reading.text
 
-    def _item_begun(self, event: Event) -> str:
+    def on_item_started(self, event: Event) -> str:
         self.note(is_error=False)
 
         return text_at(event, "item", "command")
 
-    def _item_ended(self, event: Event) -> str:
+    def on_item_completed(self, event: Event) -> str:
         item = object_at(event, "item")
         kind = text_at(item, "type")
         self.note(is_error=False)

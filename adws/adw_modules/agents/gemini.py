@@ -39,25 +39,16 @@ class Parser(JsonLines):
     """The reading of Gemini CLI's events."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "init": self._init,
-                "message": self._message,
-                "tool_use": self._tool_use,
-                "tool_result": self._tool_result,
-                "error": self._error,
-                "result": self._result,
-            }
-        )
+        super().__init__()
         self._tools: dict[str, str] = {}  # name of a tool by the id of its use
         self._goes_on = False  # the next piece of an answer belongs to the last one
 
-    def _init(self, event: Event) -> str:
+    def on_init(self, event: Event) -> str:
         self.note(session_id=session_at(event, "session_id"), model=text_at(event, "model"))
 
         return f"conversation {self.reading.session_id}, model {self.reading.model}"
 
-    def _message(self, event: Event) -> str:
+    def on_message(self, event: Event) -> str:
         if text_at(event, "role") != "assistant":
             return ""
         said = text_at(event, "content")
@@ -67,7 +58,7 @@ class Parser(JsonLines):
 
         return said
 
-    def _tool_use(self, event: Event) -> str:
+    def on_tool_use(self, event: Event) -> str:
         self._goes_on = False
         name = text_at(event, "tool_name")
         self._tools[text_at(event, "tool_id")] = name
@@ -77,13 +68,13 @@ class Parser(JsonLines):
 
         return f"{name} {about}"
 
-    def _tool_result(self, event: Event) -> str:
+    def on_tool_result(self, event: Event) -> str:
         if text_at(event, "error", "type") != "policy_violation":
             return ""
 
         return self.refuse(self._tools.get(text_at(event, "tool_id"), ""))
 
-    def _error(self, event: Event) -> str:
+    def on_error(self, event: Event) -> str:
         self._goes_on = False
         said = text_at(event, "message")
         if text_at(event, "severity") == "error":
@@ -91,7 +82,7 @@ class Parser(JsonLines):
 
         return said
 
-    def _result(self, event: Event) -> str:
+    def on_result(self, event: Event) -> str:
         has_failed = text_at(event, "status") != "success"
         kind, said = text_at(event, "error", "type"), text_at(event, "error", "message")
         match = _CODE.search(said)

@@ -55,15 +55,7 @@ class Parser(JsonLines):
     """The reading of OpenCode's events."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                "step_start": self._step_start,
-                "text": self._text,
-                "tool_use": self._tool_use,
-                "step_finish": self._step_finish,
-                "error": self._error,
-            }
-        )
+        super().__init__()
         self._steps: dict[str, tuple[TokenUsage, float | None]] = {}  # by id, so that none counts twice
 
     def _named(self, event: Event) -> Event:
@@ -72,19 +64,19 @@ class Parser(JsonLines):
 
         return object_at(event, "part")
 
-    def _step_start(self, event: Event) -> str:
+    def on_step_start(self, event: Event) -> str:
         self._named(event)
         self.note(is_error=False, subtype=_UNFINISHED, http_status=None)
 
         return ""
 
-    def _text(self, event: Event) -> str:
+    def on_text(self, event: Event) -> str:
         said = text_at(self._named(event), "text")
         self.note(text=said or self.reading.text)
 
         return said
 
-    def _tool_use(self, event: Event) -> str:
+    def on_tool_use(self, event: Event) -> str:
         part = self._named(event)
         name, state = text_at(part, "tool"), object_at(part, "state")
         if text_at(state, "status") == "error" and _REFUSED.search(text_at(state, "error")):
@@ -92,7 +84,7 @@ class Parser(JsonLines):
 
         return f"{name} {text_at(state, 'title')}"
 
-    def _step_finish(self, event: Event) -> str:
+    def on_step_finish(self, event: Event) -> str:
         part = self._named(event)
         self._steps[text_at(part, "id")] = (_tokens(object_at(part, "tokens")), money_at(part, "cost"))
         costs = [cost for _, cost in self._steps.values() if cost is not None]
@@ -106,7 +98,7 @@ class Parser(JsonLines):
 
         return "done" if reason == "stop" else ""
 
-    def _error(self, event: Event) -> str:
+    def on_error(self, event: Event) -> str:
         self._named(event)
         error = object_at(event, "error")
         data = object_at(error, "data")

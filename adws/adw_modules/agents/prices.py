@@ -122,7 +122,8 @@ def cost_of(model: str, tokens: TokenUsage, prices: Mapping[str, Price] = Mappin
 
 def price_of(model: str, prices: Mapping[str, Price] = MappingProxyType({})) -> Price | None:
     """Return the price of *model*, None when it is not known. *prices* may name it with seller and date, or without."""
-    full, plain = model[:MAX_NAME].strip().lower(), plain_name(model)
+    full = model[:MAX_NAME].strip().lower()
+    plain = _REVISION.sub("", _SELLER.sub("", full))
     own = {name.strip().lower(): price for name, price in prices.items()}
 
     return _found(full, own) or _found(plain, own) or _found(plain, PRICES)
@@ -130,28 +131,24 @@ def price_of(model: str, prices: Mapping[str, Price] = MappingProxyType({})) -> 
 
 def read_prices(tables: Mapping[str, object]) -> Mapping[str, Price]:
     """Return the prices in the tables `[prices.MODEL]` of a user; raise ConfigError for what is no price."""
-    return MappingProxyType({model: _read_price(model, table) for model, table in tables.items()})
+    result = {}
+    for model, table in tables.items():
+        where = f"[prices.{model}]"
+        if not isinstance(table, Mapping):
+            raise ConfigError(
+                f"{where} is no table; write input = DOLLARS and output = DOLLARS for a million tokens in it"
+            )
+        for key, value in table.items():
+            if key not in _KEYS:
+                raise ConfigError(f"{where} has an unknown key {key!r}{hint(str(key), _KEYS)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_PRICE:
+                raise ConfigError(f"{where}: {key} is {value!r}, not a number of dollars from 0 to {MAX_PRICE:.0f}")
+        missing = [key for key in _KEYS[:2] if key not in table]
+        if missing:
+            raise ConfigError(f"{where} has no {missing[0]}; input and output are needed")
+        result[model] = Price(**{key: float(value) for key, value in table.items()})
 
-
-def _read_price(model: str, table: object) -> Price:
-    where = f"[prices.{model}]"
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is no table; write input = DOLLARS and output = DOLLARS for a million tokens in it")
-    for key, value in table.items():
-        if key not in _KEYS:
-            raise ConfigError(f"{where} has an unknown key {key!r}{hint(str(key), _KEYS)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_PRICE:
-            raise ConfigError(f"{where}: {key} is {value!r}, not a number of dollars from 0 to {MAX_PRICE:.0f}")
-    missing = [key for key in _KEYS[:2] if key not in table]
-    if missing:
-        raise ConfigError(f"{where} has no {missing[0]}; input and output are needed")
-
-    return Price(**{key: float(value) for key, value in table.items()})
-
-
-def plain_name(model: str) -> str:
-    """Return a model's own name as in the table: claude-opus-4-5 for us.anthropic.claude-opus-4-5-20251101-v1:0."""
-    return _REVISION.sub("", _SELLER.sub("", model[:MAX_NAME].strip().lower()))
+    return MappingProxyType(result)
 
 
 def _found(name: str, prices: Mapping[str, Price]) -> Price | None:
@@ -197,23 +194,18 @@ def reset_in(text: str, *, now: datetime) -> datetime | None:
     hour = int(match["hour"]) % 12 + (12 if match["half"].lower() == "p" else 0)
     today = there.replace(hour=hour, minute=int(match["minute"] or 0), second=0, microsecond=0)
     if match["month"]:
-        return _on_date(match, today, now)
+        month, day = _MONTHS.index(match["month"].lower()) + 1, int(match["date"])
+        # Without a year, a date that is over is one of the next year; with one, it says nothing.
+        years = [int(match["year"])] if match["year"] else [today.year, today.year + 1]
+        try:
+            moments = [today.replace(year=year, month=month, day=day) for year in years]
+        except ValueError:  # such as Feb 30
+            return None
+        return next((moment for moment in moments if moment > now), None)
     days = (_DAYS.index(match["day"].lower()) - today.weekday()) % 7 if match["day"] else 0
     moment = today + timedelta(days=days)
 
     return moment if moment > now else moment + timedelta(days=7 if match["day"] else 1)
-
-
-def _on_date(found: re.Match[str], today: datetime, now: datetime) -> datetime | None:
-    month, year = _MONTHS.index(found["month"].lower()) + 1, int(found["year"] or today.year)
-    # Without a year, a date that is over is one of the next year; with one, it says nothing.
-    years = [year] if found["year"] else [year, year + 1]
-    try:
-        moments = [today.replace(year=one, month=month, day=int(found["date"])) for one in years]
-    except ValueError:  # such as Feb 30
-        return None
-
-    return next((moment for moment in moments if moment > now), None)
 
 
 # Which model an attempt is made with.

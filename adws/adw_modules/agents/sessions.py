@@ -1,8 +1,8 @@
 """
-Conversations with agents: with which one an attempt goes on, and when a new one is begun.
+Conversations with agents: which one an attempt resumes, and when a new one is begun.
 
 Pure. The document is where conversations are kept: each attempt's record says under which id it spoke to which agent.
-One goes on while its round lasts and nothing says that it is spoilt; a round begins with a fresh one.
+One is resumed while its round lasts and nothing says that it is spoilt; a round begins with a fresh one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.db import connection
-from adws.adw_modules.db.connection import Database, Row
+from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import AdwError, FailedRun, UsageError
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import LIVE_SESSIONS, AgentSession, Clock, SessionStatus
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 #: The name of the failure of a conversation that the agent does not know (any more).
 UNKNOWN_SESSION = "unknown_session"
-#: Classes of failure after which a conversation is not gone on with: it is full, refused, or its history is broken.
+#: Classes of failure after which a conversation is not resumed: it is full, refused, or its history is broken.
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """One that can be gone on with."""
+    """One that can be resumed."""
 
     session_id: str
     attempt: int  #: the newest attempt that spoke in it
 
 
 def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
-    """Return the conversation that the newest attempt of *record*, which begins now, goes on with; None: a new one."""
+    """Return the conversation that the newest attempt of *record*, which begins now, resumes; None: a new one."""
     before = newest_before(record)
     # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
     if before is None or before.round != record.round or before.status == "running":
@@ -73,7 +73,7 @@ def base_of(record: PhaseRecord, *, default: str) -> str:
     """
     Return the commit that the work of this round is compared with: that of its first attempt.
 
-    What an attempt committed before it was cut off counts for the one that goes on.
+    What an attempt committed before it was cut off counts for the one that resumes its work.
     """
     bases = ((attempt.agent or {}).get("base") for attempt in record.attempts if attempt.round == record.round)
 
@@ -81,7 +81,7 @@ def base_of(record: PhaseRecord, *, default: str) -> str:
 
 
 def is_unknown_session(failure: FailedRun) -> bool:
-    """Say whether an agent failed because it does not know the conversation it was to go on with."""
+    """Say whether an agent failed because it does not know the conversation it was to resume."""
     return failure.subtype == UNKNOWN_SESSION or agents_base.is_unknown_session(failure.text)
 
 
@@ -219,11 +219,9 @@ class AgentSessions:
     def _all(self, condition: str, **params: object) -> tuple[AgentSession, ...]:
         sql = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE {condition} ORDER BY started_at, session_id"
         with self._database.read() as work:
-            return tuple(map(_to_session, work.all(sql, params)))
+            rows = [dict(zip(_COLUMNS, row, strict=True)) for row in work.all(sql, params)]
+
+        return tuple(AgentSession(**{**row, "status": SessionStatus(row["status"])}) for row in rows)
 
     def _moment(self) -> str:
         return timestamps.to_text(self._clock.now())
-
-
-def _to_session(row: Row) -> AgentSession:
-    return AgentSession(**{**dict(zip(_COLUMNS, row, strict=True)), "status": SessionStatus(row[7])})

@@ -202,9 +202,24 @@ class BaseCheck:
         beside = replace(phase, name=context.phase)
         if not tree.exists():
             home.git.add_checkout(tree, commit)
-            order = self._set_up(beside, replace(context, cwd=tree))
-            if order is not None:
-                return order
+            # The checkout gets what every worktree gets; SetupFailed leaves from here.
+            ordered: list[Order] = []
+
+            def run(command: Sequence[str], number: int) -> str:
+                setup = Gate(kind="command", command=tuple(command))
+                in_tree = replace(context, cwd=tree)
+                end = home.commands.run_beside(beside, setup, in_tree, f"base-setup-{number}")
+                if end.ordered:
+                    ordered.append(end.ordered)
+                return "" if end.exit_code == 0 and end.timed_out is None else how_ended(end)
+
+            try:
+                home.workplace.fill(tree, run=run)
+            except AdwError:
+                if not ordered:
+                    raise
+            if ordered:
+                return ordered[0]
         try:
             context.say(f"{shown} on the base commit {commit[:12]}")
             end = home.commands.run_beside(beside, gate, here, f"base-{number}")
@@ -227,25 +242,6 @@ class BaseCheck:
             ),
             is_red=is_red(end),
         )
-
-    def _set_up(self, phase: PhaseSpec, context: PhaseContext) -> Order | None:
-        """Give the checkout what every worktree gets; return the order that ended it, raise SetupFailed."""
-        ordered: list[Order] = []
-
-        def run(command: Sequence[str], number: int) -> str:
-            gate = Gate(kind="command", command=tuple(command))
-            end = self._home.commands.run_beside(phase, gate, context, f"base-setup-{number}")
-            if end.ordered:
-                ordered.append(end.ordered)
-            return "" if end.exit_code == 0 and end.timed_out is None else how_ended(end)
-
-        try:
-            self._home.workplace.fill(context.cwd, run=run)
-        except AdwError:
-            if not ordered:
-                raise
-
-        return ordered[0] if ordered else None
 
     @contextmanager
     def _locked(self, context: PhaseContext) -> Iterator[Order | None]:
@@ -303,14 +299,8 @@ class BaseCheck:
         return None if again and mode == REQUIRE and not result.passed else result
 
     def _store(self, commit: str, key: str, result: BaseResult) -> None:
-        at = timestamps.to_text(self._home.clock.now())
-        said = {
-            "gate": result.gate,
-            "passed": result.passed,
-            "reason": result.reason,
-            "output": result.output,
-            "at": at,
-        }
+        said = {name: getattr(result, name) for name in ("gate", "passed", "reason", "output")}
+        said["at"] = timestamps.to_text(self._home.clock.now())
         payload = self._home.redactor.scrub_bytes(json.dumps(said).encode())
         directory = durable_file.open_directory(str(self._folder), follow=False)
         try:

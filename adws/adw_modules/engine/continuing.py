@@ -16,7 +16,7 @@ from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.transitions import AllPassed, choose
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.state_machine import ACTIVE_STATES, PARKED_STATES, WorkflowState, WorkflowStateMachine
-from adws.adw_modules.workflow.model import CLEAN, SHIP, phase_to_json
+from adws.adw_modules.workflow.model import CLEAN, SHIP, freeze
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import Draft, WorkflowDocument
@@ -76,27 +76,21 @@ def plan_continue(
             f" or stop it with adw pause {adw_id}"
         )
     if state in PARKED_STATES:
-        return ContinuePlan(adw_id=adw_id, named=_from_where_it_stopped(document, named), budget=budget)
+        result = choose(resume.definition_of(document), document.phases)
+        stopped = "" if isinstance(result, AllPassed) else document.phases[result.index].name
+        names = [phase.name for phase in named.phases]
+        if stopped not in names:
+            command = f"adw {'retry' if state is WorkflowState.FAILED else 'resume'} {adw_id}"
+            raise UsageError(
+                f"workflow {adw_id} is {state.value} in {stopped or document.workflow_name}, which {named.name} does"
+                f" not have: {command} goes on there, adw resume {adw_id} --from PHASE starts at an earlier phase again"
+            )
+        rest = replace(named, phases=named.phases[names.index(stopped) :])
+        return ContinuePlan(adw_id=adw_id, named=rest, budget=budget)
     resume.refuse_spent(document, budget, max_cost_usd)
     _refuse_nothing_to_do(document, named)
 
     return ContinuePlan(adw_id=adw_id, named=named, budget=budget)
-
-
-def _from_where_it_stopped(document: WorkflowDocument, named: WorkflowSpec) -> WorkflowSpec:
-    """Return *named* from the phase on where a paused or failed workflow stopped."""
-    result = choose(resume.definition_of(document), document.phases)
-    stopped = "" if isinstance(result, AllPassed) else document.phases[result.index].name
-    names = [phase.name for phase in named.phases]
-    if stopped not in names:
-        adw_id, state = document.adw_id, document.current_state
-        command = f"adw {'retry' if state == WorkflowState.FAILED.value else 'resume'} {adw_id}"
-        raise UsageError(
-            f"workflow {adw_id} is {state} in {stopped or document.workflow_name}, which {named.name} does not have:"
-            f" {command} goes on there, adw resume {adw_id} --from PHASE starts at an earlier phase again"
-        )
-
-    return replace(named, phases=named.phases[names.index(stopped) :])
 
 
 def _refuse_nothing_to_do(document: WorkflowDocument, named: WorkflowSpec) -> None:
@@ -142,7 +136,14 @@ def apply_continue(
     document, before = draft.document, draft.document.workflow
     is_parked = draft.machine.current_state in PARKED_STATES
     if not is_parked:
-        _raise_limits(document, limits)
+        everything = [transitions.totals(record) for record in document.phases]
+        if document.max_total_attempts is not None and limits.attempts is not None:
+            used = sum(one.counted for one in everything)
+            document.max_total_attempts = max(document.max_total_attempts, used + limits.attempts)
+        if document.max_minutes is not None and limits.minutes is not None:
+            minutes = sum(one.seconds for one in everything) / 60.0
+            document.max_minutes = max(document.max_minutes, minutes + limits.minutes)
+        document.max_reworks = max(document.max_reworks, document.reworks + limits.reworks)
     _define(draft, plan, joined)
     document.model_set = model_set or document.model_set
     phases: JsonObject = {"phases": [phase.name for phase in plan.named.phases]}
@@ -174,37 +175,20 @@ def apply_continue(
     return first.name
 
 
-def _raise_limits(document: WorkflowDocument, limits: RunLimits) -> None:
-    everything = [transitions.totals(record) for record in document.phases]
-    if document.max_total_attempts is not None and limits.attempts is not None:
-        used = sum(one.counted for one in everything)
-        document.max_total_attempts = max(document.max_total_attempts, used + limits.attempts)
-    if document.max_minutes is not None and limits.minutes is not None:
-        minutes = sum(one.seconds for one in everything) / 60.0
-        document.max_minutes = max(document.max_minutes, minutes + limits.minutes)
-    document.max_reworks = max(document.max_reworks, document.reworks + limits.reworks)
-
-
 def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
     """Put *joined* in the place of the definition in the document, and have a record for each of its phases."""
     from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
 
     document, before = draft.document, resume.definition_of(draft.document)
-    earlier = document.workflow.earlier if document.workflow is not None else []
+    earlier, dropped = document.workflow.earlier if document.workflow is not None else [], document.history_dropped
+    kept = [one for one in earlier if isinstance(made := one.get("moves"), int) and made > dropped]
     moves = document.history_dropped + len(document.state_history)
     states: JsonObject = {"states": list(dict.fromkeys(phase.state for phase in before.phases))}
     former: JsonObject = {"name": before.name, "version": before.version, **states, "moves": moves}
-    document.workflow = WorkflowRef(
-        name=plan.named.name,
-        version=plan.named.version,
-        phases=[phase_to_json(phase) for phase in joined.phases],
-        demands=plan.named.demands.to_json(),
-        workload={**before.workload, **plan.named.workload},
-        base=plan.named.base,
-        run_phases=[phase.name for phase in plan.named.phases],
-        # By these the moves are checked that were made under them: no longer than the document has the moves.
-        earlier=[*(one for one in earlier if _is_kept(one, document.history_dropped)), former],
-    )
+    whole = replace(plan.named, phases=joined.phases, workload={**before.workload, **plan.named.workload})
+    # By the definitions before, the moves are checked that were made under them: no longer than the document has them.
+    more = {"run_phases": [phase.name for phase in plan.named.phases], "earlier": [*kept, former]}
+    document.workflow = WorkflowRef.model_validate({**freeze(whole), **more})
     records, names = {record.name: record for record in document.phases}, {phase.name for phase in plan.named.phases}
     document.phases = [
         PhaseRecord(name=phase.name, state=phase.state, max_attempts=phase.max_attempts)
@@ -215,12 +199,6 @@ def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
         for phase in joined.phases
     ]
     draft.machine = WorkflowStateMachine.of(document, now=draft.now)
-
-
-def _is_kept(definition: JsonObject, dropped: int) -> bool:
-    moves = definition.get("moves")
-
-    return isinstance(moves, int) and moves > dropped
 
 
 def _start_rounds(draft: Draft, named: WorkflowSpec) -> None:

@@ -32,7 +32,7 @@ from adws.adw_modules.state_machine import (
     rank,
     return_phase,
 )
-from adws.adw_modules.workflow.model import phase_to_json, thaw
+from adws.adw_modules.workflow.model import freeze, thaw
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import Draft, WorkflowDocument
@@ -71,14 +71,7 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
             " name another with --workflow"
         )
     done = rank(stands)
-    document.workflow = WorkflowRef(
-        name=spec.name,
-        version=spec.version,
-        phases=[phase_to_json(phase) for phase in spec.phases],
-        demands=spec.demands.to_json(),
-        workload=dict(spec.workload),
-        base=spec.base,
-    )
+    document.workflow = WorkflowRef.model_validate(freeze(spec))
     document.phases = [
         PhaseRecord(
             name=phase.name,

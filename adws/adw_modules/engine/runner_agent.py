@@ -462,18 +462,51 @@ class AgentRunner:
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known.session_id if known else "")
         allowed = self.allowance(job.context.document, job.options.budget_usd)
-        # An agent that counts each call anew does so for the budget that it is given, too.
-        spent = 0.0 if before.counts_calls else before.cost_usd
-        task = self._task(job, known, prompt_file, allowed, spent=spent)
+        able, settings = job.profile.capabilities, self._home.settings
+        budget = costs.budget_for_agent(allowed, settings.agent_billing) if able.limits_budget else None
+        if budget is not None and known is not None and able.totals_are_of_session and not before.counts_calls:
+            # It counts from where the conversation began; one that counts each call anew does so for its budget, too.
+            budget += before.cost_usd
+        fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
+        task = AgentTask(
+            prompt_file=prompt_file,
+            cwd=job.context.cwd,
+            folder=job.folder.path,
+            model=job.context.model,
+            session_id=known.session_id if known else fresh,
+            is_resumed=known is not None,
+            max_turns=job.options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
+            budget_usd=budget,
+            permissions=job.options.permissions or settings.agent_permissions,
+            arguments=job.options.arguments,
+        )
         watch = BudgetWatch(
             allowed,
             job.profile,
             before,
             cost_of=self._cost_of,
             model=task.model,
-            billing=self._home.settings.agent_billing,
+            billing=settings.agent_billing,
         )
-        job.context.record_agent(self._facts(job, task, prompt_file))
+        job.context.record_agent(
+            {
+                "name": job.profile.name,
+                "provider": job.profile.provider,
+                "session_id": task.session_id,
+                "is_resumed": task.is_resumed,
+                "model": task.model,
+                "permissions": task.permissions,
+                "base": job.base,
+                "prompt": {
+                    "name": job.prompt.name,
+                    "source": job.prompt.source,
+                    "template_sha256": digest(job.prompt.text.encode()),
+                    "sha256": digest(prompt_file.read_bytes()),
+                    "file": job.files.relative(prompt_file),
+                },
+                "rules": rules_of(job.profile, task.cwd),
+            }
+        )
         transcript = CappedFile(job.files.path("transcript.log"), max_bytes=MAX_OUTPUT_BYTES)
         with contextlib.closing(transcript):
             listener = OutputListener(job, watch, transcript, session_id=task.session_id)
@@ -486,39 +519,22 @@ class AgentRunner:
 
         return AgentTurn(end=end, reading=reading, usage=watch.usage, failure=failure)
 
-    def _task(
-        self, job: Job, known: Conversation | None, prompt_file: Path, allowed: Allowance | None, *, spent: float
-    ) -> AgentTask:
-        able = job.profile.capabilities
-        fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
-        budget = costs.budget_for_agent(allowed, self._home.settings.agent_billing) if able.limits_budget else None
-        if budget is not None and known is not None and able.totals_are_of_session:
-            budget += spent  # it counts from where the conversation began
-        turns = job.options.max_turns or (self._home.settings.agent_max_turns if able.limits_turns else None)
-
-        return AgentTask(
-            prompt_file=prompt_file,
-            cwd=job.context.cwd,
-            folder=job.folder.path,
-            model=job.context.model,
-            session_id=known.session_id if known else fresh,
-            is_resumed=known is not None,
-            max_turns=turns,
-            budget_usd=budget,
-            permissions=job.options.permissions or self._home.settings.agent_permissions,
-            arguments=job.options.arguments,
-        )
-
     def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
-
         is_boxed = home.sandboxes.choose(job.phase.sandbox).backend in probe.BACKENDS
         # Our box keeps what it may do; its own inside of it would refuse every command.
         called = replace(task, permissions="all") if is_boxed and able.boxes_itself else task
+        names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
         command = CommandLine(
             argv=(home.agent_preflight.program(job.profile), *job.profile.argv(called)),
             cwd=task.cwd,
-            env=self._environment(job),
+            env={
+                **environment(home.env, names, job.context),
+                **job.profile.settings,
+                **GIT_VARIABLES,
+                **task_variables(job.context, job.files, redactor=home.redactor),
+                "ADW_RESULT_FILE": str(job.folder.result),
+            },
             timeouts=job.phase.timeouts,
             stdout_path=job.files.stdout,
             stderr_path=job.files.stderr,
@@ -550,18 +566,6 @@ class AgentRunner:
                 saw_result=lambda: listener.reading.has_result,
             )
 
-    def _environment(self, job: Job) -> dict[str, str]:
-        home, context = self._home, job.context
-        names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
-
-        return {
-            **environment(home.env, names, context),
-            **job.profile.settings,
-            **GIT_VARIABLES,
-            **task_variables(context, job.files, redactor=home.redactor),
-            "ADW_RESULT_FILE": str(job.folder.result),
-        }
-
     # --- the prompt --------------------------------------------------------------------------------------------
 
     def _write_prompt(self, job: Job, known: Conversation | None) -> Path:
@@ -589,26 +593,6 @@ class AgentRunner:
         text = prompts.build(job.prompt.text, facts)
 
         return job.files.write("prompt.md", self._home.redactor.redact_text(text).encode("utf-8", "replace"))
-
-    def _facts(self, job: Job, task: AgentTask, prompt_file: Path) -> JsonObject:
-        """Return what is kept with the attempt before the agent starts."""
-        return {
-            "name": job.profile.name,
-            "provider": job.profile.provider,
-            "session_id": task.session_id,
-            "is_resumed": task.is_resumed,
-            "model": task.model,
-            "permissions": task.permissions,
-            "base": job.base,
-            "prompt": {
-                "name": job.prompt.name,
-                "source": job.prompt.source,
-                "template_sha256": digest(job.prompt.text.encode()),
-                "sha256": digest(prompt_file.read_bytes()),
-                "file": job.files.relative(prompt_file),
-            },
-            "rules": rules_of(job.profile, task.cwd),
-        }
 
     # --- after -------------------------------------------------------------------------------------------------
 

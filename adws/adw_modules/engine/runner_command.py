@@ -242,7 +242,28 @@ class CommandRunner:
             clean_result(files, redactor=self._home.redactor)
             return Suspended(reason=end.ordered.kind)
 
-        return self._report(phase, end, files)
+        name, line = _program_of(phase), " ".join(phase.shell.split())
+        if line:  # a line of shell is known by itself: its first word says nothing (cd, if, test)
+            name = f"`{line}`" if len(line) <= MAX_NAME else f"`{line[:MAX_NAME].rstrip()}...`"
+        failure = failure_of(end, tool=_program_of(phase), name=name)
+        report = RunReport(ok=False, error=failure)
+        try:
+            result = read_result(files, redactor=self._home.redactor)
+            report = replace(report, result=result)
+            report = replace(report, cost_usd=cost_of(result))
+            if failure is None:
+                last = next((line.strip() for line in reversed(end.tail.splitlines()) if line.strip()), "")
+                left = f" (ended what it left running: {', '.join(end.leftovers)})" if end.leftovers else ""
+                report = report_of(result, summary=f"{last[:200] or f'{name} ended well'}{left}")
+        except RunFailed as exc:
+            report = replace(report, error=failure or exc)
+
+        return replace(
+            report,
+            summary=report.summary or str(report.error),
+            exit_code=end.exit_code,
+            output_files=tuple(name for name in files.existing() if not name.endswith(KIND)),
+        )
 
     def run_beside(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, name: str) -> ProcessEnd:
         """Run another command beside the phase's own, like a gate; its output is `attempt-<n>.<name>.*.log`."""
@@ -337,26 +358,6 @@ class CommandRunner:
                 on_line=lambda _stream, line: context.say(line),
             )
 
-    def _report(self, phase: PhaseSpec, end: ProcessEnd, files: AttemptFiles) -> RunReport:
-        name = _name_of(phase)
-        failure = failure_of(end, tool=_tool_of(phase), name=name)
-        report = RunReport(ok=False, error=failure)
-        try:
-            result = read_result(files, redactor=self._home.redactor)
-            report = replace(report, result=result)
-            report = replace(report, cost_usd=cost_of(result))
-            if failure is None:
-                report = report_of(result, summary=_summary(name, end))
-        except RunFailed as exc:
-            report = replace(report, error=failure or exc)
-
-        return replace(
-            report,
-            summary=report.summary or str(report.error),
-            exit_code=end.exit_code,
-            output_files=tuple(name for name in files.existing() if not name.endswith(KIND)),
-        )
-
 
 def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
     """Return why a process that ended like this failed, None when it worked; people know it by *name*."""
@@ -375,25 +376,9 @@ def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
     )
 
 
-def _tool_of(phase: PhaseSpec) -> str:
+def _program_of(phase: PhaseSpec) -> str:
     """Return the program whose exit codes these are, as far as the definition tells."""
     return phase.command[0].rpartition("/")[2] if phase.command else phase.shell.split()[0]
-
-
-def _name_of(phase: PhaseSpec) -> str:
-    """Return what people know the command by; a line of shell is itself: its first word says nothing (cd, if, test)."""
-    line = " ".join(phase.shell.split())
-    if not line:
-        return _tool_of(phase)
-
-    return f"`{line}`" if len(line) <= MAX_NAME else f"`{line[:MAX_NAME].rstrip()}...`"
-
-
-def _summary(name: str, end: ProcessEnd) -> str:
-    last = next((line.strip() for line in reversed(end.tail.splitlines()) if line.strip()), "")
-    left = f" (ended what it left running: {', '.join(end.leftovers)})" if end.leftovers else ""
-
-    return f"{last[:200] or f'{name} ended well'}{left}"
 
 
 # Cleaning up after work: the worktree goes, branch and pull request stay.

@@ -119,14 +119,46 @@ class Executor:
         return result
 
 
+class Callables:
+    """Finds the functions that `package.module:function` names: where Python looks and, after that, in *search*."""
+
+    def __init__(self, *search: Path) -> None:
+        self._search = tuple(map(str, search))
+        self._known: dict[str, Callable[..., object]] = {}
+
+    def find(self, call: str) -> Callable[..., object]:
+        """Return the function *call*; raise ConfigError that says why there is none."""
+        module_name, _, name = call.partition(":")
+        known = self._known.get(call)
+        if known is not None and getattr(sys.modules.get(module_name), name, None) is known:
+            return self._known[call]
+        if not module_name or not name.isidentifier():
+            raise ConfigError(f"the call {call!r} cannot be read: write it as package.module:function")
+        sys.path.extend(path for path in self._search if path not in sys.path)
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as exc:  # importing runs code of others, which may raise anything
+            raise ConfigError(
+                f"cannot import {module_name}: {type(exc).__name__}: {exc}; install it, or correct the call {call}"
+            ) from exc
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise ConfigError(f"{module_name} has no function {name}: correct the call {call}")
+        if is_async(function):
+            raise ConfigError(f"{call} {_ASYNC}")
+        self._known[call] = function
+
+        return self._known[call]
+
+
 class PythonRunner:
     """Calls `call` of a phase; implements `Runner`."""
 
     def __init__(self, *, search: Sequence[Path] = (), checkpoints: CheckpointManager | None = None) -> None:
         """Look for modules in *search* too, after everything that is installed; keep *checkpoints* there."""
-        self._search = tuple(str(path) for path in search)
+        self._callables = Callables(*search)
+        self._sound: dict[str, object] = {}  #: call -> the function or class that was found to be usable
         self._checkpoints = checkpoints
-        self._sound: dict[str, object] = {}  #: call -> the function or class that was found to be callable
 
     def check(self, phase: PhaseSpec) -> str:
         """Return what is wrong with *phase* for this runner, "" when nothing is; imports the module."""
@@ -170,26 +202,13 @@ class PythonRunner:
 
     def _function(self, phase: PhaseSpec) -> Callable[..., object]:
         """Return the function or class of *phase*; raise ConfigError that says why there is none."""
-        module_name, _, name = phase.call.partition(":")
-        known = self._sound.get(phase.call)
-        if known is not None and getattr(sys.modules.get(module_name), name, None) is known:
-            return known  # type: ignore[return-value]  # it was callable when it was kept
-        if not module_name or not name.isidentifier():
-            raise ConfigError(f"phase {phase.name} has the call {phase.call!r}: write it as package.module:function")
-        sys.path.extend(path for path in self._search if path not in sys.path)
         try:
-            module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as exc:  # a stranger's module may raise anything
-            raise ConfigError(
-                f"phase {phase.name} cannot import {module_name}: {type(exc).__name__}: {exc}; install it, or correct "
-                "the call"
-            ) from exc
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise ConfigError(f"phase {phase.name} calls {phase.call}, but {module_name} has no function {name}")
-        problem = find_problem(function, phase.call)
-        if problem:
-            raise ConfigError(f"phase {phase.name} cannot be run: {problem}")
-        self._sound[phase.call] = function
+            function = self._callables.find(phase.call)
+        except ConfigError as exc:
+            raise ConfigError(f"phase {phase.name} cannot be run: {exc}") from exc
+        if self._sound.get(phase.call) is not function:
+            if problem := find_problem(function, phase.call):
+                raise ConfigError(f"phase {phase.name} cannot be run: {problem}")
+            self._sound[phase.call] = function
 
-        return function  # type: ignore[no-any-return]  # what it returns is looked at when it did
+        return function

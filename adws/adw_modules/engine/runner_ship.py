@@ -9,7 +9,8 @@ already is done.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,9 +69,11 @@ class ShipRunner:
             raise ShippingRefused(f"phase {phase.name} ships, and needs the ledger of effects")
         _refuse_unmet(phase, document)
         forge = home.forge if home.has_forge else None
-        if forge is not None and _is_merged(forge, document):
-            effects.mark_merged()
-            return _well("the pull request is merged already", pr_number=document.pr_number, merged=True)
+        if forge is not None and document.pr_number is not None:
+            with suppress(ForgeNotFound):
+                if forge.pull_request(document.pr_number).is_merged:
+                    effects.mark_merged()
+                    return _well("the pull request is merged already", pr_number=document.pr_number, merged=True)
         if not home.has_worktrees or not document.branch_name or not document.worktree_path:
             said = "nothing was pushed: this home works in place, without a worktree"
             return _not_shipped(phase, document, effects, said)
@@ -84,7 +87,9 @@ class ShipRunner:
         if tip != facts.get("start"):
             conflicts = home.workplace.rebase(path, tip)
             if conflicts:
-                return _conflict(base, tip, conflicts)
+                said = f"{base} moved to {tip[:12]} and conflicts in {', '.join(conflicts)}: rebase the work onto it"
+                result: JsonObject = {"success": False, "conflicts": list(conflicts), "onto": tip}
+                return RunReport(ok=True, wants_rework=True, summary=said, result=result)
         head = git.commit_of(f"refs/heads/{branch}")
         if head is None:
             raise ShippingRefused(f"branch {branch} is gone: there is nothing to ship")
@@ -98,7 +103,7 @@ class ShipRunner:
         self._refuse_diff(path, branch, tip)
 
         shipped: dict[str, str | bool | int | None] = {"branch": branch, "head": head}
-        if git.remote_commit(base) is None:
+        if not git.has_remote():
             remote = home.settings.git_remote
             if forge is not None:
                 raise ShippingRefused(f"there is no remote {remote} with {base} to push to: add it")
@@ -126,8 +131,12 @@ class ShipRunner:
 
     def _push(self, path: Path, branch: str, head: str, document: WorkflowDocument, effects: Ledger) -> None:
         git, remote, key = self._home.git, self._home.settings.git_remote, f"remote_branch:{branch}"
-        there = git.remote_commit(branch)
-        if there is not None and there not in {head, *_pushed(document, key)}:
+        there, known = git.remote_commit(branch), effects_module.effect(document, key)
+        intended = known.undo.get("intended") if known else None
+        ours = {head, known.undo.get("sha") if known else None}  # what adw put there, or meant to
+        if isinstance(intended, dict):
+            ours.add(intended.get("sha"))
+        if there is not None and there not in ours:
             raise NotOurs(f"branch {branch} of {remote} has commits of somebody else ({there[:12]})")
 
         def find() -> JsonObject | None:
@@ -158,7 +167,9 @@ class ShipRunner:
             if pull_request.state != "open":
                 raise ShippingRefused(f"pull request #{number} was closed: open it again, or give the workflow up")
             for label in settings.ship_labels or ():
-                _label(forge, effects, number, label)
+                undo: JsonObject = {"number": number, "label": label}
+                act = partial(_add_label, forge, number, label)
+                effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
             if settings.ship_merge == "no":
                 return number, False
             if pull_request.is_draft:
@@ -249,25 +260,6 @@ def _of_this_run(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
     return [item.name for item in _before(phase, document) if not asked or item.name in asked]
 
 
-def _pushed(document: WorkflowDocument, key: str) -> set[str]:
-    """Return the commits that adw put on the remote branch, or meant to."""
-    known = effects_module.effect(document, key)
-    intended = known.undo.get("intended") if known else None
-    result = {str(known.undo.get("sha") or "")} if known else set()
-    if isinstance(intended, dict):
-        result.add(str(intended.get("sha") or ""))
-
-    return result - {""}
-
-
-def _conflict(base: str, tip: str, files: Sequence[str]) -> RunReport:
-    said = f"{base} moved to {tip[:12]} and conflicts in {', '.join(files)}: rebase the work onto it"
-
-    return RunReport(
-        ok=True, wants_rework=True, summary=said, result={"success": False, "conflicts": list(files), "onto": tip}
-    )
-
-
 def _well(summary: str, **result: str | bool | int | None) -> RunReport:
     return RunReport(ok=True, summary=summary, result={"success": True, "pushed": False, "merged": False, **result})
 
@@ -283,21 +275,9 @@ def _not_shipped(
     return _well(said, **result)
 
 
-def _is_merged(forge: Forge, document: WorkflowDocument) -> bool:
-    """Say whether the workflow's pull request is merged already."""
-    try:
-        return document.pr_number is not None and forge.pull_request(document.pr_number).is_merged
-    except ForgeNotFound:
-        return False
-
-
-def _label(forge: Forge, effects: Ledger, number: int, label: str) -> None:
-    def act() -> JsonObject:
-        forge.add_labels(number, (label,))
-        return {}
-
-    undo: JsonObject = {"number": number, "label": label}
-    effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
+def _add_label(forge: Forge, number: int, label: str) -> JsonObject:
+    forge.add_labels(number, (label,))
+    return {}
 
 
 def summary_of(document: WorkflowDocument) -> str:

@@ -180,28 +180,23 @@ class ServiceGuard:
                 permit = breaker.acquire(seconds=_lifetime(phase))
                 if permit is None:
                     self._give_back(got)
-                    return self._wait(breaker, document.adw_id)
+                    row = breaker.row
+                    why = f" ({row.reason})" if row.reason else ""
+                    what = "is tested by another workflow" if row.permits else "is not called"
+                    sooner = f"adw admin breakers reset {row.name} and adw resume {document.adw_id}"
+                    return Wait(
+                        party=row.name,
+                        generation=row.generation,
+                        # Between the refusal and this check it may have opened up: then there is no need to wait.
+                        at=breaker.refused_until() or self._clock.now(),
+                        reason=f"{row.name} {what} after it failed{why}; sooner with {sooner}",
+                    )
                 got[party] = permit
         if got:
             with self._guard:
                 self._permits[key] = got
 
         return None
-
-    def _wait(self, breaker: CircuitBreaker, adw_id: str) -> Wait:
-        row = breaker.row
-        why = f" ({row.reason})" if row.reason else ""
-        what = "is tested by another workflow" if row.permits else "is not called"
-
-        return Wait(
-            party=row.name,
-            generation=row.generation,
-            # Between the refusal and this check it may have opened up: then there is no need to wait.
-            at=breaker.refused_until() or self._clock.now(),
-            reason=f"{row.name} {what} after it failed{why}; "
-            f"sooner with adw admin breakers reset {row.name} and adw resume"
-            f" {adw_id}",
-        )
 
     def services_of(self, phase: PhaseSpec, facts: ErrorFacts) -> dict[str, int]:
         """Return the services of *phase* that a failure is about, with the generations of their circuit breakers."""
@@ -368,17 +363,13 @@ class ServiceWaits:
                 waiting.extend(run.adw_id for run in page if run.not_before > now and not run.slot)
                 before = page[-1].run_id
             for adw_id in waiting:
-                if home.service_guard.has_closed(self._waits_for(adw_id)):
+                try:
+                    phases = home.store.load(adw_id).document.phases
+                except StateError:
+                    continue
+                waits_for = next((phase.waits_for for phase in phases if phase.status == "retry_wait"), {})
+                if home.service_guard.has_closed(waits_for):
                     home.database.transact(partial(home.runs.wake_in, adw_id=adw_id))
                     woken.append(adw_id)
 
         return tuple(woken)
-
-    def _waits_for(self, adw_id: str) -> dict[str, int]:
-        """Return the services that a workflow waits for, {} when it waits for none or its document cannot be read."""
-        try:
-            phases = self._home.store.load(adw_id).document.phases
-        except StateError:
-            return {}
-
-        return next((phase.waits_for for phase in phases if phase.status == "retry_wait"), {})

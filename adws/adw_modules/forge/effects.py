@@ -108,7 +108,15 @@ class ForgeEffects(_Marked):
                 raise
             return made_after_all
         except ForgeRefused as refused:
-            return self._instead(adw_id, wanted, refused)
+            others = self._forge.pull_requests_of(wanted.head, state="open") if refused.status == 422 else ()
+            if ours := self._ours(adw_id, others):
+                return min(ours, key=lambda one: one.number)
+            if others:
+                raise NotOurs(
+                    f"pull request {others[0].number} from {wanted.head} is not one that this workflow opened: "
+                    "close it, or let the workflow use another branch"
+                ) from refused
+            raise
 
         try:
             open_ones = self._ours(adw_id, self._forge.pull_requests_of(wanted.head, state="open"))
@@ -126,19 +134,6 @@ class ForgeEffects(_Marked):
         ours = self._ours(adw_id, self._forge.pull_requests_of(head))
 
         return min(ours, key=lambda one: (one.state != "open", one.number), default=None)
-
-    def _instead(self, adw_id: str, wanted: NewPullRequest, refused: ForgeRefused) -> PullRequest:
-        """Return what is there already; raise NotOurs when it is another's, or the refusal when nothing is there."""
-        open_ones = self._forge.pull_requests_of(wanted.head, state="open") if refused.status == 422 else ()
-        ours = self._ours(adw_id, open_ones)
-        if ours:
-            return min(ours, key=lambda one: one.number)
-        if open_ones:
-            raise NotOurs(
-                f"pull request {open_ones[0].number} from {wanted.head} is not one that this workflow opened: "
-                "close it, or let the workflow use another branch"
-            ) from refused
-        raise refused
 
     def _ours(self, adw_id: str, found: Iterable[PullRequest]) -> list[PullRequest]:
         me = self._forge.login()

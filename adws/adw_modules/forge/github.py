@@ -101,7 +101,12 @@ class _Connection:
         self._access = access
         self._clock = clock
         self._turn = Lock()
-        first = self._new_requester(_app_auth(access) if access.app_id else Token(access.token))
+        if access.app_id and "PRIVATE KEY-----" not in access.private_key:
+            raise ConfigError(
+                "the key of the GitHub App is no private key in PEM: give the file GitHub let you download"
+            )
+        auth = AppAuth(access.app_id, access.private_key) if access.app_id else Token(access.token)
+        first = self._new_requester(auth)
         self._graphql_url = first.graphql_url
         self._app = first if access.app_id else None
         self._requester = None if access.app_id else first
@@ -283,9 +288,7 @@ class GitHubForge:
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
         """Return the comments, oldest first; with *since* those made or changed since then."""
-        params: dict[str, JsonValue] = {"since": since} if since else {}
-
-        result = self._pages(f"/issues/{number}/comments", params)
+        result = self._pages(f"/issues/{number}/comments", {"since": since} if since else {})
 
         return tuple(to_comment(dict(one)) for one in result if is_since(one, since))
 
@@ -407,23 +410,30 @@ class GitHubForge:
         return result
 
     def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
-        """Return every try since a moment, newest first."""
+        """Return every try since a moment, newest first, of the newest hundred of each hook: cron comes again soon."""
         result: list[HookDelivery] = []
         for hook in list(self._pages("/hooks", {})):
-            hook_id = hook.get("id")
-            if isinstance(hook_id, int):
-                result.extend(self._tries(hook_id, since))
+            if not isinstance(hook_id := hook.get("id"), int):
+                continue
+            path = f"/repos/{self.repository}/hooks/{hook_id}/deliveries"  # this list has no page numbers
+            answer, _ = self._connection.call("GET", path, params={"per_page": _PER_PAGE})
+            for one in as_objects(answer):
+                number, guid, at = one.get("id"), text_in(one, "guid"), _moment(text_in(one, "delivered_at"))
+                if not isinstance(number, int) or not guid or not at or at < since:
+                    continue
+                code = one.get("status_code")
+                result.append(
+                    HookDelivery(
+                        hook_id=hook_id,
+                        delivery_id=number,
+                        guid=guid,
+                        is_ok=isinstance(code, int) and 200 <= code < 300,
+                        at=at,
+                        event=text_in(one, "event"),
+                    )
+                )
 
         return tuple(sorted(result, key=lambda one: one.at, reverse=True))
-
-    def _tries(self, hook_id: int, since: str) -> list[HookDelivery]:
-        # This list has no page numbers; its newest hundred are looked at, and cron comes again soon.
-        answer, _ = self._connection.call(
-            "GET", f"/repos/{self.repository}/hooks/{hook_id}/deliveries", params={"per_page": 100}
-        )
-        tries = (_try_of(hook_id, one) for one in as_objects(answer))
-
-        return [one for one in tries if one is not None and one.at >= since]
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
         """Ask for a delivery to be brought again. Not repeated."""
@@ -452,13 +462,6 @@ class GitHubForge:
 
     def _outgoing(self, body: str) -> str:
         return forge_text.outgoing_body(body, self._scrub)
-
-
-def _app_auth(access: GitHubAccess) -> AppAuth:
-    if "PRIVATE KEY-----" not in access.private_key:
-        raise ConfigError("the key of the GitHub App is no private key in PEM: give the file GitHub let you download")
-
-    return AppAuth(access.app_id, access.private_key)
 
 
 def _quoted(name: str) -> str:
@@ -493,39 +496,15 @@ def close_pull_request(pr_number: int, comment: str = "", *, forge: Forge | None
     result = place.pull_request(pr_number)
     if result.state != "open":
         return result
-    said = forge_text.bot_comment(comment)
-    if comment and not _has_said(place, pr_number, said):
+    said, me = forge_text.bot_comment(comment), place.login() if comment else ""
+    if comment and not any(one.author == me and one.body.strip() == said.strip() for one in place.comments(pr_number)):
         place.create_comment(pr_number, said)
 
     return place.close_pull_request(pr_number)
 
 
-def _has_said(place: Forge, number: int, said: str) -> bool:
-    me = place.login()
-
-    return any(one.author == me and one.body.strip() == said.strip() for one in place.comments(number))
-
-
 def _forge(forge: Forge | None) -> Forge:
     return default_home.get().forge if forge is None else forge
-
-
-def _try_of(hook_id: int, one: Json) -> HookDelivery | None:
-    number, guid = one.get("id"), text_in(one, "guid")
-    at = _moment(text_in(one, "delivered_at"))
-    if not isinstance(number, int) or not guid or not at:
-        return None
-    code = one.get("status_code")
-
-    return HookDelivery(
-        hook_id=hook_id,
-        delivery_id=number,
-        guid=guid,
-        is_ok=isinstance(code, int) and 200 <= code < 300,
-        at=at,
-        event=text_in(one, "event"),
-        is_redelivery=one.get("redelivery") is True,
-    )
 
 
 def _moment(text: str) -> str:

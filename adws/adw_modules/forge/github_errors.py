@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
 from adws.adw_modules import error_tables, timestamps
-from adws.adw_modules.errors import ForgeBusy, ForgeError, ForgeNotFound, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.errors import ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
 from adws.adw_modules.forge.model import Comment, ForgeAccess, Issue, PullRequest
 from adws.adw_modules.identifiers import JsonValue
 
@@ -29,26 +28,39 @@ _OLD_PERMISSIONS = {"push": "write", "pull": "read"}
 
 
 def check_answer(status: int, headers: Mapping[str, str], body: str, *, now: datetime) -> JsonValue:
-    """Return the JSON of a good answer, None for an empty one; *headers* have names in lower case."""
+    """
+    Return the JSON of a good answer, None for an empty one; *headers* have names in lower case.
+
+    Raises what any other answer means.
+    """
     if 200 <= status < 300:
-        return _parsed(body)
-
-    raise error_of(status, headers, body, now=now)
-
-
-def error_of(status: int, headers: Mapping[str, str], body: str, *, now: datetime) -> ForgeError:
-    """Return the error that an answer other than a good one is."""
+        try:
+            value: JsonValue = json.loads(body) if body else None
+        except ValueError as exc:
+            raise ForgeUnavailable("GitHub's answer cannot be read: whether anything was done is not known") from exc
+        return value
     message = message_of(body) or "no reason given"
-    if status == 429 or (status == 403 and _is_limit(headers, message)):
-        return ForgeBusy(_seconds_to_wait(headers, now), message)
+    is_limit = (
+        "retry-after" in headers
+        or headers.get("x-ratelimit-remaining") == "0"
+        or any(words in message.lower() for words in _LIMIT_WORDS)
+    )
+    if status == 429 or (status == 403 and is_limit):
+        told, wait = error_tables.by_headers(headers), UNSAID_WAIT
+        if told.seconds is not None:
+            wait = max(1.0, told.seconds)
+        elif told.at is not None:
+            # A second more: the reset is told in whole seconds, and the clocks differ.
+            wait = max(1.0, (told.at - now).total_seconds() + 1.0)
+        raise ForgeBusy(wait, message)
     if status == 404:
-        return ForgeNotFound(f"GitHub has no such thing, or does not show it to us: {message}")
+        raise ForgeNotFound(f"GitHub has no such thing, or does not show it to us: {message}")
     if 300 <= status < 400:
-        return ForgeRefused(status, "GitHub sends us elsewhere: correct github.repository or github.api_url")
+        raise ForgeRefused(status, "GitHub sends us elsewhere: correct github.repository or github.api_url")
     if status >= 500 or status < 200:
-        return ForgeUnavailable(f"GitHub answered {status} ({message}): whether anything was done is not known")
+        raise ForgeUnavailable(f"GitHub answered {status} ({message}): whether anything was done is not known")
 
-    return ForgeRefused(status, message)
+    raise ForgeRefused(status, message)
 
 
 def message_of(body: str) -> str:
@@ -75,7 +87,7 @@ def graphql_problem(answer: JsonValue) -> str:
 
 
 def has_next_page(headers: Mapping[str, str]) -> bool:
-    """Say whether a list goes on after this page."""
+    """Say whether a list has a page after this one."""
     return 'rel="next"' in headers.get("link", "")
 
 
@@ -180,14 +192,14 @@ def to_access(login: str, repository: JsonValue, headers: Mapping[str, str]) -> 
     may_push = rights.get("push") if isinstance(rights, dict) else None
     scopes = headers.get("x-oauth-scopes")
 
-    result = ForgeAccess(
+    return ForgeAccess(
         login=login,
         may_push=may_push if isinstance(may_push, bool) else None,
         scopes=None if scopes is None else tuple(part.strip() for part in scopes.split(",") if part.strip()),
         is_private=data.get("private") is True,
+        requests_left=_requests_left(headers),
+        server_time=headers.get("date", ""),
     )
-
-    return _with_headers(result, headers)
 
 
 def to_app_access(login: str, installation: JsonValue, headers: Mapping[str, str]) -> ForgeAccess:
@@ -196,19 +208,19 @@ def to_app_access(login: str, installation: JsonValue, headers: Mapping[str, str
     granted = rights if isinstance(rights, dict) else {}
     may = {name: granted.get(name) == "write" if granted else None for name in ("contents", "pull_requests", "issues")}
 
-    result = ForgeAccess(login=login, may_push=may["contents"] and may["pull_requests"], may_write_issues=may["issues"])
-
-    return _with_headers(result, headers)
-
-
-def _with_headers(found: ForgeAccess, headers: Mapping[str, str]) -> ForgeAccess:
-    left = headers.get("x-ratelimit-remaining", "")
-
-    return replace(
-        found,
-        requests_left=int(left) if left.isdecimal() and left.isascii() else None,
+    return ForgeAccess(
+        login=login,
+        may_push=may["contents"] and may["pull_requests"],
+        may_write_issues=may["issues"],
+        requests_left=_requests_left(headers),
         server_time=headers.get("date", ""),
     )
+
+
+def _requests_left(headers: Mapping[str, str]) -> int | None:
+    left = headers.get("x-ratelimit-remaining", "")
+
+    return int(left) if left.isdecimal() and left.isascii() else None
 
 
 def text_in(data: Json, name: str) -> str:
@@ -216,35 +228,6 @@ def text_in(data: Json, name: str) -> str:
     value = data.get(name)
 
     return value if isinstance(value, str) else ""
-
-
-def _parsed(body: str) -> JsonValue:
-    if not body:
-        return None
-    try:
-        value: JsonValue = json.loads(body)
-    except ValueError as exc:
-        raise ForgeUnavailable("GitHub's answer cannot be read: whether anything was done is not known") from exc
-
-    return value
-
-
-def _is_limit(headers: Mapping[str, str], message: str) -> bool:
-    if "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0":
-        return True
-
-    return any(words in message.lower() for words in _LIMIT_WORDS)
-
-
-def _seconds_to_wait(headers: Mapping[str, str], now: datetime) -> float:
-    told = error_tables.by_headers(headers)
-    if told.seconds is not None:
-        return max(1.0, told.seconds)
-    if told.at is not None:
-        # A second more: the reset is told in whole seconds, and the clocks differ.
-        return max(1.0, (told.at - now).total_seconds() + 1.0)
-
-    return UNSAID_WAIT
 
 
 def _detail(value: object) -> object:

@@ -12,8 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -119,7 +118,10 @@ class ForgeFiles:
             raise LockUnavailable(str(path), exc) from exc
         try:
             until = self._clock.monotonic() + TURN_SECONDS
-            while not _try_lock(fd):
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 if self._clock.monotonic() >= until:
                     raise ForgeBusy(1.0, f"somebody else is changing {self.root}")
                 self._clock.sleep(_POLL_SECONDS)
@@ -200,15 +202,6 @@ class ForgeFiles:
             replace_file(directory, name, payload, path=path)
         finally:
             durable_file.close_quietly(directory)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-
-    return True
 
 
 class LocalForge:
@@ -311,7 +304,10 @@ class LocalForge:
         """Return the comments, oldest first; with *since* those made or changed since then."""
         result = sorted(self._must_read(self._kind_of(number), number).comments, key=lambda one: one.id)
         if since:
-            result = [one for one in result if _changed_at(one) >= timestamps.parse(since)]
+            # One that was written by hand may not say when it was changed.
+            moments = [one.updated_at or one.created_at or timestamps.UNKNOWN_MOMENT for one in result]
+            later = [timestamps.parse(moment) >= timestamps.parse(since) for moment in moments]
+            result = [one for one, is_later in zip(result, later, strict=True) if is_later]
 
         return tuple(self._to_comment(number, one) for one in result)
 
@@ -429,26 +425,25 @@ class LocalForge:
                     raise ForgeRefused(
                         409, f"{pull.head} is at {pull.head_sha[:12]}, not at {sha[:12]}: look at it again"
                     )
-                self._merge(pull, is_squash=method == "squash")
+                base = self._git.commit_of(pull.base)
+                if base is None:
+                    raise ForgeRefused(405, f"the branch {pull.base} is gone")
+                message = f"{pull.title} (#{pull.number})\n\n{pull.body}".strip()
+                commit = self._git.merged_commit(
+                    pull.head_sha, onto=base, message=message, is_squash=method == "squash"
+                )
+                if commit is None:
+                    raise ForgeRefused(405, f"{pull.head} conflicts with {pull.base}: bring it up to date first")
+                # Written before the branch moves: after a crash it is seen that the branch has this commit.
+                self._change(PULLS, number, merge_commit=commit)
+                if not self._git.move(pull.base, commit, expected=base):
+                    raise ForgeRefused(409, f"{pull.base} moved meanwhile: ask again")
             item = self._change(PULLS, number, state="closed", is_merged=True, head_sha=pull.head_sha)
             for issue in {int(one) for one in _CLOSES.findall(pull.body)}:
                 if self._files.read(ISSUES, issue) is not None:
                     self._change(ISSUES, issue, state="closed")
 
         return self._to_pull_request(number, item)
-
-    def _merge(self, pull: PullRequest, *, is_squash: bool) -> None:
-        base = self._git.commit_of(pull.base)
-        if base is None:
-            raise ForgeRefused(405, f"the branch {pull.base} is gone")
-        message = f"{pull.title} (#{pull.number})\n\n{pull.body}".strip()
-        commit = self._git.merged_commit(pull.head_sha, onto=base, message=message, is_squash=is_squash)
-        if commit is None:
-            raise ForgeRefused(405, f"{pull.head} conflicts with {pull.base}: bring it up to date first")
-        # Written before the branch moves: after a crash it is seen that the branch has this commit.
-        self._change(PULLS, pull.number, merge_commit=commit)
-        if not self._git.move(pull.base, commit, expected=base):
-            raise ForgeRefused(409, f"{pull.base} moved meanwhile: ask again")
 
     # --- files and values --------------------------------------------------------------------------------------
 
@@ -459,7 +454,6 @@ class LocalForge:
             author=author,
             state="open",
             labels=list(labels),
-            assignees=[],
             comments=[],
             created_at=self._now(),
             updated_at=self._now(),
@@ -513,7 +507,11 @@ class LocalForge:
         is_open = item.state == "open"
         # What is over keeps the commit it ended with, whatever becomes of the branch.
         head_sha = (self._git.commit_of(item.head) if is_open else None) or item.head_sha
-        is_merged = item.is_merged or (is_open and self._is_in_base(item, head_sha))
+        base = self._git.commit_of(item.base) if is_open and not item.is_merged else None
+        is_merged = item.is_merged or (
+            base is not None
+            and any(self._git.has(commit, inside=base) for commit in (item.merge_commit, head_sha) if commit)
+        )
 
         return PullRequest(
             number=number,
@@ -528,18 +526,6 @@ class LocalForge:
             author=item.author,
             url=self._url(PULLS, number),
         )
-
-    def _is_in_base(self, item: StoredItem, head_sha: str) -> bool:
-        base = self._git.commit_of(item.base)
-        if base is None:
-            return False
-
-        return any(self._git.has(commit, inside=base) for commit in (item.merge_commit, head_sha) if commit)
-
-
-def _changed_at(comment: StoredComment) -> datetime:
-    """Return when a comment was changed last; one that was written by hand may not say."""
-    return timestamps.parse(comment.updated_at or comment.created_at or timestamps.UNKNOWN_MOMENT)
 
 
 class BareRepository:

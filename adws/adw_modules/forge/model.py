@@ -194,7 +194,6 @@ class HookDelivery:
     is_ok: bool
     at: str  #: timestamps.to_text
     event: str = ""
-    is_redelivery: bool = False
 
 
 @runtime_checkable

@@ -194,7 +194,12 @@ def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", d
     adw_id, state = document.adw_id, state or document.current_state
     until = timestamps.parse(document.updated_at) if document.current_state in _OVER else now
     elapsed = max(0.0, (until - timestamps.parse(document.created_at)).total_seconds())
-    said = without_local_paths(quiet(_why_stopped(document) if detail is None else detail)).strip()
+    if detail is None and document.current_state == "paused":
+        detail = document.pause_reason
+    elif detail is None and document.current_state == "failed":
+        reasons = [phase.last_failure_reason for phase in document.phases if phase.status == "failed"]
+        detail = next(filter(None, [*reasons, document.terminal_reason]), "")
+    said = without_local_paths(quiet(detail or "")).strip()
     rows = []
     for phase in document.phases:
         times = [attempt.duration for attempt in phase.attempts if attempt.duration is not None]
@@ -222,16 +227,6 @@ def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", d
 
     # Leave space for the marker.
     return cut(bot_comment("\n\n".join(filter(None, blocks)), adw_id=adw_id), MAX_BODY - 200)
-
-
-def _why_stopped(document: WorkflowDocument) -> str:
-    if document.current_state == "paused":
-        return document.pause_reason or ""
-    if document.current_state != "failed":
-        return ""
-    reasons = [phase.last_failure_reason for phase in document.phases if phase.status == "failed"]
-
-    return next(filter(None, [*reasons, document.terminal_reason]), "")
 
 
 # The key of a home: a secret of its own, made once, by which it knows what it wrote.

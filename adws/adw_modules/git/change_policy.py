@@ -70,14 +70,6 @@ def marks_of_config(text: str, *, where: str = "") -> dict[str, str]:
     """Return a mark for every key of a configuration file; *where* says which file it is, "": the repository's own."""
     prefix = f"{CONFIG}{where}: " if where else CONFIG
     values: dict[str, list[str]] = {}
-    for name, value in _entries(text):
-        values.setdefault(f"{prefix}{name}", []).append(value)
-
-    return {name: mark("\n".join(item).encode("utf-8", "replace")) for name, item in values.items()}
-
-
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Yield key and value; lines that are no plain entry count together, as they are: git may read more into them."""
     section, is_continued = "", False
     for line in text.splitlines():
         plain, is_continued = not is_continued and not line.endswith("\\"), line.endswith("\\")
@@ -87,9 +79,12 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
         elif plain and entry and section:
             key = entry[1].lower()
             if not (section.startswith("branch.") and key in _OF_BRANCHES):
-                yield f"{section}.{key}", (entry[2] or "").strip()
+                values.setdefault(f"{prefix}{section}.{key}", []).append((entry[2] or "").strip())
         elif line.strip() and not line.lstrip().startswith(("#", ";")):
-            yield "(other lines)", line
+            # Lines that are no plain entry count together, as they are: git may read more into them.
+            values.setdefault(f"{prefix}(other lines)", []).append(line)
+
+    return {name: mark("\n".join(item).encode("utf-8", "replace")) for name, item in values.items()}
 
 
 def differences(before: Marks, after: Marks, *, is_forward: Callable[[str, str], bool] = lambda _o, _n: False) -> Marks:

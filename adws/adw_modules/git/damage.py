@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 #: What git writes into the file `commondir` of every linked worktree.
@@ -19,6 +18,7 @@ _MARK = "adw-commondir-was-empty"
 #: What the content of a file begins with that is whole; "": anything that is not empty.
 _BEGINS = {"gitdir": b"", "commondir": b"", "HEAD": b"", "index": b"DIRC"}
 _SYMBOLIC = b"gitdir: "
+_LOCK_FAULT = "the lock "
 _COMMIT = re.compile(rb"[0-9a-f]{40,64}")
 
 
@@ -36,9 +36,23 @@ def faults(common: Path, path: Path) -> tuple[str, ...]:
         return ()  # it is a worktree of another repository
     admins = admin_dirs(common, path)
     if not admins:
-        return (*result, "git does not know it any more")
+        result.append("git does not know it any more")
+    for admin in admins:
+        for name, begin in _BEGINS.items():
+            content = _read(admin / name)
+            if not (admin / name).is_file():
+                result.append(f"{admin / name} is gone")
+            elif not content or not content.startswith(begin):
+                result.append(f"{admin / name} is empty or cannot be read")
+        if (admin / _MARK).exists():
+            result.append(f"{admin / 'commondir'} was empty")
+        if link.is_file() and _admin_named_by(link) not in {None, admin}:
+            result.append(f"{link} leads elsewhere")
+        lock = admin / "locked"
+        if lock.is_file() and not _read(lock):
+            result.append(f"{_LOCK_FAULT}{lock} is empty")
 
-    return (*result, *(fault for admin in admins for fault in _admin_faults(admin, link)))
+    return tuple(result)
 
 
 def is_evident(common: Path, path: Path) -> bool:
@@ -85,20 +99,26 @@ def restore_common_dirs(common: Path, trees: Path) -> tuple[Path, ...]:
     One of them keeps git from listing, making and removing any worktree. Its content is always the same. The worktree
     stays marked as damaged: what else the cut has emptied is not known.
     """
-    ours = [admin for admin in _without_common_dir(common) if _owner(admin).parent.resolve() == trees.resolve()]
-    for admin in ours:
-        (admin / _MARK).touch()
-        with (admin / "commondir").open("wb") as file:
-            file.write(_COMMON)
-            file.flush()
-            os.fsync(file.fileno())
+    restored = []
+    for file in empty_common_dirs(common):
+        link = file.parent / _read(file.with_name("gitdir")).decode(errors="surrogateescape")
+        if link.parent.parent.resolve() != trees.resolve():
+            continue
+        file.with_name(_MARK).touch()
+        with file.open("wb") as opened:
+            opened.write(_COMMON)
+            opened.flush()
+            os.fsync(opened.fileno())
+        restored.append(file)
 
-    return tuple(admin / "commondir" for admin in ours)
+    return tuple(restored)
 
 
 def empty_common_dirs(common: Path) -> tuple[Path, ...]:
     """Return the empty files that keep git from listing the worktrees, those of other owners included."""
-    return tuple(admin / "commondir" for admin in _without_common_dir(common))
+    files = [admin / "commondir" for admin in sorted((common / "worktrees").glob("*")) if not admin.is_symlink()]
+
+    return tuple(file for file in files if file.is_file() and not file.is_symlink() and not _read(file))
 
 
 def remove_broken_ref(common: Path, ref: str) -> bool:
@@ -112,38 +132,6 @@ def remove_broken_ref(common: Path, ref: str) -> bool:
     path.unlink()
 
     return True
-
-
-_LOCK_FAULT = "the lock "
-
-
-def _admin_faults(admin: Path, link: Path) -> Iterator[str]:
-    for name, begin in _BEGINS.items():
-        path = admin / name
-        content = _read(path)
-        if not path.is_file():
-            yield f"{path} is gone"
-        elif not content or not content.startswith(begin):
-            yield f"{path} is empty or cannot be read"
-    if (admin / _MARK).exists():
-        yield f"{admin / 'commondir'} was empty"
-    if link.is_file() and _admin_named_by(link) not in {None, admin}:
-        yield f"{link} leads elsewhere"
-    lock = admin / "locked"
-    if lock.is_file() and not _read(lock):
-        yield f"{_LOCK_FAULT}{lock} is empty"
-
-
-def _without_common_dir(common: Path) -> Iterator[Path]:
-    for admin in sorted((common / "worktrees").glob("*")):
-        path = admin / "commondir"
-        if not admin.is_symlink() and path.is_file() and not path.is_symlink() and not _read(path):
-            yield admin
-
-
-def _owner(admin: Path) -> Path:
-    """Return the directory of the worktree that *admin* is of, as far as it says."""
-    return (admin / _read(admin / "gitdir").decode(errors="surrogateescape")).parent
 
 
 def _admin_named_by(link: Path) -> Path | None:

@@ -11,6 +11,7 @@ person is, which directories are trusted, and the filters that the person set up
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import shutil
@@ -153,13 +154,12 @@ class GitCommands:
         remote: str = "origin",
         remote_url: str = "",
         token: str | None = None,
-        token_hosts: Sequence[str] = TOKEN_HOSTS,
         author: str = "",
         variables: Sequence[str] = (),
         common_dir: Path | None = None,
     ) -> None:
         """
-        Run for the repository that *home* is in; *token* is shown to *token_hosts* alone.
+        Run for the repository that *home* is in; *token* is shown to TOKEN_HOSTS alone.
 
         *private* is the git directory of adw's own, by default below `state/` of the home. *remote_url* is where the
         remote is, by default the recorded address. *author* commits, as `NAME <ADDRESS>`, by default the author of
@@ -172,8 +172,9 @@ class GitCommands:
         self._remote_url = remote_url
         self._author = author
         self._token = token
-        self._token_hosts = frozenset(host.casefold() for host in token_hosts)
         self._variables = frozenset(variables)
+        #: pattern -> hash of the repository's configuration when it was searched, and what matched
+        self._read_before: dict[str, tuple[bytes, Sequence[tuple[str, str]]]] = {}
         if common_dir is not None:
             vars(self)["common_dir"] = common_dir
 
@@ -211,12 +212,7 @@ class GitCommands:
         return _checked(args, answer, ok, seconds)
 
     def plain(
-        self,
-        *args: str,
-        cwd: Path | None = None,
-        ok: Sequence[int] | None = (0,),
-        seconds: float = LOCAL_SECONDS,
-        keep: Sequence[int] = (),
+        self, *args: str, ok: Sequence[int] | None = (0,), seconds: float = LOCAL_SECONDS, keep: Sequence[int] = ()
     ) -> Answer:
         """
         Run a command that reads the repository's own configuration; raise GitError as `run` does.
@@ -225,7 +221,7 @@ class GitCommands:
         and start no program.
         """
         env = {**_QUIET_CONFIG, **_NO_TRANSPORT}
-        answer = self._execute([*self._options, *self._person, *args], cwd or self.home, env, seconds, keep)
+        answer = self._execute([*self._options, *self._person, *args], self.home, env, seconds, keep)
 
         return _checked(args, answer, ok, seconds)
 
@@ -303,7 +299,7 @@ class GitCommands:
     def fetch_missing(self, commit: str) -> None:
         """Fetch what a partial clone left out of *commit*; git does not do so by itself here. Raises GitUnreachable."""
         asked = ("rev-list", "--objects", "--no-walk", "--missing=print", commit)
-        while self._is_partial:
+        while self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"):
             missing = [line[1:] for line in self.run(*asked).text.splitlines() if line.startswith("?")]
             urls = self.remote_urls() if missing else None
             if urls is None:
@@ -355,7 +351,7 @@ class GitCommands:
     @cached_property
     def filters_not_run(self) -> frozenset[str]:
         """Configured drivers that adw does not run: those of the repository's own configuration, and git-lfs."""
-        run = {_driver(key) for key, _ in self._filters}
+        run = {_driver(key) for key in self._filters}
 
         return frozenset(driver for _, key, _ in self._said_by_person if (driver := _driver(key)) and driver not in run)
 
@@ -381,23 +377,16 @@ class GitCommands:
         return Path(folder).resolve() / private_dir.NAME
 
     @cached_property
-    def _is_partial(self) -> bool:
-        """Whether the repository was cloned without some of its objects."""
-        return bool(self._configured(r"^(remote\..*\.promisor|extensions\.partialclone)$"))
-
-    @cached_property
     def _settings(self) -> Sequence[tuple[str, str]]:
         """The configuration that commands run with; as it was when this process first used git."""
-        return (*self._configured(private_dir.PLAIN_KEYS), *self._filters)
+        return (*self._configured(private_dir.PLAIN_KEYS), *self._filters.items())
 
     @cached_property
-    def _filters(self) -> Sequence[tuple[str, str]]:
+    def _filters(self) -> Mapping[str, str]:
         """The filters of the person's own configuration, but for that of git-lfs."""
-        return [
-            (key, value)
-            for scope, key, value in self._said_by_person
-            if scope in _OF_PERSON and _driver(key) not in {"", _LFS}
-        ]
+        said = [one for one in self._said_by_person if one[0] in _OF_PERSON and _driver(one[1]) not in {"", _LFS}]
+
+        return {key: value for _, key, value in said}
 
     def _place(self, git_dir: Path | None = None, *, makes: bool = False) -> dict[str, str]:
         """Return the variables that have git work in *git_dir*, or in our own, by the configuration of our own."""
@@ -411,11 +400,16 @@ class GitCommands:
         file = self.common_dir / "config"
         if not file.is_file():
             return ()
+        content = hashlib.sha256(file.read_bytes()).digest()  # the same file gives the same answer
+        known, entries = self._read_before.get(pattern, (b"", ()))
+        if known == content:
+            return entries
         args = ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern]
-        said = self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS)
-        pairs = (entry.partition("\n") for entry in said.parts)
+        pairs = (entry.partition("\n") for entry in self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS).parts)
+        entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
+        self._read_before[pattern] = (content, entries)
 
-        return tuple((key, value if mark else "true") for key, mark, value in pairs)
+        return entries
 
     def _execute(
         self,
@@ -515,7 +509,7 @@ class GitCommands:
             asked = ("ls-remote", "--get-url", "--end-of-options", url)
             there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
             host = (there.hostname or "").casefold() if there.scheme == "https" else ""
-        if host not in self._token_hosts:
+        if host not in TOKEN_HOSTS:
             yield (), ()
             return
         secret = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()

@@ -49,11 +49,18 @@ def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENC
         raise LockUnavailable(str(path), exc) from exc
     try:
         deadline = clock.monotonic() + patience_seconds
-        while not _try_lock(fd, path):
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError as exc:
+                raise LockUnavailable(str(path), exc) from exc
             if clock.monotonic() >= deadline:
                 raise GitError(
                     f"another adw has held {path} for {patience_seconds:.0f} s: "
-                    "look whether it is stuck (fuser shows who), then try again"
+                    "check whether it is stuck (fuser shows who), then retry"
                 )
             clock.sleep(_POLL_SECONDS * (0.5 + clock.random()))
         try:
@@ -63,17 +70,6 @@ def holding(common_dir: Path, *, clock: Clock, patience_seconds: float = PATIENC
             fcntl.flock(fd, fcntl.LOCK_UN)
     finally:
         os.close(fd)
-
-
-def _try_lock(fd: int, path: Path) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as exc:
-        raise LockUnavailable(str(path), exc) from exc
-
-    return True
 
 
 def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, ...]:
@@ -87,24 +83,27 @@ def clear(git_dir: Path, worktree: Path, *, proc: Path = _PROC) -> tuple[Path, .
 
 def dead(locks: Sequence[Path], places: tuple[Path, ...], *, proc: Path = _PROC) -> tuple[Path, ...]:
     """Return those of *locks* that no process can be using: it would have them open, or be a git in one of *places*."""
-    return tuple(path for path in locks if path.is_file() and not path.is_symlink() and _is_dead(path, places, proc))
+    result = []
+    for lock in locks:
+        if not lock.is_file() or lock.is_symlink():
+            continue
+        try:
+            made = lock.stat()
+            processes = [entry for entry in proc.iterdir() if entry.name.isdigit()]
+        except OSError:
+            continue
+        # Somebody else's lock, no /proc, or one that shows the processes of others.
+        if made.st_uid != os.geteuid() or proc / str(os.getpid()) not in processes:
+            continue
+        if not any(_may_use(process, lock, places, made) for process in processes):
+            result.append(lock)
+
+    return tuple(result)
 
 
 def boot_time() -> float:
     """Return when this machine started, in seconds since 1970."""
     return float(psutil.boot_time())
-
-
-def _is_dead(lock: Path, places: tuple[Path, ...], proc: Path) -> bool:
-    try:
-        made = lock.stat()
-        pids = [entry for entry in proc.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return False
-    if made.st_uid != os.geteuid() or proc / str(os.getpid()) not in pids:
-        return False  # somebody else's lock, no /proc, or one that shows the processes of others
-
-    return not any(_may_use(process, lock, places, made) for process in pids)
 
 
 def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_result) -> bool:
@@ -115,7 +114,11 @@ def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_
         if (process / "comm").read_text(errors="replace").startswith("git"):
             cwd = (process / "cwd").readlink()
             works_there = any(place in (cwd, *cwd.parents) for place in places)
-            if works_there and _started_at(process) <= made.st_mtime + _SLACK_SECONDS:
+            started = float("-inf")  # long ago when that cannot be seen
+            with suppress(FileNotFoundError, IndexError, ValueError):
+                fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                started = boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+            if works_there and started <= made.st_mtime + _SLACK_SECONDS:
                 return True
         for entry in (process / "fd").iterdir():
             with suppress(OSError):  # closed meanwhile
@@ -127,12 +130,3 @@ def _may_use(process: Path, lock: Path, places: tuple[Path, ...], made: os.stat_
         return True  # of the same person, and it cannot be seen what it does
 
     return False
-
-
-def _started_at(process: Path) -> float:
-    """Return when *process* started, in seconds since 1970; long ago when that cannot be seen."""
-    try:
-        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (FileNotFoundError, IndexError, ValueError):
-        return float("-inf")

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +43,14 @@ def without_password(url: str) -> str:
 
 def config_text(entries: Iterable[tuple[str, str]]) -> str:
     """Return a configuration file with *entries*, each a whole key such as `filter.x.clean` and its value."""
-    return "".join(_entry(key, value) for key, value in entries)
+    lines = []
+    for key, value in entries:
+        section, _, rest = key.partition(".")
+        subsection, _, name = rest.rpartition(".")
+        lines.append(f'[{section} "{_escaped(subsection)}"]' if subsection else f"[{section}]")
+        lines.append(f'\t{name} = "{_escaped(value)}"')
 
-
-def _entry(key: str, value: str) -> str:
-    section, _, rest = key.partition(".")
-    subsection, _, name = rest.rpartition(".")
-    head = f'[{section} "{_escaped(subsection)}"]' if subsection else f"[{section}]"
-
-    return f'{head}\n\t{name} = "{_escaped(value)}"\n'
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _escaped(text: str) -> str:
@@ -67,6 +66,9 @@ class PrivateDir:
 
     def prepare(self, settings: Iterable[tuple[str, str]]) -> None:
         """Have it there as it has to be, with the configuration *settings*, whatever was done to it meanwhile."""
+        known = [*settings]
+        version = "1" if any(key.startswith("extensions.") for key, _ in known) else "0"
+        own = [("core.repositoryformatversion", version), ("core.bare", "false")]
         try:
             for name in ("info", "objects/info"):
                 (self.path / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -74,17 +76,11 @@ class PrivateDir:
                 (self.common / "logs").mkdir(exist_ok=True)  # git makes no directory through a link that leads nowhere
             for name in LINKS:
                 _link(self.path / name, self.common / name)
-            for name, text in self._files(settings):
-                _write(self.path / name, text)
+            _write(self.path / "HEAD", _HEAD)
+            _write(self.path / "objects/info/alternates", f"{self.common / 'objects'}\n")
+            _write(self.path / "config", config_text([*own, *known]))
         except OSError as exc:
             raise GitError(f"{self.path} cannot be made: {exc.strerror or exc}; adw's git runs in it") from exc
-
-    def _files(self, settings: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        known = [*settings]
-        version = "1" if any(key.startswith("extensions.") for key, _ in known) else "0"
-        yield "HEAD", _HEAD
-        yield "objects/info/alternates", f"{self.common / 'objects'}\n"
-        yield "config", config_text([("core.repositoryformatversion", version), ("core.bare", "false"), *known])
 
     # --- the remote --------------------------------------------------------------------------------------------
 

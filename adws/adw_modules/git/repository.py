@@ -98,8 +98,8 @@ class Repository:
 
     @property
     def common_dir(self) -> Path:
-        """The git directory that all worktrees share; raises GitError when there is no repository."""
-        return self.commands.common_dir
+        """The git directory that all worktrees share, without links; raises GitError when there is no repository."""
+        return self.commands.common_dir.resolve()
 
     @cached_property
     def root(self) -> Path:
@@ -208,7 +208,7 @@ class Repository:
         ref = f"refs/heads/{check_branch(branch)}"
         with self._locked():
             self._free_ref(ref)
-            damage.remove_broken_ref(self._common, ref)
+            damage.remove_broken_ref(self.common_dir, ref)
             self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
 
     def save_ref(self, ref: str, commit: str) -> None:
@@ -233,6 +233,20 @@ class Repository:
         """Return the linked worktrees, the main one left out."""
         return self._undisturbed(lambda: tuple(self._entries())[1:])
 
+    def is_as_made(self, path: Path, *, branch: str, reason: str) -> bool:
+        """
+        Say whether the worktree *path* is on *branch* and locked with *reason*, by the files that git keeps of it.
+
+        A no says nothing: refs may be kept in another format. Then `worktrees` tells.
+        """
+        try:
+            admin = self.commands.tree_dir(path)
+        except GitError:
+            return False
+        known = (_read(admin / "HEAD").strip(), _read(admin / "locked").strip())
+
+        return known == (f"ref: {HEADS}{branch}".encode(), reason.encode())
+
     def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
         """
         Make branch and worktree from *start*, locked with *reason*; raise GitError, and then nothing is left.
@@ -245,12 +259,12 @@ class Repository:
         with self._locked() as lock:
             present = self._at(path)
             if present is not None and (present.branch, present.lock_reason) == (branch, reason) and path.is_dir():
-                self._check_out(path, lock)
+                self._check_out(path, lock, present.head)
                 return present
             if present is not None or path.exists():
                 raise GitError(f"{path} is there already{_whose(present)}: roll its workflow back, or move it away")
             self._free_ref(f"refs/heads/{branch}")
-            damage.remove_broken_ref(self._common, f"refs/heads/{branch}")
+            damage.remove_broken_ref(self.common_dir, f"refs/heads/{branch}")
             at = self.commit_of(f"refs/heads/{branch}")
             if at not in {None, commit}:
                 raise GitError(f"the branch {branch} is there already, at another commit: delete it, or name another")
@@ -260,24 +274,21 @@ class Repository:
                 new = (*("--no-track", "-b", branch), "--end-of-options", str(path), commit)
                 used = ("--end-of-options", str(path), branch)
                 self._plain("worktree", "add", *options, *(new if at is None else used), keep=(lock,))
-                self._check_out(path, lock)
-                made = self._at(path)
-                if made is None:
-                    raise GitError(f"git made the worktree {path}, but does not know it")  # noqa: TRY301 - undone like every other failure
+                self._check_out(path, lock, commit)
             except BaseException:
                 # There was no such directory before, and we hold the lock: all of it is ours.
                 _remove_tree(path)
-                self._forget(path)
+                self._forget(path, is_known=self._at(path) is not None)
                 if at is None:
                     self._git("update-ref", "-d", f"refs/heads/{branch}", commit, ok=_YES_OR_NO)
                 raise
 
-        return made
+        return Worktree(path=path, branch=branch, head=commit, lock_reason=reason)
 
-    def _check_out(self, path: Path, lock: int) -> None:
-        """Write the files of a worktree that has none yet, by our own configuration: its index comes last."""
+    def _check_out(self, path: Path, lock: int, commit: str) -> None:
+        """Write the files of a worktree at *commit* that has none yet, by our own configuration: the index last."""
         if not (self.commands.tree_dir(path) / "index").exists():
-            self.commands.fetch_missing(self.commands.run("rev-parse", "HEAD", tree=path).text.strip())
+            self.commands.fetch_missing(commit)
             self.commands.run("reset", "--quiet", "--hard", tree=path, seconds=CHECKOUT_SECONDS, keep=(lock,))
 
     def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
@@ -292,10 +303,10 @@ class Repository:
             if (path / ".git").is_dir():
                 raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
             check = damage.faults if is_recorded else damage.is_evident
-            if check(self._common, path) and _has_files(path):
+            if check(self.common_dir, path) and _has_files(path):
                 self._refuse_other_lock(path, reason)
                 _remove_tree(path)
-                for admin in damage.admin_dirs(self._common, path):  # git may not be able to read it
+                for admin in damage.admin_dirs(self.common_dir, path):  # git may not be able to read it
                     shutil.rmtree(admin)
                 return True
             if present is None and _has_files(path):
@@ -304,12 +315,12 @@ class Repository:
                 was_there = path.exists()
                 if was_there:
                     path.rmdir()
-                return self._forget(path) or was_there
+                return self._forget(path, is_known=False) or was_there
             if present.lock_reason != reason:
                 raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
             # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
             _remove_tree(path)
-            self._forget(path)
+            self._forget(path, is_known=True)
 
         return True
 
@@ -325,7 +336,7 @@ class Repository:
         path = self._checked_place(path)
         if (path / ".git").is_dir():
             raise NotOurs(f"{path} is a repository of its own now: it is left alone, move it away")
-        found = damage.faults(self._common, path)
+        found = damage.faults(self.common_dir, path)
         if found:
             self._refuse_other_lock(path, reason)
 
@@ -334,13 +345,13 @@ class Repository:
     def damaged_worktrees(self) -> Mapping[Path, str]:
         """Return the directories below our trees that are, by their files, damaged worktrees, and what is wrong."""
         return {
-            path: "; ".join(damage.faults(self._common, path))
+            path: "; ".join(damage.faults(self.common_dir, path))
             for path in sorted(self._trees.resolve().glob("*"))
-            if not path.is_symlink() and damage.is_evident(self._common, path)
+            if not path.is_symlink() and damage.is_evident(self.common_dir, path)
         }
 
     def _refuse_other_lock(self, path: Path, reason: str) -> None:
-        other = [said for said in damage.lock_reasons(self._common, path) if said != reason]
+        other = [said for said in damage.lock_reasons(self.common_dir, path) if said != reason]
         if other:
             raise NotOurs(f"the worktree {path} is left alone: it is locked with {other[0]!r}, not {reason!r}")
 
@@ -351,7 +362,7 @@ class Repository:
             path.parent.mkdir(parents=True, exist_ok=True)
             options = ("--quiet", "--no-checkout", "--detach", "--force", "--end-of-options")
             self._plain("worktree", "add", *options, str(path), known, keep=(lock,))
-            self._check_out(path, lock)
+            self._check_out(path, lock, known)
 
     def remove_checkout(self, path: Path) -> None:
         """Remove what `add_checkout` made, or what is left of it; nothing happens when there is none."""
@@ -364,7 +375,7 @@ class Repository:
             if known is not None and (known.branch or known.lock_reason):
                 raise NotOurs(f"the worktree {path} is left alone{_whose(known)}")
             _remove_tree(path)
-            self._forget(path.resolve())
+            self._forget(path.resolve(), is_known=known is not None)
 
     def lock_worktree(self, path: Path, *, reason: str) -> None:
         """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
@@ -378,13 +389,12 @@ class Repository:
             if not present.lock_reason:
                 self._plain("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
 
-    def _forget(self, path: Path) -> bool:
+    def _forget(self, path: Path, *, is_known: bool) -> bool:
         """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
-        is_known = self._at(path) is not None
         if is_known:
             self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
         # Killed before git could write whose it is: git itself would prune it.
-        left = [admin for admin in damage.admin_dirs(self._common, path) if damage.has_no_owner(admin)]
+        left = [admin for admin in damage.admin_dirs(self.common_dir, path) if damage.has_no_owner(admin)]
         for admin in left:
             shutil.rmtree(admin)
 
@@ -419,7 +429,7 @@ class Repository:
         """
         common = self.common_dir
         present = [common / f"refs/heads/{branch}.lock", *(common / name for name in _PACKED_LOCKS)]
-        present += [lock for admin in damage.admin_dirs(self._common, path) for lock in sorted(admin.glob("*.lock"))]
+        present += [lock for admin in damage.admin_dirs(self.common_dir, path) for lock in sorted(admin.glob("*.lock"))]
         limit = max(before, locks.boot_time())
 
         return self._remove_dead([lock for lock in present if lock.is_file() and lock.stat().st_mtime < limit])
@@ -492,7 +502,7 @@ class Repository:
     def default_branch(self) -> str:
         """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
         with suppress(GitUnreachable):
-            return self._default_now()
+            return self._default_now()[0]
 
         return self.default_branch_known()
 
@@ -502,15 +512,19 @@ class Repository:
 
         return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
 
-    def _default_now(self) -> str:
-        """Ask the remote for its default branch; raise GitUnreachable. One that names none is guessed at."""
+    def _default_now(self) -> tuple[str, str]:
+        """
+        Ask the remote for its default branch and that one's commit, "" when it does not say; raise GitUnreachable.
+
+        Of a remote that names no default branch the one that is known here is taken.
+        """
         url = self._url()
         if url is None:
-            return self._branch_of_main_checkout()
+            return self._branch_of_main_checkout(), ""
         said = self.commands.ask_remote("ls-remote", "--symref", "--end-of-options", url, "HEAD", url=url)
-        match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$", said.text, re.MULTILINE)
+        match = re.search(r"^ref: refs/heads/(\S+)\tHEAD$\n^([0-9a-f]{40,64})\tHEAD$", said.text, re.MULTILINE)
 
-        return match[1] if match else self.default_branch_known()
+        return (match[1], match[2]) if match else (self.default_branch_known(), "")
 
     def _branch_of_main_checkout(self) -> str:
         branch = self._main().branch
@@ -521,24 +535,29 @@ class Repository:
 
     def fetch_default(self) -> tuple[str, str]:
         """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
-        branch = self._default_now()
+        branch, there = self._default_now()
 
-        return branch, self.fetch(branch)
+        return branch, self.fetch(branch, there=there)
 
-    def fetch(self, branch: str) -> str:
-        """Fetch *branch* from the remote and return its commit; the local one when there is no remote."""
+    def fetch(self, branch: str, *, there: str | None = "") -> str:
+        """
+        Fetch *branch* from the remote and return its commit; the local one when there is no remote.
+
+        *there* is the commit that the remote has said a moment ago, "" to ask it.
+        """
         check_branch(branch)
         url = self._url()
         if url is None:
             return self._commit(f"refs/heads/{branch}", f"there is no branch {branch} here, and no {self._remote}")
-        there = self.remote_commit(branch)
+        there = there or self.remote_commit(branch)
         if there is None:
             raise GitError(f"the remote {self._remote} has no branch {branch}")
         kept = f"refs/remotes/{self._remote}/{branch}"
-        if self.commit_of(kept) != there:
+        commit = self.commit_of(kept)
+        if commit != there:
             self._free_ref(kept)
             self._undisturbed(lambda: self.commands.fetch(url, f"+refs/heads/{branch}:{kept}"))
-        commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
+            commit = self._commit(kept, f"{branch} was fetched from {self._remote}, but is not there")
         self.commands.fetch_missing(commit)
 
         return commit
@@ -591,10 +610,10 @@ class Repository:
         """Push with lease: the remote branch must be at *expected*, None: must not exist. Raises GitUnreachable."""
         ref = f"refs/heads/{check_branch(branch)}"
         self._known_urls()
-        if self.commit_of(ref) is None:
-            raise GitError(f"there is no branch {branch} to push")
         place = self._undisturbed(lambda: self._at(worktree))
-        if place is None or place.branch != branch:
+        if place is None or place.branch != branch or not place.head:
+            if self.commit_of(ref) is None:
+                raise GitError(f"there is no branch {branch} to push")
             raise GitError(f"{worktree} is not on the branch {branch}: what was made there would not be pushed")
 
         return self._push_with_lease(ref, ref, expected)
@@ -686,7 +705,17 @@ class Repository:
             said = self._git("for-each-ref", "--format=%(refname)%00%(objectname)")
             refs = dict(line.split("\0", 1) for line in os.fsdecode(said.out).splitlines())
         else:
-            refs = _refs_in_files(common)
+            refs = {}  # from files, because they are read before and after every phase
+            packed = common / "packed-refs"
+            with suppress(FileNotFoundError), packed.open(encoding="utf-8", errors="surrogateescape") as file:
+                for line in file:
+                    sha, _, ref = line.rstrip("\n").partition(" ")
+                    if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
+                        refs[ref] = sha
+            for name in (TAGS, _REPLACED, HEADS):
+                for path in sorted((common / name).rglob("*")):
+                    if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
+                        refs[str(path.relative_to(common))] = _read(path).decode("utf-8", "replace").strip()
         known = _read(common / "refs" / "remotes" / self._remote / "HEAD").decode("utf-8", "replace").strip()
         named = known.removeprefix(f"ref: refs/remotes/{self._remote}/")
         default = named if named != known else "main" if f"{HEADS}main" in refs else "master"
@@ -709,7 +738,7 @@ class Repository:
         """Hold the lock inside the block: no adw makes a worktree then, so an empty file there is damaged."""
         with locks.holding(self.common_dir, clock=self._clock) as lock:
             try:
-                restored = damage.restore_common_dirs(self._common, self._trees)
+                restored = damage.restore_common_dirs(self.common_dir, self._trees)
             except OSError as exc:
                 raise GitError(f"a file that git stops at cannot be written again: {exc}; check the disk") from exc
             for path in restored:
@@ -731,10 +760,6 @@ class Repository:
         except GitError:
             with self._locked():
                 return look()
-
-    @property
-    def _common(self) -> Path:
-        return self.common_dir.resolve()
 
     def _url(self) -> str | None:
         """Return where fetches go, None without a remote."""
@@ -766,7 +791,7 @@ class Repository:
         try:
             said = os.fsdecode(self._plain("worktree", "list", "--porcelain", "-z").out)
         except GitError as exc:
-            if empty := damage.empty_common_dirs(self._common):
+            if empty := damage.empty_common_dirs(self.common_dir):
                 raise GitError(
                     f"git cannot read its worktrees, because {empty[0]} is empty: write it again with "
                     f"echo ../.. > {shlex.quote(str(empty[0]))}"
@@ -810,22 +835,6 @@ _WATCHED = ("hooks", "info", "objects/info/alternates")
 _REPLACED = "refs/replace/"
 #: Most bytes of one file that are read.
 _MAX_BYTES = 1 << 20
-
-
-def _refs_in_files(common: Path) -> dict[str, str]:
-    """Return branches, tags and replaced objects; from files, because this is read before and after every phase."""
-    result: dict[str, str] = {}
-    with suppress(FileNotFoundError), (common / "packed-refs").open(encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            sha, _, ref = line.rstrip("\n").partition(" ")
-            if ref.startswith((TAGS, _REPLACED, HEADS)) and not line.startswith("#"):
-                result[ref] = sha
-    for place in (TAGS, _REPLACED, HEADS):
-        for path in sorted((common / place).rglob("*")):
-            if (path.is_symlink() or path.is_file()) and not path.name.endswith(".lock"):
-                result[str(path.relative_to(common))] = _read(path).decode("utf-8", "replace").strip()
-
-    return result
 
 
 def _read(path: Path) -> bytes:

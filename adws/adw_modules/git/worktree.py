@@ -8,20 +8,18 @@ Files that adw itself puts into a worktree are no part of the work and are never
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed
 from adws.adw_modules.git import locks
 from adws.adw_modules.git.change_policy import CommitText
-from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, GitCommands, check_branch
-from adws.adw_modules.interfaces import Clock
+from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, check_branch
 
 if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
@@ -41,12 +39,14 @@ _AIDER_CACHE = ".aider.tags.cache."
 _SUBMODULES = "--ignore-submodules=dirty"
 #: The mode of a commit of another repository.
 _GITLINK = "160000 "
-#: Two letters and a space stand before each path that `git status` names.
-_MARKS = 3
+#: Kind of a line of `git status` -> fields before its path, and the line that names the commit of the head.
+_FIELDS_BEFORE_PATH = {"1": 8, "u": 10, "?": 1}
+_HEAD_LINE = "# branch.oid "
 #: Files named to one git at a time: a command line has an end.
 _AT_ONCE = 500
 #: An index beside the worktree's own, into which all files are read after a restart.
 _FRESH_INDEX = "adw-fresh-index"
+_SHA = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 #: Directories that git has in a worktree's git directory for as long as a rebase is not finished.
 _OF_REBASE = ("rebase-merge", "rebase-apply")
 
@@ -67,10 +67,22 @@ class GitWorkplace:
 
     def status(self, path: Path) -> tuple[str, ...]:
         """Return the paths with changes that are not committed."""
-        said = self._git(path, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", _SUBMODULES)
-        names = (part[_MARKS:] for part in said.parts)
+        return self.head_and_status(path)[1]
 
-        return tuple(name for name in names if name != PORTS_FILE and not name.startswith(_AIDER_CACHE))
+    def head_and_status(self, path: Path) -> tuple[str, tuple[str, ...]]:
+        """Return the commit of the head, "" when there is none, and the paths with changes that are not committed."""
+        options = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--untracked-files=all", "--no-renames")
+        head, names = "", []
+        for part in self._git(path, "status", *options, _SUBMODULES).parts:
+            kind = part[0]
+            if kind == "#":
+                head = part.removeprefix(_HEAD_LINE) if part.startswith(_HEAD_LINE) else head
+            else:
+                names.append(part.split(" ", _FIELDS_BEFORE_PATH[kind])[-1])
+
+        return head if head != "(initial)" else "", tuple(
+            name for name in names if name != PORTS_FILE and not name.startswith(_AIDER_CACHE)
+        )
 
     def diff(self, path: Path, base: str) -> str:
         """Return the patch from *base* to the head."""
@@ -97,7 +109,7 @@ class GitWorkplace:
 
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
-        return self._patch(path, "HEAD", ())
+        return self._patch(path, "HEAD", ()) if self.status(path) else b""
 
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return what was done to the files *names* since *base*, committed or not, as a patch."""
@@ -156,12 +168,21 @@ class GitWorkplace:
         """Commit everything and return the commit, None when there was nothing to commit."""
         self._clear_locks(path)
         self._add_all(path)
-        if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status == 0:
-            return None
-        self._refuse_filters(path)
-        self._git(path, "commit", "--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
+        if unused := self._commands.filters_not_run:
+            staged = self._git(path, "diff", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d").parts
+            for some in _portions(staged):
+                said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
+                for name, driver in zip(said[::3], said[2::3], strict=True):
+                    if driver in unused:  # the file would be committed as it is, which a filter was meant to change
+                        raise FilterNotRun(name, driver)
+        options = ("--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
+        done = self._git(path, "commit", *options, ok=(0, 1))
+        if done.status == 0:
+            return self._commit(path, "HEAD")
+        if self._git(path, "diff", "--cached", "--quiet", "--no-ext-diff", ok=(0, 1)).status != 0:
+            raise GitError(f"git commit failed: {done.reason}")
 
-        return self._commit(path, "HEAD")
+        return None
 
     def _add_all(self, path: Path, env: Mapping[str, str] | None = None) -> None:
         """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""
@@ -171,17 +192,6 @@ class GitWorkplace:
         self._long(path, "add", "--all", "--", *_ALL_BUT_OURS, *without, env=env)
         for names in _portions(inside):
             self._long(path, "update-index", "--add", "--remove", "--", *names, env=env)
-
-    def _refuse_filters(self, path: Path) -> None:
-        """Raise FilterNotRun when a file is about to be committed as it is that a filter was meant to change."""
-        if not self._commands.filters_not_run:
-            return
-        options = ("--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d")
-        for some in _portions(self._git(path, "diff", *options).parts):
-            said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
-            for name, driver in zip(said[::3], said[2::3], strict=True):
-                if driver in self._commands.filters_not_run:
-                    raise FilterNotRun(name, driver)
 
     def read_again(self, path: Path, commit: str) -> tuple[str, ...]:
         """
@@ -261,7 +271,7 @@ class GitWorkplace:
         """
         Make the files *names* what they were at *base*, and return those that could not be.
 
-        A commit since *base* that has one of them is taken back, and what else it had is left as a change. A repository
+        A commit since *base* that has one of them is undone, and what else it had is left as a change. A repository
         of its own is left where it is: nothing here could bring its history back.
         """
         self._clear_locks(path)
@@ -323,7 +333,7 @@ class GitWorkplace:
             self._git(path, "rebase", "--abort")
 
     def end_rebase(self, path: Path, branch: str) -> None:
-        """Give up a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
+        """Abort a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
         git_dir = self.git_dir(path)
         started = [git_dir / name for name in _OF_REBASE if (git_dir / name).is_dir()]
         if not started:
@@ -346,34 +356,45 @@ class GitWorkplace:
         followed. *run* gets a set-up command and its number, and returns "" when it went well, else why not. Raises
         SetupFailed when a command fails: the worktree stays, and filling it again runs all of them again.
         """
-        root = self._repository.root
+        root, copied, notices = self._repository.root, [], []
         present = [name for name in self._include if os.path.lexists(root / name)]
         # git refuses to say anything about what lies behind a link.
         ignored = self.ignored(path, [name for name in present if _is_inside(path / name, path)])
-        problems = {name: _copy(root, path, name, is_ignored=name in ignored) for name in present}
-        copied = tuple(name for name, problem in problems.items() if not problem)
-        notices = tuple(f"{name} is not copied into the worktree: {why}" for name, why in problems.items() if why)
+        for name in present:
+            source, why = root / name, ""
+            if not _is_inside(path / name, path):
+                why = "a link in the worktree leads out of it"
+            elif name not in ignored:
+                why = "git does not ignore it and could commit it"
+            elif source.is_symlink() or not source.is_file() or not _is_inside(source, root):
+                why = "it is not a regular file of the main checkout"
+            else:
+                try:
+                    mode = stat.S_IMODE(source.stat().st_mode) & 0o700
+                    _write_inside(path, name, source.read_bytes(), mode=mode)
+                    copied.append(name)
+                except (GitError, OSError) as exc:
+                    why = str(exc)
+            if why:
+                notices.append(f"{name} is not copied into the worktree: {why}")
         if ports is not None:
-            notices += self.write_ports(path, ports)
-        if run is not None:
-            for number, command in enumerate(self._setup, start=1):
-                if why := run(command, number):
-                    raise SetupFailed(command, why)
+            self.write_ports(path, ports)
+            if PORTS_FILE not in self.ignored(path, (PORTS_FILE,)):
+                notices.append(f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it")
+        for number, command in enumerate(self._setup if run is not None else (), start=1):
+            if run is not None and (why := run(command, number)):
+                raise SetupFailed(command, why)
 
-        return copied, notices
+        return tuple(copied), tuple(notices)
 
-    def write_ports(self, path: Path, ports: PortPair) -> tuple[str, ...]:
-        """Write `.ports.env`, by the names that ADW set-ups use; return what a person should know about it."""
+    def write_ports(self, path: Path, ports: PortPair) -> None:
+        """Write `.ports.env`, by the names that ADW set-ups use."""
         text = (
             f"BACKEND_PORT={ports.backend}\n"
             f"FRONTEND_PORT={ports.frontend}\n"
             f"VITE_BACKEND_URL=http://localhost:{ports.backend}\n"
         )
         _write_inside(path, PORTS_FILE, text.encode(), mode=0o644)
-        if PORTS_FILE in self.ignored(path, (PORTS_FILE,)):
-            return ()
-
-        return (f"{PORTS_FILE} is not ignored by git: add it to .gitignore, or an agent may commit it",)
 
     # --- how ---------------------------------------------------------------------------------------------------
 
@@ -390,6 +411,8 @@ class GitWorkplace:
 
     def _commit(self, path: Path, ref: str) -> str:
         """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
+        if _SHA.fullmatch(ref):
+            return ref
         asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         result = self._git(path, *asked, ok=(0, 1, 128)).text.strip()
         if not result:
@@ -437,23 +460,6 @@ def _remove_file(tree: Path, name: str) -> bool:
     return True
 
 
-def _copy(root: Path, tree: Path, name: str, *, is_ignored: bool) -> str:
-    """Copy one file of the person's main checkout; return why not, "" when it was."""
-    source = root / name
-    if not _is_inside(tree / name, tree):
-        return "a link in the worktree leads out of it"
-    if not is_ignored:
-        return "git does not ignore it and could commit it"
-    if source.is_symlink() or not source.is_file() or not _is_inside(source, root):
-        return "it is not a regular file of the main checkout"
-    try:
-        _write_inside(tree, name, source.read_bytes(), mode=stat.S_IMODE(source.stat().st_mode) & 0o700)
-    except (GitError, OSError) as exc:
-        return str(exc)
-
-    return ""
-
-
 def _write_inside(tree: Path, name: str, content: bytes, *, mode: int) -> None:
     """Put a whole file at *name* in *tree*; raise GitError when a link would lead it elsewhere."""
     target = tree / PurePosixPath(name)
@@ -474,82 +480,3 @@ def _write_inside(tree: Path, name: str, content: bytes, *, mode: int) -> None:
 
 def _is_inside(path: Path, root: Path) -> bool:
     return root.resolve() in (path.parent.resolve() / path.name).parents
-
-
-# --- what branches change, in few numbers, for people ----------------------------------------------------------
-
-#: Seconds that git gets: a page does not wait for a repository that is busy.
-SECONDS = 3.0
-#: Seconds for which the commits of a branch are not asked for again.
-FRESH_SECONDS = 5.0
-#: Counts and branches that are kept.
-_KEPT = 200
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileChange:
-    """What a branch does to one file."""
-
-    name: str
-    added: int | None  #: lines; None: it is no text
-    deleted: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffStat:
-    """What a branch changes, committed work only."""
-
-    base: str  #: commit
-    head: str  #: commit
-    files: tuple[FileChange, ...]
-
-    @property
-    def added(self) -> int:
-        """Lines that are new."""
-        return sum(file.added or 0 for file in self.files)
-
-    @property
-    def deleted(self) -> int:
-        """Lines that are gone."""
-        return sum(file.deleted or 0 for file in self.files)
-
-
-class DiffStats:
-    """Counts what branches change: a pair of commits once, where a branch is again after a moment."""
-
-    def __init__(self, commands: GitCommands, *, clock: Clock) -> None:
-        self._commands = commands
-        self._clock = clock
-        self._commits = lru_cache(maxsize=_KEPT)(self._ask_commits)
-        self._counts = lru_cache(maxsize=_KEPT)(self._count)
-
-    def of_branch(self, branch: str, *, base: str, mark: int = 0) -> DiffStat | None:
-        """
-        Return what *branch* changes since it left *base*, None when one of them is not here; raise GitError.
-
-        With another *mark*, such as the revision of the workflow, git is asked at once where the branch is.
-        """
-        start, head = self._commits(base, branch, mark, self._clock.monotonic() // FRESH_SECONDS)
-
-        return self._counts(start, head) if start and head else None
-
-    def _ask_commits(self, base: str, branch: str, _mark: int, _moment: float) -> tuple[str, str]:
-        return self._commit_of(base), self._commit_of(f"refs/heads/{branch}")
-
-    def _commit_of(self, ref: str) -> str:
-        if not ref or "\0" in ref:
-            return ""
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-
-        return self._commands.run(*asked, ok=(0, 1, 128), seconds=SECONDS).text.strip()
-
-    def _count(self, base: str, head: str) -> DiffStat:
-        options = ("--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
-        said = self._commands.run("diff", *options, f"{base}...{head}", "--", seconds=SECONDS)
-        files = []
-        for part in said.parts:
-            added, deleted, name = part.split("\t", 2)
-            lines = [int(text) if text.isdigit() else None for text in (added, deleted)]  # "-": it is no text
-            files.append(FileChange(name=name, added=lines[0], deleted=lines[1]))
-
-        return DiffStat(base=base, head=head, files=tuple(files))

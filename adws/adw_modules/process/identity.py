@@ -80,7 +80,12 @@ class SystemProcesses:
     def me(self, role: str) -> OwnerRecord:
         """Return a fresh owner record of this process; parts that cannot be read are left empty."""
         pid = os.getpid()
-        seen = self._observe_self(pid)
+        if self._self is not None and self._self[0] == pid:  # a forked child has another
+            seen = self._self[1]  # looked at once, for none of it changes while we live
+        else:
+            seen = self.observe(pid)
+            if seen.start_ticks:  # what could not be read now may be read the next time
+                self._self = (pid, seen)
 
         return OwnerRecord(
             token=self._clock.token(),
@@ -93,22 +98,15 @@ class SystemProcesses:
             role=role,
         )
 
-    def _observe_self(self, pid: int) -> Observation:
-        """Return what this machine says about ourselves: looked at once, for none of it changes while we live."""
-        if self._self is not None and self._self[0] == pid:  # a forked child has another
-            return self._self[1]
-        seen = self.observe(pid)
-        if seen.start_ticks:  # what could not be read now may be read the next time
-            self._self = (pid, seen)
-
-        return seen
-
     def observe(self, pid: int) -> Observation:
         """Return what this machine says now about *pid*."""
         exists, stat = self._look(pid)
+        # Cloned images share their machine id, and two machines may share a name: only both together name a machine.
+        # A machine that changed its name is a stranger to itself: then the end of the lease decides, which is safe.
+        installation = _read(self._machine_file)
 
         return Observation(
-            machine=self._machine(),
+            machine=hashlib.sha256(f"{installation}\n{self._host}".encode()).hexdigest()[:32],
             boot_id=self.boot_id,
             pid_namespace=self._pid_namespace(),
             exists=exists,
@@ -147,22 +145,19 @@ class SystemProcesses:
 
     def has_variable(self, pid: int, name: str, value: str) -> bool:
         """Say whether *pid* was started with the environment variable *name* set to *value*."""
-        try:
-            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-
-        return f"{name}={value}".encode() in entries
+        return f"{name}={value}".encode() in self._environment(pid)
 
     def variables(self, pid: int) -> dict[str, str]:
         """Return the environment *pid* was started with; nothing when it is gone or belongs to somebody else."""
-        try:
-            entries = (self._root / str(pid) / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return {}
-        pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+        pairs = (entry.decode(errors="replace").partition("=") for entry in self._environment(pid) if b"=" in entry)
 
         return {name: value for name, _, value in pairs}
+
+    def _environment(self, pid: int) -> list[bytes]:
+        try:
+            return (self._root / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return []
 
     def verdict(self, record: OwnerRecord | None) -> Verdict:
         """Return whether that owner lives; `unknown` wherever there is no proof."""
@@ -177,23 +172,13 @@ class SystemProcesses:
         try:
             stat = parse_stat((self._root / str(pid) / "stat").read_text(errors="replace"))
         except (FileNotFoundError, ProcessLookupError):
-            return self._absence(), None
+            # A /proc mounted with hidepid hides the processes of other people. Process 1 always exists: where even that
+            # one cannot be seen, not seeing a process proves nothing.
+            return False if (self._root / "1").exists() else None, None
         except OSError:
             return None, None
 
         return (True, stat) if stat else (None, None)
-
-    def _absence(self) -> bool | None:
-        # A /proc mounted with hidepid hides the processes of other people. Process 1 always exists: where even that
-        # one cannot be seen, not seeing a process proves nothing.
-        return False if (self._root / "1").exists() else None
-
-    def _machine(self) -> str:
-        # Cloned images share their machine id, and two machines may share a name: only both together name a machine.
-        # A machine that changed its name is a stranger to itself: then the end of the lease decides, which is safe.
-        installation = _read(self._machine_file)
-
-        return hashlib.sha256(f"{installation}\n{self._host}".encode()).hexdigest()[:32]
 
     def _pid_namespace(self) -> str:
         # A /proc of another pid namespace (a bind mount into a container) shows other processes under our numbers.

@@ -214,12 +214,9 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
             start_new_session=True,
         )
 
-    if command.sandbox is None:
-        child = start()
-    elif command.sandbox.confines_thread:
+    if command.sandbox is not None and command.sandbox.confines_thread:
         child = _in_confined_thread(command.sandbox, start)
-    else:
-        # By this thread, which lives as long as the command: bwrap dies with the thread that started it.
+    else:  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
         child = start()
     _set_limits(child.pid, command.limits)
 
@@ -311,11 +308,7 @@ class _Watch:
         self._selector = selectors.DefaultSelector()
         self._open_pipes: set[str] = set()
         self._has_run = False
-        self._started_at = self._heard_at = self._looked_at = clock.monotonic()
-        self._result_at: float | None = None
-        self._ended_at: float | None = None
-        self._kill_at: float | None = None  #: set once it was asked to end
-        self._has_asked_all = False
+        self._started_at = self._heard_at = clock.monotonic()
         self._is_all_gone = False  #: the leader has ended and nothing else was found
         self._status: os.waitid_result | None = None  #: how the leader ended
         self._is_lost = False  #: it was collected by somebody else
@@ -341,20 +334,79 @@ class _Watch:
             stdin.close()
 
     def follow(self) -> None:
-        """Read what it says until it has ended, or has to be killed."""
-        while True:
+        """Read what it says until it and all that it left has ended, or has to be killed."""
+        looked_at, has_asked_all = self._started_at, False
+        result_at: float | None = None
+        ended_at: float | None = None
+        kill_at: float | None = None  # set once it was asked to end
+        while not self._is_all_gone:
             ready = self._selector.select(TICK_SECONDS)
             for key, _ in ready:
                 self._read(key)
             now = self._clock.monotonic()
-            if not ready or now - self._looked_at >= _LOOK_SECONDS:
-                self._looked_at = now
+            if not ready or now - looked_at >= _LOOK_SECONDS:
+                looked_at = now
                 self._tree.look()
-                self._check_limits(now)
-            if self._ended_at is None and self._has_ended():
-                self._ended_at = now
-            if self._is_over(now):
-                return
+                if not self._exceeded and ended_at is None and (exceeded := self._exceeded_limit()):
+                    self._exceeded, kill_at = exceeded, now  # there is no time for a graceful end
+            if ended_at is None and self._has_ended():
+                ended_at = now
+
+            if kill_at is not None:
+                order = self._orders.current()
+                if order and order.is_urgent:
+                    self._ordered = order if self._ordered else None
+                    return
+                if now >= kill_at:
+                    return
+                if ended_at is not None:
+                    left = self._tree.members()
+                    if left and not has_asked_all:
+                        has_asked_all = True
+                        self._leftovers = self._leftovers or left
+                        self._tree.ask(left)
+                    self._is_all_gone = not left
+            elif ended_at is None:  # it runs, and is asked to end when that is ordered or one of its clocks ran out
+                if result_at is None and self._saw_result():
+                    result_at = now
+                self._ordered = self._ordered or self._orders.current()
+                self._timed_out = None if self._ordered else self._clock_that_ran_out(now, result_at)
+                if self._ordered or self._timed_out:
+                    kill_at = now + self._command.grace_seconds
+                    self._tree.ask_group()
+            elif not self._open_pipes or now - ended_at >= PIPE_SECONDS or self._orders.current() is not None:
+                # It has ended by itself: whatever is ordered from here on, its result stands.
+                self._leftovers = self._tree.members()
+                kill_at = now + self._command.grace_seconds
+                self._is_all_gone = not self._leftovers
+
+    def _exceeded_limit(self) -> str:
+        """Return the limit that all that it started exceeds, "" for none."""
+        limits = self._command.limits
+        if limits.memory_bytes is None and limits.processes is None:
+            return ""
+        number, memory = self._tree.usage()
+        if limits.processes is not None and number > limits.processes:
+            return f"process limit {limits.processes}"
+        if limits.memory_bytes is not None and memory > limits.memory_bytes:
+            return f"memory limit {limits.memory_bytes / 2**30:g} GiB"
+
+        return ""
+
+    def _clock_that_ran_out(self, now: float, result_at: float | None) -> str | None:
+        limits = self._command.timeouts
+        clocks = {
+            "wall": (self._started_at, limits.wall),
+            "after_result": (result_at, limits.after_result),
+            "idle": (self._heard_at, limits.idle),
+        }
+        ran_out = (
+            name
+            for name, (start, limit) in clocks.items()
+            if start is not None and limit is not None and now - start >= limit
+        )
+
+        return next(ran_out, None)
 
     def clear(self) -> None:
         """Kill what is left and collect the child."""
@@ -445,78 +497,6 @@ class _Watch:
             self._tree.leader_is_lost()
 
         return self._is_lost or self._status is not None
-
-    # --- deciding
-
-    def _is_over(self, now: float) -> bool:
-        if self._kill_at is not None:
-            return self._is_end_over(now)
-        if self._ended_at is None:
-            self._look_at_clocks(now)
-            return False
-        if self._open_pipes and now - self._ended_at < PIPE_SECONDS and self._orders.current() is None:
-            return False
-
-        # It has ended by itself: whatever is ordered from here on, its result stands.
-        self._leftovers = self._tree.members()
-        self._kill_at = now + self._command.grace_seconds
-        self._is_all_gone = not self._leftovers
-        return self._is_all_gone
-
-    def _look_at_clocks(self, now: float) -> None:
-        """Ask it to end when that is ordered or one of its clocks ran out."""
-        if self._result_at is None and self._saw_result():
-            self._result_at = now
-        self._ordered = self._ordered or self._orders.current()
-        self._timed_out = None if self._ordered else self._clock_that_ran_out(now)
-        if self._ordered or self._timed_out:
-            self._kill_at = now + self._command.grace_seconds
-            self._tree.ask_group()
-
-    def _check_limits(self, now: float) -> None:
-        """Kill it when all that it started uses more than it may: there is no time for a graceful end."""
-        limits = self._command.limits
-        if self._exceeded or self._ended_at is not None or (limits.memory_bytes is None and limits.processes is None):
-            return
-        number, memory = self._tree.usage()
-        if limits.processes is not None and number > limits.processes:
-            self._exceeded = f"process limit {limits.processes}"
-        elif limits.memory_bytes is not None and memory > limits.memory_bytes:
-            self._exceeded = f"memory limit {limits.memory_bytes / 2**30:g} GiB"
-        if self._exceeded:
-            self._kill_at = now
-
-    def _clock_that_ran_out(self, now: float) -> str | None:
-        limits = self._command.timeouts
-        since = {
-            "wall": (self._started_at, limits.wall),
-            "after_result": (self._result_at, limits.after_result),
-            "idle": (self._heard_at, limits.idle),
-        }
-        for name, (start, limit) in since.items():
-            if start is not None and limit is not None and now - start >= limit:
-                return name
-
-        return None
-
-    def _is_end_over(self, now: float) -> bool:
-        """Say whether all has ended, or has to be killed now."""
-        order = self._orders.current()
-        if order and order.is_urgent:
-            self._ordered = order if self._ordered else None
-            return True
-        if self._kill_at is not None and now >= self._kill_at:
-            return True
-        if self._ended_at is None:
-            return False
-
-        left = self._tree.members()
-        if left and not self._has_asked_all:
-            self._has_asked_all = True
-            self._leftovers = self._leftovers or left
-            self._tree.ask(left)
-        self._is_all_gone = not left
-        return self._is_all_gone
 
 
 # --- a short command whose output is the answer ----------------------------------------------------------------------

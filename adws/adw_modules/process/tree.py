@@ -100,7 +100,18 @@ class ProcessTree:
             return ()
         seen = self._processes.all()
         ours = {pid: stat for pid, stat in seen.items() if self._is_proven(stat)}
-        self._add_descendants(ours, seen)
+        while True:
+            new = {
+                pid: stat
+                for pid, stat in seen.items()
+                # The parent is looked at again: had it ended meanwhile, its number could be somebody else's by now.
+                if pid not in ours
+                and (parent := ours.get(stat.parent)) is not None
+                and self._is_still(parent.pid, parent.start_ticks)
+            }
+            if not new:
+                break
+            ours.update(new)
         self._known.update((pid, stat.start_ticks) for pid, stat in ours.items())
         running = [s for s in ours.values() if not s.is_zombie and s.pid not in self._own_line()]
 
@@ -115,7 +126,7 @@ class ProcessTree:
         self.members()  # remembered now: when the leader has ended, nothing may say any more whose they were
         if self._is_child:
             self._signal_group(signal.SIGTERM)
-            self._signal_group(signal.SIGCONT)  # a stopped process ends only when it goes on
+            self._signal_group(signal.SIGCONT)  # a stopped process ends only when it continues
 
     def ask(self, members: Iterable[ProcessStat]) -> None:
         """Ask each of *members* to end."""
@@ -161,15 +172,6 @@ class ProcessTree:
             return True
 
         return self._processes.has_variable(stat.pid, TOKEN_VARIABLE, self._token)
-
-    def _add_descendants(self, ours: dict[int, ProcessStat], seen: dict[int, ProcessStat]) -> None:
-        while new := {pid: stat for pid, stat in seen.items() if pid not in ours and self._is_child_of(stat, ours)}:
-            ours.update(new)
-
-    def _is_child_of(self, stat: ProcessStat, ours: dict[int, ProcessStat]) -> bool:
-        parent = ours.get(stat.parent)
-        # The parent is looked at again: had it ended meanwhile, its number could be somebody else's by now.
-        return parent is not None and self._is_still(parent.pid, parent.start_ticks)
 
     def _own_line(self) -> set[int]:
         """Return this process and its ancestors, never to be ended: adw may run inside of what it examines."""

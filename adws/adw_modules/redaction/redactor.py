@@ -3,8 +3,8 @@ Take secrets out of everything that is stored, logged or shown.
 
 Pure. Three independent nets: by the name a value stands under (`redaction.patterns`), by its shape
 (`redaction.token_shapes`), and because it is known (`redaction.known_values`). All of them search the original text;
-what any of them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall: docs/logging.md
-says what it cannot catch.
+what any of them finds becomes `[redacted]`. Redacting twice changes nothing. It is a net, not a wall:
+docs/operations.md says what it cannot catch.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def legend(line: Timeline) -> list[tuple[str, str, bool]]:
 
 # --- the states of a workflow: where it is, and which way it came --------------------------------------------------
 #
-# The way from pending to completed goes down on the left, and what stops it stands on the right. Every move that was
+# The way from pending to completed goes down on the left, the states that stop it are on the right. Every move that was
 # made is drawn; of the others those that lead on, and once, from the box around the phases, those that all share.
 
 

@@ -33,7 +33,6 @@ from adws.adw_modules.circuit_breaker import BreakerRow, CircuitState
 from adws.adw_modules.costs import NO_PROVIDER, money
 from adws.adw_modules.db import connection, listing
 from adws.adw_modules.db.connection import Database, Session
-from adws.adw_modules.db.listing import PagePosition
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import EVENT_TYPES
@@ -44,7 +43,6 @@ from adws.adw_modules.queue.model import RUN_KINDS
 from adws.adw_modules.queue.workers import RunnerState
 from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports.model import Window
-from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.adw_modules.state_machine import WorkflowState
 
 if TYPE_CHECKING:
@@ -118,16 +116,16 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "adw_retries_total",
         COUNTER,
-        "Failures that are tried again, by the category of the error, of phases and of calls of steps.",
+        "Failures that are retried, by the category of the error, of phases and of calls of steps.",
         ("of", "category"),
     ),
     Metric(
         "adw_breaker_state",
         GAUGE,
-        "1 for the state that the breaker of an outside party is in, 0 for the others.",
+        "1 for the state that the circuit breaker of an external service is in, 0 for the others.",
         ("party", "state"),
     ),
-    Metric("adw_breaker_failures", GAUGE, "Failures of an outside party in a row.", ("party",)),
+    Metric("adw_breaker_failures", GAUGE, "Failures of an external service in a row.", ("party",)),
     Metric(
         "adw_queue_runs",
         GAUGE,
@@ -220,7 +218,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "of": "phase, call",
         "outcome": "of an attempt succeeded, failed, interrupted, suspended, parked; of a phase completed, failed; of "
         "others completed, failed, cancelled, suspended",
-        "party": "outside party, as `adw admin breakers` names it",
+        "party": "external service, as `adw admin breakers` names it",
         "phase": "name of a phase",
         "provider": "who is paid, unnamed when nobody said it",
         "quota": "limit, as `adw quota` names it",
@@ -235,7 +233,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: label -> how many values are told apart; those that come later are one, called other. The labels that are not here
+#: label -> how many values are distinguished; those that come later are one, called other. The labels that are not here
 #: have a fixed set of values.
 MOST_VALUES: Mapping[str, int] = MappingProxyType({"phase": 60, "provider": 20, "model": 60, "party": 60})
 
@@ -270,42 +268,28 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Family]:
         """Yield every metric, also one without a value: that it exists can be seen then."""
         for metric in METRICS:
-            if metric.kind == HISTOGRAM:
-                yield self._histogram(metric)
-            else:
-                yield self._plain(metric)
+            if metric.kind != HISTOGRAM:
+                kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+                family = kind(metric.name, metric.help, labels=metric.labels)
+                for labels, value in sorted(self._readings.get(metric.name, _NOTHING).items()):
+                    family.add_metric(labels, value)
+                yield family
+                continue
+            # How many came into each bucket; what was counted under bounds of an older version goes into the next.
+            buckets: dict[tuple[str, ...], list[float]] = {}
+            for (*names, bound), value in self._readings.get(bucket_of(metric.name), _NOTHING).items():
+                counts = buckets.setdefault(tuple(names), [0.0] * (len(metric.buckets) + 1))
+                counts[bisect_left(metric.buckets, float(bound))] += value
+            histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            sums = self._readings.get(sum_of(metric.name), _NOTHING)
+            bounds = list(map(floatToGoString, (*metric.buckets, math.inf)))
+            for labels, counts in sorted(buckets.items()):
+                histogram.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), sums.get(labels, 0.0))
+            yield histogram
 
     def describe(self) -> Iterator[Family]:
         """Yield nothing: two collectors never share this registry."""
         return iter(())
-
-    def _plain(self, metric: Metric) -> Family:
-        kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
-        family = kind(metric.name, metric.help, labels=metric.labels)
-        for labels, value in sorted(self._readings.get(metric.name, _NOTHING).items()):
-            family.add_metric(labels, value)
-
-        return family
-
-    def _histogram(self, metric: Metric) -> Family:
-        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        sums = self._readings.get(sum_of(metric.name), _NOTHING)
-        bounds = (*metric.buckets, math.inf)
-        for labels, counts in sorted(_by_labels(metric, self._readings).items()):
-            named = zip(map(floatToGoString, bounds), accumulate(counts), strict=True)
-            family.add_metric(labels, list(named), sums.get(labels, 0.0))
-
-        return family
-
-
-def _by_labels(metric: Metric, readings: Readings) -> dict[tuple[str, ...], list[float]]:
-    """Return how many came into each bucket; what was counted under bounds of an older version goes into the next."""
-    result: dict[tuple[str, ...], list[float]] = {}
-    for (*labels, bound), value in readings.get(bucket_of(metric.name), _NOTHING).items():
-        counts = result.setdefault(tuple(labels), [0.0] * (len(metric.buckets) + 1))
-        counts[bisect_left(metric.buckets, float(bound))] += value
-
-    return result
 
 
 EVENTS, ATTEMPTS, RETRIES = "adw_events_total", "adw_attempts_total", "adw_retries_total"
@@ -347,7 +331,11 @@ class Tally:
     def __init__(self, known: Readings) -> None:
         """Begin with the label values that *known* has; its numbers are not looked at."""
         self.added: dict[str, dict[tuple[str, ...], float]] = {}
-        self._names = {label: _values_of(label, known) for label in MOST_VALUES}
+        self._names: dict[str, set[str]] = {label: set() for label in MOST_VALUES}
+        for metric, values in known.items():
+            for place, label in enumerate(labels_of(metric)):
+                if label in self._names:
+                    self._names[label].update({labels[place] for labels in values} - {OTHER})
 
     def add_types(self, counts: Iterable[tuple[str, int]]) -> None:
         """Count events by their type alone."""
@@ -375,17 +363,13 @@ class Tally:
         elif event_type == "state_changed":
             self._add(TRANSITIONS, _one_of(_STATES, data.get("to")))
         elif event_type == "cost_added":
-            self._add_cost(data)
-
-    def _add_cost(self, data: JsonObject) -> None:
-        provider = self._bounded("provider", data.get("provider") or NO_PROVIDER)
-        model = self._bounded("model", data.get("model") or NO_PROVIDER)
-        cost = money(data.get("cost_usd"))
-        if cost is not None:
-            self._add(COSTS, provider, model, amount=cost)
-        for kind, count in TokenUsage.from_json(_object(data.get("tokens"))).to_json().items():
-            if isinstance(count, int) and count:
-                self._add(TOKENS, provider, model, kind, amount=count)
+            provider = self._bounded("provider", data.get("provider") or NO_PROVIDER)
+            model = self._bounded("model", data.get("model") or NO_PROVIDER)
+            if (cost := money(data.get("cost_usd"))) is not None:
+                self._add(COSTS, provider, model, amount=cost)
+            for kind, count in TokenUsage.from_json(_object(data.get("tokens"))).to_json().items():
+                if isinstance(count, int) and count:
+                    self._add(TOKENS, provider, model, kind, amount=count)
 
     def _add(self, metric: str, *labels: str, amount: float = 1.0) -> None:
         values = self.added.setdefault(metric, {})
@@ -434,18 +418,6 @@ def derived(events: Values) -> dict[str, dict[tuple[str, ...], float]]:
         metric: {(value,): events.get((event_type,), 0.0) for event_type, value in types.items()}
         for metric, types in OF_EVENTS.items()
     }
-
-
-def _values_of(label: str, known: Readings) -> set[str]:
-    """Return every value that *label* has."""
-    result: set[str] = set()
-    for metric, values in known.items():
-        names = labels_of(metric)
-        if label in names:
-            place = names.index(label)
-            result.update(labels[place] for labels in values)
-
-    return result - {OTHER}
 
 
 def _one_of(allowed: frozenset[str], value: object) -> str:
@@ -510,7 +482,15 @@ class MetricsCollector:
         standing = home.gauges.look()
         today = Window(since=timestamps.to_text(now)[:10])
         spent = sum(line.cost_usd for line in home.reports.costs(today, by="day"))
-        limits = home.quotas.gauges(spent_today=spent, sizes=None)
+        quotas = home.quotas.gauges(spent_today=spent, sizes=None)
+        limits = [(limit, *_UNITS[limit.unit]) for limit in quotas if limit.is_known]
+        states, places = Counter[str](), Counter[str]()
+        for runner in home.workers.all():
+            state = worker_state(home, runner)
+            states[state.value] += 1
+            if state is RunnerState.ONLINE:
+                places["all"] += runner.concurrency
+                places["busy"] += runner.busy
         fixed = {metric: _filled(labels, counted.get(metric, {})) for metric, labels in _FIXED.items()}
 
         return {
@@ -520,25 +500,14 @@ class MetricsCollector:
             "adw_executions_running": {(): float(standing.executions)},
             "adw_iterations_open": _by_one(standing.iterations),
             **_breakers(home.breakers.stored(), now),
-            **_quotas(limits),
-            **self._runners(),
+            "adw_quota_used": {(limit.name, unit): limit.used * size for limit, unit, size in limits},
+            "adw_quota_limit": {(limit.name, unit): limit.limit * size for limit, unit, size in limits},
+            "adw_quota_exceeded": {(limit.name,): float(limit.is_exceeded) for limit, _unit, _size in limits},
+            "adw_runners": _filled(_singles(state.value for state in RunnerState), _by_one(states)),
+            "adw_runner_places": _filled(_singles(("all", "busy")), _by_one(places)),
             **counted,
             **fixed,
             **derived(fixed[EVENTS]),
-        }
-
-    def _runners(self) -> _Found:
-        states, places = Counter[str](), Counter[str]()
-        for runner in self._home.workers.all():
-            state = worker_state(self._home, runner)
-            states[state.value] += 1
-            if state is RunnerState.ONLINE:
-                places["all"] += runner.concurrency
-                places["busy"] += runner.busy
-
-        return {
-            "adw_runners": _filled(_singles(state.value for state in RunnerState), _by_one(states)),
-            "adw_runner_places": _filled(_singles(("all", "busy")), _by_one(places)),
         }
 
 
@@ -568,16 +537,6 @@ def _breakers(rows: Iterable[BreakerRow], now: datetime) -> _Found:
             (row.name, state.value): float(row.state == state.value) for row in seen for state in CircuitState
         },
         "adw_breaker_failures": {(row.name,): float(row.failures) for row in seen},
-    }
-
-
-def _quotas(limits: Iterable[QuotaStatus]) -> _Found:
-    known = [(limit, *_UNITS[limit.unit]) for limit in limits if limit.is_known]
-
-    return {
-        "adw_quota_used": {(limit.name, unit): limit.used * size for limit, unit, size in known},
-        "adw_quota_limit": {(limit.name, unit): limit.limit * size for limit, unit, size in known},
-        "adw_quota_exceeded": {(limit.name,): float(limit.is_exceeded) for limit, _unit, _size in known},
     }
 
 
@@ -715,34 +674,28 @@ class EventTally:
             end = after if end is None else int(end)
             # Another event under the number of the last one: they were made again, and what they tell is old.
             is_known = place is None or listing.event_at(session, place.seq) in {"", place.event_id}
-            tally, counted = _tally(session, after, end) if is_known else (None, 0)
-        self._database.transact(lambda session: self._store(session, place, end if is_known else last, tally))
+            tally, counted = Tally(read_in(session)), 0
+            if is_known:
+                types = session.all(TYPES, {"after": after, "last": end})
+                tally.add_types((row[0], row[1]) for row in types)
+                counted = sum(row[1] for row in types)
+                for row in session.all(FACTS, {"after": after, "last": end}):
+                    tally.add(*row)
+
+        def store(session: Session) -> None:
+            if listing.take_place(self._database, session, CURSOR) == place:  # else somebody else did it meanwhile
+                add_in(session, tally.added)
+                listing.move(session, CURSOR, end if is_known else last)
+
+        self._database.transact(store)
 
         return counted
-
-    def _store(self, session: Session, place: PagePosition | None, end: int, tally: Tally | None) -> None:
-        """Write down what was counted, unless somebody else did meanwhile."""
-        if listing.take_place(self._database, session, CURSOR) != place:
-            return
-        if tally is not None:
-            add_in(session, tally.added)
-        listing.move(session, CURSOR, end)
 
 
 def pass_over(database: Database, session: Session) -> None:
     """Write down that everything there is was counted: what was made again tells nothing new."""
     listing.take_place(database, session, CURSOR)
     listing.move(session, CURSOR, listing.last_in(session))
-
-
-def _tally(session: Session, after: int, end: int) -> tuple[Tally, int]:
-    tally, piece = Tally(read_in(session)), {"after": after, "last": end}
-    types = session.all(TYPES, piece)
-    tally.add_types((row[0], row[1]) for row in types)
-    for row in session.all(FACTS, piece):
-        tally.add(*row)
-
-    return tally, sum(row[1] for row in types)
 
 
 # --- how many there are of what, now -----------------------------------------------------------------------------

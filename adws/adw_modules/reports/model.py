@@ -282,7 +282,7 @@ COST_KINDS = ("cost", "cost_unknown", "cost_subscription", "cost_estimated", "to
 
 #: Characters of a message that are kept.
 LABEL_LENGTH = 300
-#: Most attempts that are told apart; more are counted as so many.
+#: Most attempts that are distinguished; more are counted as so many.
 MOST_NEEDED = 99
 #: Buckets of durations for each doubling: one is a fifth wide.
 PER_DOUBLING = 4

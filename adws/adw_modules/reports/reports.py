@@ -249,6 +249,9 @@ def headline(counts: DayCounts) -> str:
 def report(counts: DayCounts) -> str:
     """Return the report."""
     states = [f"  {name}: {number}" for name, number in sorted(counts.by_state.items()) if number]
+    frequent = [
+        f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in counts.failures[:MOST_NAMED]
+    ]
     more = [f"  and {len(counts.stuck) - MOST_NAMED} more"] if len(counts.stuck) > MOST_NAMED else []
     stuck = [f"  {one.subject.adw_id}: {one.why}; adw status {one.subject.adw_id}" for one in counts.stuck[:MOST_NAMED]]
 
@@ -259,18 +262,10 @@ def report(counts: DayCounts) -> str:
             f"Ended since {counts.since[:10]}: {rate_text(together(counts.outcomes))}",
             f"Runs that wait for a worker: {counts.waiting}",
             f"Spent since {counts.since}: {counts.cost_usd:.2f} USD in {counted(counts.attempts, 'attempt')}",
-            *_frequent(counts.failures),
+            *(["Failed attempts:", *frequent] if frequent else []),
             *(["Not moving:", *stuck, *more] if stuck else []),
         ]
     )
-
-
-def _frequent(failures: Sequence[FailureGroup]) -> list[str]:
-    if not failures:
-        return []
-    lines = [f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in failures[:MOST_NAMED]]
-
-    return ["Failed attempts:", *lines]
 
 
 def short(message: str, length: int = _MESSAGE) -> str:
@@ -322,7 +317,8 @@ class StuckFacts:
 
 def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
     """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
-    silent, too_long, untaken, refused = list[StuckNow](), list[StuckNow](), list[StuckNow](), list[StuckNow]()
+    silent, unattended, too_long = list[StuckNow](), list[StuckNow](), list[StuckNow]()
+    untaken, refused = list[StuckNow](), list[StuckNow]()
     for one in facts.running:
         adw_id, took = one.subject.adw_id, _age(one.started_at, facts.now)
         history = facts.histories.get((one.subject.workflow, one.phase))
@@ -332,7 +328,12 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
             why = f"its worker has not said for {span(seconds)} that it lives"
             silent.append(_stuck(one, StuckKind.SILENT, why, "adw admin recover", f"adw status {adw_id}"))
         elif one.phase and limit is not None and took > limit:
-            usual = _usual(history, terms, limit)
+            usual = f"more than {span(limit)}, and too few have succeeded to say how long it usually takes"
+            if history is not None and history.count >= terms.minimum:
+                usual = (
+                    f"of {history.count} that succeeded, 95 % took {span(history.p95)} or less "
+                    f"and none more than {span(history.longest)}"
+                )
             why = f"attempt {one.attempt} at {one.phase} takes {span(took)} so far: {usual}"
             too_long.append(_stuck(one, StuckKind.TOO_LONG, why, f"adw logs {adw_id} -f", f"adw pause {adw_id}"))
     for waiting in facts.waiting:
@@ -344,7 +345,12 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
             commands = ("adw worker", f"adw resume {waiting.subject.adw_id}")
             untaken.append(_stuck(waiting, StuckKind.NOT_TAKEN, why, *commands))
 
-    unattended = [_unattended(one) for one in facts.unattended if _age(one.since, facts.now) > terms.lease_seconds]
+    for one_left in facts.unattended:
+        if _age(one_left.since, facts.now) > terms.lease_seconds:
+            what = f"{one_left.phase} is under way" if one_left.phase else f"it is {one_left.subject.state}"
+            why = f"{what} by its document, but nobody works on it and no run of it waits"
+            commands = ("adw admin recover", f"adw resume {one_left.subject.adw_id}")
+            unattended.append(_stuck(one_left, StuckKind.UNATTENDED, why, *commands))
 
     return (*silent, *unattended, *too_long, *untaken, *refused)
 
@@ -360,23 +366,6 @@ def _stuck(one: RunningNow | WaitingNow, kind: StuckKind, why: str, *commands: s
     since = one.started_at if isinstance(one, RunningNow) else one.since
 
     return StuckNow(subject=one.subject, kind=kind, phase=one.phase, since=since, why=why, commands=commands)
-
-
-def _unattended(one: WaitingNow) -> StuckNow:
-    what = f"{one.phase} is under way" if one.phase else f"it is {one.subject.state}"
-    why = f"{what} by its document, but nobody works on it and no run of it waits"
-
-    return _stuck(one, StuckKind.UNATTENDED, why, "adw admin recover", f"adw resume {one.subject.adw_id}")
-
-
-def _usual(history: PhaseHistory | None, terms: StuckTerms, limit: float) -> str:
-    if history is None or history.count < terms.minimum:
-        return f"more than {span(limit)}, and too few have succeeded to say how long it usually takes"
-
-    return (
-        f"of {history.count} that succeeded, 95 % took {span(history.p95)} or less "
-        f"and none more than {span(history.longest)}"
-    )
 
 
 def _age(moment: str, now: datetime) -> float:

@@ -539,8 +539,27 @@ class ReportStore:
             rows = session.all(self._render(RUNNING), {**clock, "limit": limit})
             heard = session.all(self._render(workers.RUNNERS_ALL), clock) if rows else []
         silent = {row[0]: row[-1] for row in heard}
+        found: list[RunningNow] = []
+        for row in rows:
+            run_id, kind, state, owner, left, started_at, updated_at = row[7:]
+            phase, record = reports_model.phase_with(readable(row[6]), "running"), OwnerRecord.from_text(owner)
+            began_at = phase.attempts[-1].started_at if phase and phase.attempts else ""
+            found.append(
+                RunningNow(
+                    subject=_subject(row),
+                    phase=phase.name if phase else "",
+                    attempt=phase.attempts_used if phase else 0,
+                    started_at=began_at or started_at or updated_at,
+                    run_id=run_id,
+                    kind=kind,
+                    is_stopping=state == "stopping",
+                    owner=owner,
+                    seconds_left=float(left),
+                    silent_seconds=None if record is None else silent.get(record.token),
+                )
+            )
 
-        return tuple(_to_running(row, silent) for row in rows)
+        return tuple(found)
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
         """Return what is waiting: first the queue in its order, then what needs a person, the newest first."""
@@ -612,23 +631,4 @@ def _subject(row: Row) -> Subject:
         state=state,
         issue_number=issue_number,
         repository=repository,
-    )
-
-
-def _to_running(row: Row, silent: Mapping[str, float | None]) -> RunningNow:
-    run_id, kind, state, owner, left, started_at, updated_at = row[7:]
-    phase, record = reports_model.phase_with(readable(row[6]), "running"), OwnerRecord.from_text(owner)
-    began_at = phase.attempts[-1].started_at if phase and phase.attempts else ""
-
-    return RunningNow(
-        subject=_subject(row),
-        phase=phase.name if phase else "",
-        attempt=phase.attempts_used if phase else 0,
-        started_at=began_at or started_at or updated_at,
-        run_id=run_id,
-        kind=kind,
-        is_stopping=state == "stopping",
-        owner=owner,
-        seconds_left=float(left),
-        silent_seconds=None if record is None else silent.get(record.token),
     )

@@ -9,6 +9,7 @@ moment that cannot be read leaves its bar out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise, zip_longest
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 #: kind of a bar that is no attempt -> what it is, for people. The kinds of attempts are their status.
 WAITS = {
-    "retry": "waits to be tried again",
+    "retry": "waits for its next attempt",
     "quota": "waits for a rate limit or a quota",
-    "party": "waits for an outside party",
+    "party": "waits for an external service",
     "others": "waits for work that others do",
     "approval": "waits for a person to decide",
     "paused": "paused",
@@ -36,7 +37,7 @@ WAITS = {
     "lost": "its worker is gone",
     "queue": "waits for a worker",
 }
-#: Bars that are kept, the newest; more of them would not be told apart.
+#: Bars that are kept, the newest; more of them could not be distinguished.
 MOST_BARS = 600
 #: The part of the whole below which a gap between two attempts is no wait.
 SHORTEST_PART = 0.004
@@ -143,7 +144,15 @@ class _Gap:
 
 def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
     """Return the bars of the workflow in *document* as they stand *now*."""
-    tries = _tries(document, now)
+    tries = sorted(
+        (
+            _Try(phase=phase, attempt=attempt, start=start, end=max(start, _moment(attempt.ended_at) or now))
+            for phase in document.phases
+            for attempt in phase.attempts
+            if (start := _moment(attempt.started_at)) is not None
+        ),
+        key=lambda one: (one.start, one.attempt.number),  # one at a time is made
+    )
     start = min(filter(None, [_moment(document.created_at), *(one.start for one in tries)]), default=now)
     ended = _ended(document)
     until = max(ended or now, start)
@@ -152,70 +161,53 @@ def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
     bars = [*(bar for one in tries for bar in _bars_of(one, now)), *(b for b in waits if b.seconds > shortest)]
     bars.sort(key=lambda bar: bar.start)
     kept = bars[-MOST_BARS:]
-    end, is_cut = _end(kept, start=start, until=until)
+
+    end, is_cut = until, False
+    if kept and kept[-1].is_open and not kept[-1].attempt:  # a week of waiting must not fill the picture
+        last = kept[-1]
+        room = max(WAIT_SECONDS, (last.start - start).total_seconds() * WAIT_PART)
+        limit = last.start + timedelta(seconds=room)
+        end, is_cut = (limit, True) if last.end > limit else (max(until, last.end), False)
+    spent: dict[str, float] = {}
+    for bar in bars:
+        seconds = (min(bar.end, until) - bar.start).total_seconds()
+        spent[bar.kind] = spent.get(bar.kind, 0.0) + max(0.0, seconds)
 
     return Timeline(
         start=kept[0].start if len(kept) < len(bars) else start,
         end=end,
         now=now,
-        lanes=tuple(_lane(phase, kept, end) for phase in document.phases),
+        lanes=tuple(
+            TimelineLane(
+                name=phase.name,
+                status=phase.status,
+                bars=tuple(replace(bar, end=min(bar.end, end)) for bar in kept if bar.lane == phase.name),
+            )
+            for phase in document.phases
+        ),
         marks=tuple(_marks(document.state_history)),
         left_out=len(bars) - len(kept),
         is_cut=is_cut,
-        spent=_spent(bars, until),
+        spent=spent,
     )
-
-
-def _lane(phase: PhaseRecord, bars: Sequence[TimelineBar], end: datetime) -> TimelineLane:
-    own = (replace(bar, end=min(bar.end, end)) for bar in bars if bar.lane == phase.name)
-
-    return TimelineLane(name=phase.name, status=phase.status, bars=tuple(own))
-
-
-def _end(bars: Sequence[TimelineBar], *, start: datetime, until: datetime) -> tuple[datetime, bool]:
-    """Return where the picture ends, and whether something is cut off there: a week of waiting must not fill it."""
-    last = bars[-1] if bars else None
-    if last is None or last.attempt or not last.is_open:
-        return until, False
-    room = max(WAIT_SECONDS, (last.start - start).total_seconds() * WAIT_PART)
-    limit = last.start + timedelta(seconds=room)
-
-    return (limit, True) if last.end > limit else (max(until, last.end), False)
-
-
-def _spent(bars: Sequence[TimelineBar], until: datetime) -> dict[str, float]:
-    result: dict[str, float] = {}
-    for bar in bars:
-        seconds = (min(bar.end, until) - bar.start).total_seconds()
-        result[bar.kind] = result.get(bar.kind, 0.0) + max(0.0, seconds)
-
-    return result
 
 
 # --- attempts --------------------------------------------------------------------------------------------------
 
 
-def _tries(document: WorkflowDocument, now: datetime) -> list[_Try]:
-    """Return every attempt whose beginning can be read, the oldest first; one at a time is made."""
-    result = [
-        _Try(phase=phase, attempt=attempt, start=start, end=max(start, _moment(attempt.ended_at) or now))
-        for phase in document.phases
-        for attempt in phase.attempts
-        if (start := _moment(attempt.started_at)) is not None
-    ]
-
-    return sorted(result, key=lambda one: (one.start, one.attempt.number))
-
-
 def _bars_of(one: _Try, now: datetime) -> Iterator[TimelineBar]:
     """Yield an attempt, and for one that waits for others both parts of it."""
     name, attempt = one.phase.name, one.attempt
+    again = f", round {attempt.round}" if attempt.round > 1 else ""
+    waited = f", {span(attempt.waited_seconds)} of it waiting" if attempt.waited_seconds else ""
+    error = (attempt.error or {}).get("message")
+    because = f": {_clipped(error)}" if isinstance(error, str) and error else ""
     bar = TimelineBar(
         lane=name,
         kind=attempt.status,
         start=one.start,
         end=one.end,
-        label=_said_of(one),
+        label=f"attempt {attempt.number}{again} {attempt.status}{waited}{because}",
         attempt=attempt.number,
         round=attempt.round,
         is_open=one.is_open,
@@ -227,17 +219,6 @@ def _bars_of(one: _Try, now: datetime) -> Iterator[TimelineBar]:
     yield replace(bar, kind="running", end=since)
     why = _clipped(one.phase.wait_reason or "")
     yield replace(bar, kind="others", start=since, attempt=0, label=f"{WAITS['others']}{f': {why}' if why else ''}")
-
-
-def _said_of(one: _Try) -> str:
-    """Return an attempt in words."""
-    attempt = one.attempt
-    again = f", round {attempt.round}" if attempt.round > 1 else ""
-    waited = f", {span(attempt.waited_seconds)} of it waiting" if attempt.waited_seconds else ""
-    error = (attempt.error or {}).get("message")
-    why = f": {_clipped(error)}" if isinstance(error, str) and error else ""
-
-    return f"attempt {attempt.number}{again} {attempt.status}{waited}{why}"
 
 
 # --- what lies between them ------------------------------------------------------------------------------------
@@ -353,23 +334,18 @@ def _ended(document: WorkflowDocument) -> datetime | None:
 
 def _marks(history: Sequence[HistoryEntry]) -> Iterator[TimelineMark]:
     for entry in history:
-        at, result = _moment(entry.timestamp), _decided(entry)
-        if at is not None and result is not None:
-            yield TimelineMark(kind=result[0], at=at, label=_clipped(result[1]))
-
-
-def _decided(entry: HistoryEntry) -> tuple[str, str] | None:
-    """Return what was decided by a move, as kind and label."""
-    reason, by = entry.metadata.get("reason"), entry.metadata.get("by")
-    whose = f" by {by}" if isinstance(by, str) and by else ""
-    if isinstance(reason, str) and reason in {"resumed", "approved", "rejected"}:
-        return reason, f"{reason}{whose}"
-    try:
-        goes_back = is_rework(state_named(entry.from_state), state_named(entry.to_state))
-    except UsageError:  # an older tool had other states
-        return None
-
-    return ("rework", f"{entry.from_state} sent the work back to {entry.to_state}") if goes_back else None
+        at = _moment(entry.timestamp)
+        reason, by = entry.metadata.get("reason"), entry.metadata.get("by")
+        if at is None:
+            continue
+        if isinstance(reason, str) and reason in {"resumed", "approved", "rejected"}:
+            whose = f" by {by}" if isinstance(by, str) and by else ""
+            yield TimelineMark(kind=reason, at=at, label=_clipped(f"{reason}{whose}"))
+            continue
+        with suppress(UsageError):  # an older tool had other states
+            if is_rework(state_named(entry.from_state), state_named(entry.to_state)):
+                label = _clipped(f"{entry.from_state} sent the work back to {entry.to_state}")
+                yield TimelineMark(kind="rework", at=at, label=label)
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.db.connection import Database, Params, Session
+from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.errors import PortsExhausted
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import Clock, OwnerRecord, Verdict
@@ -108,7 +108,8 @@ class Ports:
             if present is not None and adw_id in self._held:
                 return present
             if has_rows:
-                self._become_owner(adw_id)
+                # This process holds them now: only the owner of a workflow takes ports for it.
+                self._change_rows("UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id", adw_id)
                 if present is not None and self._bind(adw_id, present):
                     return present
                 # Another program listens on one of them; or it is half a pair, whose other half was freed meanwhile.
@@ -125,7 +126,18 @@ class Ports:
                     raise
                 self._give_up(adw_id)
 
-        raise PortsExhausted(self._why_none())
+        here = [row for row in self.all() if row.host == self._me.host]
+        taken = {row.port for row in here}
+        pairs = map(self._range.pair, range(self._range.count))
+        every = [port for pair in pairs for port in (pair.backend, pair.frontend)]
+        parts = [f"workflows have {len({row.adw_id for row in here})} of {self._range.count} pairs"]
+        if foreign := [port for port in every if port not in taken and not is_free(port)]:
+            parts.append(f"other programs listen on {', '.join(map(str, foreign))}")
+
+        raise PortsExhausted(
+            f"no pair of ports is free in {self._range}: {' and '.join(parts)}; "
+            "free some with adw admin gc, or widen the range with ports.count"
+        )
 
     @contextmanager
     def handed_over(self, adw_id: str) -> Iterator[None]:
@@ -170,8 +182,7 @@ class Ports:
         for row, owner in reservations(self._database):
             if row.host != self._me.host or verdict(OwnerRecord.from_text(owner)) is not Verdict.DEAD:
                 continue
-            params = {"host": row.host, "port": row.port, "adw_id": row.adw_id, "owner": owner}
-            if is_free(row.port) and self._change(sql, params) == 1:
+            if is_free(row.port) and self._change_rows(sql, row.adw_id, port=row.port, owner=owner) == 1:
                 freed.append(row)
 
         return tuple(freed)
@@ -212,19 +223,13 @@ class Ports:
         except _TakenError:
             return False
 
-    def _become_owner(self, adw_id: str) -> None:
-        """Record that this process holds the workflow's ports on its host now: only its owner takes ports for it."""
-        self._change("UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id", self._mine(adw_id))
-
     def _give_up(self, adw_id: str) -> None:
         """Free what this process reserved for the workflow."""
-        sql = "DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner"
-        self._change(sql, self._mine(adw_id))
+        self._change_rows("DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner", adw_id)
 
-    def _mine(self, adw_id: str) -> dict[str, str]:
-        return {"host": self._me.host, "adw_id": adw_id, "owner": self._me.to_text()}
+    def _change_rows(self, sql: str, adw_id: str, **more: object) -> int:
+        params = {"host": self._me.host, "adw_id": adw_id, "owner": self._me.to_text(), **more}
 
-    def _change(self, sql: str, params: Params) -> int:
         return self._database.transact(lambda session: session.run(sql, params))
 
     def _bind(self, adw_id: str, pair: PortPair) -> bool:
@@ -241,21 +246,6 @@ class Ports:
         self._held[adw_id] = tuple(sockets)
 
         return True
-
-    def _why_none(self) -> str:
-        here = [row for row in self.all() if row.host == self._me.host]
-        taken = {row.port for row in here}
-        pairs = map(self._range.pair, range(self._range.count))
-        every = [port for pair in pairs for port in (pair.backend, pair.frontend)]
-        foreign = [port for port in every if port not in taken and not is_free(port)]
-        parts = [f"workflows have {len({row.adw_id for row in here})} of {self._range.count} pairs"]
-        if foreign:
-            parts.append(f"other programs listen on {', '.join(map(str, foreign))}")
-
-        return (
-            f"no pair of ports is free in {self._range}: {' and '.join(parts)}; "
-            "free some with adw admin gc, or widen the range with ports.count"
-        )
 
 
 class _TakenError(Exception):

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from adws.adw_modules import costs, timestamps
 from adws.adw_modules.costs import CostEntry, entries_of, money
@@ -33,7 +34,7 @@ from adws.adw_modules.interfaces import Clock
 GB = 2**30
 #: Where Linux says how much memory there is.
 MEMINFO = Path("/proc/meminfo")
-#: A place whose workflow never came to be is given up after this long.
+#: A place whose workflow never came to be is released after this long.
 ABANDONED_AFTER = timedelta(hours=1)
 #: Past workflows an estimate is taken from.
 PAST_WORKFLOWS = 50
@@ -45,6 +46,7 @@ MOST_NAMED = 5
 _SMALLER = "remove what was built in it, or raise quota.max_worktree_size"
 #: Stands for a workflow that has no id yet.
 _NEW = "new"
+_Read = TypeVar("_Read")
 #: The unit of st_blocks, whatever the file system's own is.
 _BLOCK_BYTES = 512
 #: What stands in the text of a document in which something cost money, and of one that an agent worked on.
@@ -224,7 +226,11 @@ class Quotas:
             if not workflow:
                 row = session.one("SELECT workflow FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
                 workflow = str(row[0]) if row else ""
-            estimated = self._recent_estimate(session, workflow) if workflow else None
+            now = self._clock.monotonic()
+            made_at, estimated = self._estimates.get(workflow, (-math.inf, None))
+            if workflow and now - made_at >= ESTIMATE_SECONDS:
+                estimated = self._estimate(session, workflow)
+                self._estimates[workflow] = (now, estimated)
         spent, cap = known or (spending.spent_by_asker, spending.cap_of_asker)
         _refuse(self._worktrees(spending, asking=adw_id))
         _refuse(self._runs(spending, asking=adw_id))
@@ -318,33 +324,32 @@ class Quotas:
 
         *spent_today* comes from the stored sums, and *sizes* are a recent result of `sizes`; None: unknown.
         """
-        spending = Spending(places=self._places(), spent_today=spent_today)
+        limits = self._shared_limits(
+            Spending(places=self._read(self._places, tuple[Reservation, ...]()), spent_today=spent_today)
+        )
+        if not self.limits.max_worktree_size:
+            return limits
+        size = self._size(sizes or {})
         if sizes is None:
-            size = replace(self._size({}), detail="the worktrees are being measured", is_known=False)
-        else:
-            size = self._size(sizes)
+            size = replace(size, detail="the worktrees are being measured", is_known=False)
 
+        return (*limits[:3], size, *limits[3:])
+
+    def reached(self) -> tuple[QuotaStatus, ...]:
+        """Return the limits that stop new work now, without measuring the worktrees."""
+        shared = self._shared_limits(self._spending())
+
+        return tuple(status for status in shared if status.is_known and status.is_exceeded)
+
+    def _shared_limits(self, spending: Spending) -> tuple[QuotaStatus, ...]:
+        """Return the limits that all workflows share and that are told at once."""
         return (
             self._disk(),
             self._memory(),
             self._worktrees(spending, asking=""),
-            *((size,) if self.limits.max_worktree_size else ()),
             self._cost_per_day(spending, asking="", more=0.0),
             self._runs(spending, asking=""),
         )
-
-    def reached(self) -> tuple[QuotaStatus, ...]:
-        """Return the limits that stop new work now, without measuring the worktrees."""
-        spending = self._spending()
-        shared = (
-            self._disk(),
-            self._memory(),
-            self._worktrees(spending, asking=""),
-            self._runs(spending, asking=""),
-            self._cost_per_day(spending, asking="", more=0.0),
-        )
-
-        return tuple(status for status in shared if status.is_known and status.is_exceeded)
 
     def rest_of_day(self) -> float:
         """Return what all workflows together may still spend until midnight UTC; never below 0."""
@@ -352,7 +357,7 @@ class Quotas:
 
     def workflows(self) -> tuple[str, ...]:
         """Return the workflows that have a place."""
-        return tuple(place.adw_id for place in self._places())
+        return tuple(place.adw_id for place in self._read(self._places, tuple[Reservation, ...]()))
 
     def worktrees(self) -> tuple[str, ...]:
         """Return the workflows that have a worktree here: a directory that is none is not counted."""
@@ -377,22 +382,30 @@ class Quotas:
 
     def estimate(self, workflow: str) -> float | None:
         """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
-        if self._database is None:
-            return None
-        with self._database.read() as session:
-            return self._estimate(session, workflow)
+        return self._read(lambda session: self._estimate(session, workflow), None)
 
     def _spending(self) -> Spending:
-        if self._database is None:
-            return Spending()
-        with self._database.read() as session:
-            return self._read_spending(session, "")
+        return self._read(lambda session: self._read_spending(session, ""), Spending())
 
-    def _places(self) -> tuple[Reservation, ...]:
+    def _read(self, work: Callable[[Session], _Read], otherwise: _Read) -> _Read:
+        """Return what *work* reads, *otherwise* where nobody worked yet."""
         if self._database is None:
-            return ()
+            return otherwise
         with self._database.read() as session:
-            return self._read_places(session)
+            return work(session)
+
+    def _places(self, session: Session) -> tuple[Reservation, ...]:
+        sql = f"""
+            SELECT place.adw_id, place.host, place.estimated_cost, {_DOCUMENT_SQL[self._shared.dialect]["cost"]}
+            FROM quota_reservations AS place
+            LEFT JOIN workflow_states AS known ON known.adw_id = place.adw_id AND known.revision > 0
+            ORDER BY place.reserved_at, place.adw_id
+        """
+
+        return tuple(
+            Reservation(adw_id=adw_id, host=host, estimated_cost=estimated, spent=money(spent) or 0.0)
+            for adw_id, host, estimated, spent in session.all(sql)
+        )
 
     def _read_spending(self, session: Session, adw_id: str) -> Spending:
         """Return the places that are taken and what was spent; of *adw_id* what it has cost itself, and its cap."""
@@ -406,35 +419,12 @@ class Quotas:
         asker = session.one(sql, {"adw_id": adw_id}) if adw_id else None
 
         return Spending(
-            places=self._read_places(session),
+            places=self._places(session),
             spent_today=math.fsum(today.values()),
             spent_today_by_provider=today,
             spent_by_asker=(money(asker[0]) or 0.0) if asker else 0.0,
             cap_of_asker=money(asker[1]) if asker else None,
         )
-
-    def _read_places(self, session: Session) -> tuple[Reservation, ...]:
-        sql = f"""
-            SELECT place.adw_id, place.host, place.estimated_cost, {_DOCUMENT_SQL[self._shared.dialect]["cost"]}
-            FROM quota_reservations AS place
-            LEFT JOIN workflow_states AS known ON known.adw_id = place.adw_id AND known.revision > 0
-            ORDER BY place.reserved_at, place.adw_id
-        """
-
-        return tuple(
-            Reservation(adw_id=adw_id, host=host, estimated_cost=estimated, spent=money(spent) or 0.0)
-            for adw_id, host, estimated, spent in session.all(sql)
-        )
-
-    def _recent_estimate(self, session: Session, workflow: str) -> float | None:
-        """Return what a workflow of this name will cost; the answer is at most a minute old."""
-        now = self._clock.monotonic()
-        made_at, estimate = self._estimates.get(workflow, (-math.inf, None))
-        if now - made_at >= ESTIMATE_SECONDS:
-            estimate = self._estimate(session, workflow)
-            self._estimates[workflow] = (now, estimate)
-
-        return estimate
 
     def _estimate(self, session: Session, workflow: str) -> float | None:
         """Return what a workflow of that name will cost."""
@@ -451,29 +441,21 @@ class Quotas:
 
     def _disk(self) -> QuotaStatus:
         free, limit = self._meters.free_disk(self._trees), self.limits.min_free_disk
-
-        return QuotaStatus(
-            name="disk",
-            used=_gb(free),
-            limit=_gb(limit),
-            unit="GB free",
-            is_exceeded=free < limit,
-            detail=f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
-            "remove worktrees with adw admin gc, make room, or lower quota.min_free_disk",
+        detail = (
+            f"{size_text(free)} are free on the file system of {self._trees}, {size_text(limit)} must be: "
+            "remove worktrees with adw admin gc, make room, or lower quota.min_free_disk"
         )
+
+        return _free("disk", free, limit, detail)
 
     def _memory(self) -> QuotaStatus:
         free, limit = self._meters.free_memory(), self.limits.min_free_memory
-
-        return QuotaStatus(
-            name="memory",
-            used=_gb(free),
-            limit=_gb(limit),
-            unit="GB free",
-            is_exceeded=free < limit,
-            detail=f"{size_text(free)} of memory are free, {size_text(limit)} must be: "
-            "wait for other work to end, or lower quota.min_free_memory",
+        detail = (
+            f"{size_text(free)} of memory are free, {size_text(limit)} must be: "
+            "wait for other work to end, or lower quota.min_free_memory"
         )
+
+        return _free("memory", free, limit, detail)
 
     def _worktrees(self, spending: Spending, *, asking: str) -> QuotaStatus:
         places, there = {place.adw_id for place in spending.places if place.host == self._host}, set(self.worktrees())
@@ -560,6 +542,8 @@ class Quotas:
         open_places = (place for place in spending.places if place.adw_id != asking)
         to_come = sum(max(0.0, (place.estimated_cost or 0.0) - place.spent) for place in open_places)
         used = spending.spent_today + to_come + more
+        shares = sorted(spending.spent_today_by_provider.items(), key=lambda item: (-item[1], item[0]))
+        shown = f" ({', '.join(f'{name} {usd:.2f}' for name, usd in shares)})" if len(shares) > 1 else ""
 
         return QuotaStatus(
             name="cost_per_day",
@@ -567,19 +551,12 @@ class Quotas:
             limit=limit,
             unit="USD",
             is_exceeded=used > limit or 0 < limit <= spending.spent_today,
-            detail=f"{spending.spent_today:.2f} USD were spent today{_shares(spending)} and "
+            detail=f"{spending.spent_today:.2f} USD were spent today{shown} and "
             f"{to_come + more:.2f} USD are to come, "
             f"of {limit:.2f} USD: wait until midnight UTC, or raise quota.max_cost_per_day",
             reserved=round(to_come, 4),
             expected=round(more, 4),
         )
-
-
-def _shares(spending: Spending) -> str:
-    """Return who got how much of what was spent today, "" when it was one."""
-    shares = sorted(spending.spent_today_by_provider.items(), key=lambda item: (-item[1], item[0]))
-
-    return f" ({', '.join(f'{name} {usd:.2f}' for name, usd in shares)})" if len(shares) > 1 else ""
 
 
 def spent_since_sql(dialect: str) -> str:
@@ -595,6 +572,12 @@ def spent_since_sql(dialect: str) -> str:
 def _refuse(status: QuotaStatus) -> None:
     if status.is_exceeded:
         raise QuotaExceeded(status.name, f"the quota {status.name} is used up: {status.detail}")
+
+
+def _free(name: str, free: int, limit: int, detail: str) -> QuotaStatus:
+    used, most = _gb(free), _gb(limit)
+
+    return QuotaStatus(name=name, used=used, limit=most, unit="GB free", is_exceeded=free < limit, detail=detail)
 
 
 def _gb(size: int) -> float:

@@ -365,6 +365,12 @@ class CronWork:
 
     def do(self, name: str, *, spec: str, due: str, row: ScheduleRow | None, missed: int = 0) -> Ran:
         """Do the entry *name* for the moment *due*, unless somebody else has it; *row* is what is known about it."""
+        dead_token = None
+        if row is not None and row.owner:
+            owner = OwnerRecord.from_text(row.owner)
+            # One of ours is left over: its end could not be written down, and we do one thing at a time.
+            if owner == self._me or self._processes.verdict(owner) is Verdict.DEAD:
+                dead_token = row.token
         tick = self._book.claim(
             name,
             spec=spec,
@@ -372,13 +378,23 @@ class CronWork:
             seen=row.last_due if row else "",
             owner=self._me,
             ttl_seconds=self._ttl,
-            dead_token=self._dead_token(row),
+            dead_token=dead_token,
         )
         if tick is None:
             outcome = "another cron has it, or has done it"
             return Ran(name=name, due=due, missed=missed, status="busy", outcome=outcome)
+        status = "failed"
         with self._kept(tick):
-            status, end = self._do(tick)
+            try:
+                status, end = "done", self._jobs[tick.name](tick)
+            except DatabaseError:
+                raise  # nothing can be recorded: the claim expires, and the next process does the tick
+            except (AdwError, OSError) as exc:
+                logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
+                end = JobEnd(outcome=" ".join(str(exc).split())[:500])
+            except Exception as exc:  # a bug in one job must not keep the others from being done
+                logger.exception("A job broke", extra={"action": "cron_failed", "entry": tick.name})
+                end = JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
         kept = self._book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
         logger.info("Done by schedule", extra={"action": "cron_ran", "entry": tick.name, "outcome": end.outcome})
 
@@ -390,28 +406,6 @@ class CronWork:
             outcome=end.outcome,
             details=end.details,
         )
-
-    def _do(self, tick: Tick) -> tuple[str, JobEnd]:
-        try:
-            return "done", self._jobs[tick.name](tick)
-        except DatabaseError:
-            raise  # nothing can be recorded: the claim expires, and the next process does the tick
-        except (AdwError, OSError) as exc:
-            logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
-            return "failed", JobEnd(outcome=" ".join(str(exc).split())[:500])
-        except Exception as exc:  # a bug in one job must not keep the others from being done
-            logger.exception("A job broke", extra={"action": "cron_failed", "entry": tick.name})
-            return "failed", JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
-
-    def _dead_token(self, row: ScheduleRow | None) -> int | None:
-        """Return the token of a claim that nobody works on any more, None when there is none."""
-        if row is None or not row.owner:
-            return None
-        owner = OwnerRecord.from_text(row.owner)
-        # One of ours is left over: its end could not be written down, and we do one thing at a time.
-        is_over = owner == self._me or self._processes.verdict(owner) is Verdict.DEAD
-
-        return row.token if is_over else None
 
     @contextmanager
     def _kept(self, tick: Tick) -> Iterator[None]:
@@ -600,10 +594,8 @@ class PollJobs:
 
     def _is_known(self, repository: str, number: int) -> bool:
         """Say whether anybody asked for work on the issue, or a workflow was made for it."""
-        if self._home.deliveries.has_requests_about(repository, number):
-            return True
-
-        return bool(self._home.catalogue.find_by_issue(number, repository))
+        asked = self._home.deliveries.has_requests_about(repository, number)
+        return asked or bool(self._home.catalogue.find_by_issue(number, repository))
 
     def _ask(self, repository: str, issue: Issue, actor: Actor, intent: str, *, action: str) -> str:
         request = RunRequest(
@@ -681,15 +673,13 @@ class PollJobs:
                 outcome="GitHub does not show us its hooks: give the token the right to read and write webhooks, "
                 f'or set redeliver = "off" under [cron] ({exc})'
             )
-        asked = list(self._ask_again(forge, tries))
-
-        return JobEnd(outcome=f"{counted(len(asked), 'delivery', 'deliveries')} asked for again", details=tuple(asked))
-
-    def _ask_again(self, forge: Redelivers, tries: tuple[HookDelivery, ...]) -> Iterator[str]:
+        asked = []
         for one in failed_deliveries(tries):
             if self._home.deliveries.get(one.guid) is None:  # else it came another way, or its answer was lost
                 forge.redeliver(one.hook_id, one.delivery_id)
-                yield f"{one.event} {one.guid} of {one.at}"
+                asked.append(f"{one.event} {one.guid} of {one.at}")
+
+        return JobEnd(outcome=f"{counted(len(asked), 'delivery', 'deliveries')} asked for again", details=tuple(asked))
 
     def _forge(self) -> Forge | None:
         try:

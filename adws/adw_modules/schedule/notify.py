@@ -38,8 +38,6 @@ PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ
 NOTICE = "notice"
 #: How long one notification may take; then it has failed.
 TIMEOUT_SECONDS = 10.0
-#: How often each channel tries to send a notification.
-MAX_ATTEMPTS = 5
 
 
 class Channel(Protocol):
@@ -323,10 +321,7 @@ class Notifier:
         home.flush_projection()  # events of documents in files come to the table of events with it
         since = timestamps.to_text(home.clock.now() - FIRST_LOOK)
 
-        return home.notifications.gather(self._pick, since=since)
-
-    def _pick(self, event: Event) -> Notice | None:
-        return notice_of(event, self.channels_of)
+        return home.notifications.gather(lambda event: notice_of(event, self.channels_of), since=since)
 
     def send(self) -> dict[str, int]:
         """Send what is due, and return how many were sent, stay pending or were given up; channel errors stay here."""
@@ -395,13 +390,10 @@ class NotifyThread:
         while True:
             self._poked.wait()
             self._poked.clear()
-            self._notify()
+            try:
+                self._home.notifier.gather()
+                self._home.notifier.send()
+            except Exception:  # a notice must never end the work; the next poke retries
+                logger.exception("Could not notify", extra={"action": "notify_broke"})
             if self._is_closing and not self._poked.is_set():  # poked while it notified: once more for the last event
                 return
-
-    def _notify(self) -> None:
-        try:
-            self._home.notifier.gather()
-            self._home.notifier.send()
-        except Exception:  # a notice must never end the work; the next poke retries
-            logger.exception("Could not notify", extra={"action": "notify_broke"})

@@ -313,7 +313,13 @@ class ExecutionUpdate:
                 try:
                     text = _encode(report.result)
                 except (TypeError, ValueError) as exc:
-                    report = _not_json(report, exc)
+                    error: JsonObject = {
+                        "type": type(exc).__name__,
+                        "category": "fatal",
+                        "message": f"what the call gave back is not JSON: {exc}",
+                        "has_stack_trace": False,
+                    }
+                    report = replace(report, ok=False, result=None, error=error, fingerprint="not_json")
             judgement = self._judge(row, report) if self._step.retry or not report.ok else _WELL
             self._record(row, report, judgement, text)
 
@@ -371,7 +377,15 @@ class ExecutionUpdate:
             told["reason"] = reason
         meta: JsonObject = {**self._usual["meta"], **(report.meta if report is not None else {})}
         if self._step.retry:
-            meta["retry"] = self._retry_meta(row, facts, ON_SUCCESS if report and report.ok else ON_ERROR)
+            kind = ON_SUCCESS if report and report.ok else ON_ERROR
+            usual = next((rule for rule in self._step.retry if rule.kind == kind), self._step.retry[0])
+            meta["retry"] = {
+                "has_config": True,
+                "attempt_number": row.attempts,
+                "max_attempts": facts.get("max_attempts") or usual.max_attempts,
+                "retry_type": str(facts.get("rule") or usual.kind),
+                "will_retry": is_again,
+            }
         if report is not None:
             meta["execution"] = {"duration_seconds": report.duration, "completed_at": self._moment}
         fields: dict[str, Any] = {
@@ -410,18 +424,6 @@ class ExecutionUpdate:
         is_cut = is_ok and facts.get("is_cut") is True
         self._end_sequence(row, sequence, reason, is_cut=is_cut)
         self._end_iteration(row, IterationState.COMPLETED if is_ok else IterationState.FAILED, reason, is_cut=is_cut)
-
-    def _retry_meta(self, row: Iteration, facts: JsonObject, kind: str) -> JsonObject:
-        """Return which rule decided about a call, and whether another call follows."""
-        usual = next((rule for rule in self._step.retry if rule.kind == kind), self._step.retry[0])
-
-        return {
-            "has_config": True,
-            "attempt_number": row.attempts,
-            "max_attempts": facts.get("max_attempts") or usual.max_attempts,
-            "retry_type": str(facts.get("rule") or usual.kind),
-            "will_retry": facts.get("again") is True,
-        }
 
     def _call_again(self, row: Iteration, facts: JsonObject) -> None:
         page, seconds = int(facts["page"]), float(facts["after_seconds"])  # type: ignore[arg-type]  # made by call_policy
@@ -613,15 +615,3 @@ class ExecutionUpdate:
 
     def _seconds_since(self, moment: str | None) -> float | None:
         return None if moment is None else max(0.0, (self._now - timestamps.parse(moment)).total_seconds())
-
-
-def _not_json(report: CallReport, why: Exception) -> CallReport:
-    """Return *report* as that of a failed call: its result cannot be stored."""
-    error: JsonObject = {
-        "type": type(why).__name__,
-        "category": "fatal",
-        "message": f"what the call gave back is not JSON: {why}",
-        "has_stack_trace": False,
-    }
-
-    return replace(report, ok=False, result=None, error=error, fingerprint="not_json")

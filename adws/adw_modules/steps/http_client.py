@@ -1,7 +1,7 @@
 """
 One HTTP request, with limits: on its time, on the size of its answer, on where redirections lead.
 
-An answer is given back whatever its status; what never became an answer raises RunFailed. Credentials go to the host
+An answer is returned whatever its status; what never became an answer raises RunFailed. Credentials go to the host
 they are for and no further: neither along a redirection to another one, nor into a message. Cookies are not kept.
 """
 
@@ -177,7 +177,11 @@ class HttpClient:
             raise _too_late(request) from exc
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError) as exc:
             said = f"{type(exc).__name__}: {exc}"[:200]
-            raise _failed(_class_of(exc), f"no answer from {shown(request.url)}: {said}") from exc
+            cause: BaseException | None = exc
+            while cause is not None and type(cause).__name__ not in _CLASSES:
+                cause = cause.__cause__ or cause.__context__
+            subtype = _CLASSES[type(cause).__name__] if cause is not None else "network"
+            raise _failed(subtype, f"no answer from {shown(request.url)}: {said}") from exc
 
         return HttpAnswer(
             status=answer.status_code,
@@ -214,17 +218,6 @@ def _origin(url: str) -> tuple[str, str, int]:
 def host_matches(host: str, name: str) -> bool:
     """Say whether *name* of the allow list means *host*; one that begins with `*.` means all hosts below it."""
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
-
-
-def _class_of(exc: Exception) -> str:
-    cause: BaseException | None = exc
-    while cause is not None:
-        name = type(cause).__name__
-        if name in _CLASSES:
-            return _CLASSES[name]
-        cause = cause.__cause__ or cause.__context__
-
-    return "network"
 
 
 def _too_late(request: HttpRequest) -> RunFailed:

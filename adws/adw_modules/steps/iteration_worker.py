@@ -217,7 +217,11 @@ class ToolCalls:
                 result = checked(answer.value, max_bytes=home.settings.steps_max_result_bytes)
             if step.sink is not None and not ordered:
                 part = "Sink failed: "  # the call is over only when its result is saved
-                rows = self._thread_sinks().save(
+                sinks: Sinks | None = getattr(self._of_thread, "sinks", None)
+                if sinks is None:
+                    sinks = self._of_thread.sinks = Sinks(home)
+                    self._sinks.append(sinks)
+                rows = sinks.save(
                     step.sink, result, values=context.values, root=context.cwd, sink_key=assignment.sink_key
                 )
                 facts = {**facts, "rows": rows}
@@ -259,14 +263,6 @@ class ToolCalls:
         while self._sinks:
             self._sinks.pop().close()
 
-    def _thread_sinks(self) -> Sinks:
-        sinks: Sinks | None = getattr(self._of_thread, "sinks", None)
-        if sinks is None:
-            sinks = self._of_thread.sinks = Sinks(self._home)
-            self._sinks.append(sinks)
-
-        return sinks
-
 
 # --- costs -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +274,21 @@ def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
     With several providers or models, the name of the first stands for all. A part of unknown cost leaves the sum of
     the others; only what is a subscription altogether counts as one.
     """
-    result = [usage for meta in metas if (usage := _used(meta)) is not None]
+    result: list[Usage] = []
+    for meta in metas:
+        call = meta.get("call")
+        said = call.get("usage") if isinstance(call, Mapping) else None
+        if isinstance(said, Mapping):
+            tokens = said.get("tokens")
+            usage = Usage(
+                provider=str(said.get("provider") or ""),
+                model=str(said.get("model") or ""),
+                tokens=TokenUsage.from_json(tokens) if isinstance(tokens, Mapping) else TokenUsage(),
+                cost_usd=money(said.get("cost_usd")),
+                is_estimated=said.get("is_estimated") is True,
+                is_subscription=said.get("is_subscription") is True,
+            )
+            result.append(usage)
     if len(result) < 2:
         return result[0] if result else None
     known = [usage.cost_usd for usage in result if usage.cost_usd is not None and not usage.is_subscription]
@@ -297,20 +307,3 @@ def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
 def spent(metas: Iterable[Mapping[str, object]]) -> float:
     """Return the US dollars of it that count."""
     return costs.counted(used(metas)) or 0.0
-
-
-def _used(meta: Mapping[str, object]) -> Usage | None:
-    call = meta.get("call")
-    usage = call.get("usage") if isinstance(call, Mapping) else None
-    if not isinstance(usage, Mapping):
-        return None
-    tokens = usage.get("tokens")
-
-    return Usage(
-        provider=str(usage.get("provider") or ""),
-        model=str(usage.get("model") or ""),
-        tokens=TokenUsage.from_json(tokens) if isinstance(tokens, Mapping) else TokenUsage(),
-        cost_usd=money(usage.get("cost_usd")),
-        is_estimated=usage.get("is_estimated") is True,
-        is_subscription=usage.get("is_subscription") is True,
-    )

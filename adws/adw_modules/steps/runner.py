@@ -190,7 +190,16 @@ class _PhaseSteps:
         """Do one step, or go on with it; return what ends the run before the next one."""
         progress = self._progress
         if progress.execution:
-            return self._take(step, self._reopened(step))
+            execution = self._executions.get(progress.execution)
+            if execution is None or execution.state is ExecutionState.RUNNING:
+                # Never stored, half stored, or stopped with the workflow: opening it goes on where it stood, with the
+                # lanes that were stopped opened anew by this run.
+                new = self._executions.plan(progress.execution)
+                new = new or replace(self._new(step, 1), execution_id=progress.execution)
+                new = replace(new, parent_run_id=self._run_id)
+                known = resolved(new.context, self._executions, new.adw_id)
+                execution = self._opened(step, new, known)
+            return self._take(step, execution)
         values = self._values()
         if step.when and not expressions.holds(step.when, values):
             progress.finish(step.name, "skipped", None)
@@ -228,6 +237,12 @@ class _PhaseSteps:
         return next(iter(names[names.index(step.name) + 1 :]), "")
 
     def _new(self, step: StepSpec, visit: int) -> NewExecution:
+        home, workflow = self._home, self._document.workflow
+        demands = Requirements.from_json(workflow.demands) if workflow else Requirements()
+        touches_files = step.tool != "http" or (step.sink is not None and step.sink.tool != "postgres")
+        if touches_files and home.settings.database_url.startswith("postgresql"):
+            demands = replace(demands, host=home.host)  # of several machines the one with the worktree
+
         return NewExecution(
             execution_id=f"{self._id}.{step.name}" if visit == 1 else f"{self._id}.{step.name}~{visit}",
             parent_execution_id=self._id,
@@ -237,20 +252,10 @@ class _PhaseSteps:
             catalog_id=self._catalog_id,
             step=step,
             context=self._known(),
-            labels=self._home.run_factory.of(self._document, "resume").labels,
-            demands=self._demands(step),
+            labels=home.run_factory.of(self._document, "resume").labels,
+            demands=demands,
             parent_run_id=self._run_id,
         )
-
-    def _demands(self, step: StepSpec) -> Requirements:
-        """Return what a worker needs to make the calls of *step*: the machine with the worktree, if there are more."""
-        workflow = self._document.workflow
-        demands = Requirements.from_json(workflow.demands) if workflow else Requirements()
-        touches_files = step.tool != "http" or (step.sink is not None and step.sink.tool != "postgres")
-        if not touches_files or not self._home.settings.database_url.startswith("postgresql"):
-            return demands
-
-        return replace(demands, host=self._home.host)
 
     # --- executions --------------------------------------------------------------------------------------------
 
@@ -259,18 +264,6 @@ class _PhaseSteps:
         lanes = 1 if step.loop is None else lanes_of(step, step.loop.concurrency)
 
         return self._executions.open(new, elements, lanes=lanes)
-
-    def _reopened(self, step: StepSpec) -> Execution:
-        """Return the execution that was waited for, with its lanes where they were stopped."""
-        execution_id = self._progress.execution
-        execution = self._executions.get(execution_id)
-        if execution is not None and execution.state is not ExecutionState.RUNNING:
-            return execution
-        # Never stored, half stored, or stopped with the workflow: opening it goes on where it stood.
-        new = self._executions.plan(execution_id) or replace(self._new(step, 1), execution_id=execution_id)
-        new = replace(new, parent_run_id=self._run_id)  # lanes that were stopped are opened anew by this run
-
-        return self._opened(step, new, resolved(new.context, self._executions, new.adw_id))
 
     def _take(self, step: StepSpec, execution: Execution) -> WaitingForChildren | None:
         """Take the result of an execution that has ended, or wait for it."""
@@ -494,13 +487,9 @@ def elements_of(loop: LoopSpec, values: Mapping[str, Value]) -> Iterator[JsonVal
             raise ExpressionError(f"its values have no order: {exc}", expression=loop.order_by) from exc
         elements = iter([one for _key, one in keyed])
     if loop.chunk_size is not None:
-        elements = _pieces(elements, loop.chunk_size)
+        single, size = elements, loop.chunk_size
+        elements = iter(lambda: list(islice(single, size)), [])
     yield from islice(elements, loop.limit)
-
-
-def _pieces(elements: Iterator[JsonValue], size: int) -> Iterator[JsonValue]:
-    while piece := list(islice(elements, size)):
-        yield piece
 
 
 def _error_of(error: Mapping[str, JsonValue], step: StepSpec) -> WorkflowError:

@@ -14,14 +14,14 @@ import hashlib
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.db import sqlite
+from adws.adw_modules.engine.runner_python import Callables
 from adws.adw_modules.errors import (
     ConfigError,
     DatabaseUnavailable,
@@ -48,7 +48,6 @@ from adws.adw_modules.steps.sink_rows import (
     refuse_unknown,
     rows_of,
 )
-from adws.adw_modules.steps.tools import Callables
 from adws.adw_modules.workflow.checks import why_outside
 from adws.adw_modules.workflow.model import CONNECTION_TYPES, SINK_OPTIONS, Connection, SinkSpec, chosen
 
@@ -69,9 +68,6 @@ _CHUNK = 1 << 20
 #: Connections that a parent process has open: never used, never closed, never collected.
 _PARENTS: list[sqlite3.Connection] = []
 
-#: Makes the bytes of a part; gets what reads the first line of the file, None when that is empty.
-Compose = Callable[[Callable[[], bytes] | None], bytes]
-
 
 class LineFiles:
     """Saves rows to files below a working directory."""
@@ -79,42 +75,46 @@ class LineFiles:
     def __init__(self) -> None:
         self._open: dict[Path, SinkLedger] = {}
 
-    def save_json(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str) -> bool:
-        """Append *rows* to a file of JSON Lines, once for *sink_key*; return whether this did it."""
-        return self._save(root, path, sink_key, lambda _header: json_lines(rows))
-
-    def save_csv(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str, delimiter: str = ",") -> bool:
-        """Append *rows* to a file of CSV, whose first line names the columns; once for *sink_key*."""
-
-        def compose(header: Callable[[], bytes] | None) -> bytes:
-            columns = columns_of(rows)
-            if header is None:
-                return csv_lines(rows, columns, delimiter=delimiter, with_header=True)
-            known = csv_columns(header(), delimiter=delimiter)
-            refuse_unknown(columns, known, path)
-
-            return csv_lines(rows, known, delimiter=delimiter, with_header=False)
-
-        return self._save(root, path, sink_key, compose)
-
     def close(self) -> None:
         """Close the ledgers."""
         while self._open:
             self._open.popitem()[1].close()
 
-    def _save(self, root: Path, path: str, sink_key: str, compose: Compose) -> bool:
-        place = _inside(root, path)
+    def save(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str, delimiter: str = "") -> bool:
+        """
+        Append *rows* to a file below *root*, once for *sink_key*; return whether this did it.
+
+        With a *delimiter* it is a file of CSV, whose first line names the columns; else one of JSON Lines. Raises
+        SinkRefused when the file is not below *root*, also by way of a link.
+        """
+        if why := why_outside(path):
+            raise SinkRefused(f"the path {path!r} of the sink {why}")
+        place = root / path
+        durable_file.make_directory(str(place.parent))
+        if not place.parent.resolve().is_relative_to(root.resolve()):
+            raise SinkRefused(f"the path {path!r} of the sink leaves the working directory by a link: move that away")
         with _locked(place) as fd:
             ledger = self._ledger(place)
             _settle_left(fd, ledger, place)
             if ledger.has(sink_key):
                 return False
             size = os.fstat(fd).st_size
-            payload = compose(partial(_header, fd, place) if size else None)
+            if not delimiter:
+                payload = json_lines(rows)
+            elif not size:
+                payload = csv_lines(rows, columns_of(rows), delimiter=delimiter, with_header=True)
+            else:
+                columns, known = columns_of(rows), csv_columns(_header(fd, place), delimiter=delimiter)
+                refuse_unknown(columns, known, path)
+                payload = csv_lines(rows, known, delimiter=delimiter, with_header=False)
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 payload = b"\n" + payload  # somebody's last line has no end
             ledger.intend(sink_key, start=size, length=len(payload), sha256=hashlib.sha256(payload).hexdigest())
-            _write(fd, payload, at=size)
+            left, at = memoryview(payload), size
+            while left:
+                written = os.pwrite(fd, left, at)
+                left, at = left[written:], at + written
+            os.fsync(fd)
             if not size:
                 durable_file.sync_directory_at(str(place.parent))
             ledger.settle(sink_key)
@@ -139,18 +139,6 @@ def _is_same(path: Path, seen: os.stat_result) -> bool:
 
 
 # --- places ----------------------------------------------------------------------------------------------------
-
-
-def _inside(root: Path, path: str) -> Path:
-    """Return the file *path* below *root*; raise SinkRefused when it is not there, also by way of a link."""
-    if why := why_outside(path):
-        raise SinkRefused(f"the path {path!r} of the sink {why}")
-    place = root / path
-    durable_file.make_directory(str(place.parent))
-    if not place.parent.resolve().is_relative_to(root.resolve()):
-        raise SinkRefused(f"the path {path!r} of the sink leaves the working directory by a link: move that away")
-
-    return place
 
 
 def _ledger_path(place: Path) -> Path:
@@ -197,10 +185,15 @@ def _settle_left(fd: int, ledger: SinkLedger, place: Path) -> None:
     if part is None:
         return
     size, end = os.fstat(fd).st_size, part.start + part.length
-    if size >= end and _digest(fd, part.start, part.length) == part.sha256:
-        os.fsync(fd)
-        ledger.settle(part.sink_key)
-        return
+    if size >= end:
+        digest, place_read = hashlib.sha256(), part.start
+        while place_read < end and (chunk := os.pread(fd, min(end - place_read, _CHUNK), place_read)):
+            digest.update(chunk)
+            place_read += len(chunk)
+        if digest.hexdigest() == part.sha256:
+            os.fsync(fd)
+            ledger.settle(part.sink_key)
+            return
     if size > end:
         raise SinkRefused(
             f"{place} was changed while a part of it was being written (at byte {part.start}): look at it, and remove"
@@ -212,15 +205,6 @@ def _settle_left(fd: int, ledger: SinkLedger, place: Path) -> None:
     ledger.drop(part.sink_key)
 
 
-def _digest(fd: int, start: int, length: int) -> str:
-    digest = hashlib.sha256()
-    while length > 0 and (chunk := os.pread(fd, min(length, _CHUNK), start)):
-        digest.update(chunk)
-        start, length = start + len(chunk), length - len(chunk)
-
-    return digest.hexdigest()
-
-
 def _header(fd: int, place: Path) -> bytes:
     """Return the first line of a file that is not empty."""
     begin = os.pread(fd, MAX_HEADER_BYTES, 0)
@@ -229,16 +213,6 @@ def _header(fd: int, place: Path) -> bytes:
         raise SinkRefused(f"the first line of {place} is longer than {MAX_HEADER_BYTES} bytes")
 
     return line
-
-
-def _write(fd: int, payload: bytes, *, at: int) -> None:
-    """Put *payload* into the file, durably."""
-    left = memoryview(payload)
-    place = at
-    while left:
-        written = os.pwrite(fd, left, place)
-        left, place = left[written:], place + written
-    os.fsync(fd)
 
 
 class TableSink(Protocol):
@@ -262,7 +236,7 @@ class Sinks:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._files = LineFiles()
-        self._callables = Callables((home.settings.home,))
+        self._callables = Callables(home.settings.home)
         self._open: dict[str, TableSink] = {}  #: by the name of the connection
         self._plugins: dict[str, RowSink] = {}  #: by the name of the plugin
 
@@ -287,12 +261,12 @@ class Sinks:
         if not rows:
             return 0
         if sink.tool == "jsonl":
-            self._files.save_json(rows, root=root, path=path, sink_key=sink_key)
+            self._files.save(rows, root=root, path=path, sink_key=sink_key)
         elif sink.tool == "csv":
             delimiter = options.get("delimiter", ",")
             if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
                 raise SinkRefused(f"the option delimiter is {delimiter!r}, and must be one character")
-            self._files.save_csv(rows, root=root, path=path, sink_key=sink_key, delimiter=delimiter)
+            self._files.save(rows, root=root, path=path, sink_key=sink_key, delimiter=delimiter)
         elif sink.tool in CONNECTION_TYPES:
             self._table_sink(sink).save(sink.table, rows, sink_key=sink_key, key=sink.key)
         else:
@@ -517,7 +491,13 @@ class SqliteSink:
                     connection.execute("ROLLBACK")
                 raise
         except (sqlite3.Error, UnicodeEncodeError) as exc:
-            raise self._error(exc, new) from exc
+            if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT:
+                raise DatabaseUnavailable(f"cannot save to {self._path}: {exc}; nothing was saved") from exc
+            if "ON CONFLICT clause does not match" in str(exc):
+                raise new.no_unique_index() from exc
+            raise SinkRefused(
+                f"{self._path} does not take the rows for the table {new.table}: {exc}; nothing was saved"
+            ) from exc
 
         return is_new
 
@@ -543,15 +523,6 @@ class SqliteSink:
         connection.executemany(new.insert("?"), new.values(_adapt))
 
         return True
-
-    def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable:
-        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        if code in _TRANSIENT:
-            return DatabaseUnavailable(f"cannot save to {self._path}: {exc}; nothing was saved")
-        if "ON CONFLICT clause does not match" in str(exc):
-            return new.no_unique_index()
-
-        return SinkRefused(f"{self._path} does not take the rows for the table {new.table}: {exc}; nothing was saved")
 
 
 def _adapt(name: str, value: JsonValue) -> object:

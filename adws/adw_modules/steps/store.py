@@ -293,7 +293,7 @@ class Executions:
 
         def work(session: Session) -> Taken:
             update = self._update(session, execution_id, run=run)
-            # Locked, so that the run is not taken back before this is done.
+            # Locked, so that nobody else claims the run before this is done.
             row = session.one(
                 self.sql(f"""
                 SELECT lane.state, lane.losses, {_IS_WANTED} FROM runs AS lane
@@ -366,7 +366,17 @@ class Executions:
     def cancel(self, execution_id: str, *, reason: str, index: int | None = None) -> bool:
         """End an execution, or the call of one iteration that waits for its time; False when there is none."""
         if index is not None:
-            return self._database.transact(lambda session: self._cancel_one(session, execution_id, index, reason))
+
+            def cancel_one(session: Session) -> bool:
+                update = self._update(session, execution_id)
+                row = None if update is None or update.is_over else update.rows.one(index)
+                if update is None or row is None or row.state != IterationState.RETRY_WAIT.value:
+                    return False
+                update.cancel([row], reason)
+                self._save(session, update)
+                return True
+
+            return self._database.transact(cancel_one)
         result = False
         while True:
             is_there, has_more = self._database.transact(
@@ -375,18 +385,6 @@ class Executions:
             result = result or is_there
             if not has_more:
                 return result
-
-    def _cancel_one(self, session: Session, execution_id: str, index: int, reason: str) -> bool:
-        update = self._update(session, execution_id)
-        if update is None or update.is_over:
-            return False
-        row = update.rows.one(index)
-        if row is None or row.state != IterationState.RETRY_WAIT.value:
-            return False
-        update.cancel([row], reason)
-        self._save(session, update)
-
-        return True
 
     def _cancel_chunk(self, session: Session, execution_id: str, reason: str) -> tuple[bool, bool]:
         """Cancel some iterations; return whether the execution was open, and whether there are more of them."""

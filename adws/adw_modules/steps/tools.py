@@ -9,11 +9,10 @@ running.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,8 @@ from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine import runner_agent, runner_command
 from adws.adw_modules.engine.runner_agent import BUDGET, GIT_VARIABLES, BudgetOrders, answered_result
 from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
-from adws.adw_modules.errors import ConfigError, FailedRun, OwnershipError, RepositoryTampered, RunFailed, UsageError
+from adws.adw_modules.engine.runner_python import Callables
+from adws.adw_modules.errors import FailedRun, OwnershipError, RepositoryTampered, RunFailed, UsageError
 from adws.adw_modules.expressions import expressions
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.git import change_policy
@@ -38,7 +38,6 @@ from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.phase import Order, Orders
 from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.patterns import MASK
-from adws.adw_modules.retry_handler import is_async
 from adws.adw_modules.steps.http_client import HttpRequest, shown
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import AgentOptions, PhaseSpec, Timeouts
@@ -333,22 +332,17 @@ class CommandTool:
         # One byte more than may be was let through, and a note behind it.
         if len(printed) > home.settings.steps_max_result_bytes:
             raise _too_long(len(printed), home.settings.steps_max_result_bytes)
-        value = self._value(printed, str(inputs.get("output") or ""))
+        output, text = inputs.get("output"), printed.decode("utf-8", "replace").rstrip("\n")
+        value: JsonValue = text
+        if output == "lines":
+            value = list(text.split("\n")) if text else []
+        elif output == "json":
+            value = _parse(printed, "what the command printed")
+        elif not output and text.lstrip()[:1] in {"{", "["}:  # a list or a table of JSON is read, all else is a text
+            with suppress(RunFailed):
+                value = _parse(printed, "what the command printed")
 
         return ToolResult(value=value, facts={"exit_code": end.exit_code})
-
-    def _value(self, printed: bytes, output: str) -> JsonValue:
-        """Return the output as *output* says; without it a list or a table of JSON is read, all else is a text."""
-        text = printed.decode("utf-8", "replace").rstrip("\n")
-        if output == "lines":
-            return list(text.split("\n")) if text else []
-        if output == "json":
-            return _parse(printed, "what the command printed")
-        if not output and text.lstrip()[:1] in {"{", "["}:
-            with suppress(RunFailed):
-                return _parse(printed, "what the command printed")
-
-        return text
 
 
 # --- python ----------------------------------------------------------------------------------------------------
@@ -399,7 +393,7 @@ class PythonTool:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._callables = Callables((home.settings.home,))
+        self._callables = Callables(home.settings.home)
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
         """Call the function with `args`; raise what it raises, or RunFailed."""
@@ -453,39 +447,6 @@ class PythonTool:
         )
 
 
-class Callables:
-    """Finds the functions that `package.module:function` names: where Python looks and, after that, in the home."""
-
-    def __init__(self, search: Sequence[Path] = ()) -> None:
-        """Look for modules in *search* too, after everything that is installed."""
-        self._search = tuple(str(path) for path in search)
-        self._known: dict[str, Callable[..., object]] = {}
-
-    def find(self, call: str) -> Callable[..., object]:
-        """Return the function *call*; raise ConfigError that says why there is none."""
-        if call in self._known:
-            return self._known[call]
-        module_name, _, name = call.partition(":")
-        if not module_name or not name.isidentifier():
-            raise ConfigError(f"the call {call!r} cannot be read: write it as package.module:function")
-        sys.path.extend(path for path in self._search if path not in sys.path)
-        try:
-            module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as exc:  # importing runs code of others, which may raise anything
-            raise ConfigError(
-                f"cannot import {module_name}: {type(exc).__name__}: {exc}; install it, or correct the call {call}"
-            ) from exc
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise ConfigError(f"{module_name} has no function {name}: correct the call {call}")
-        if is_async(function):
-            raise ConfigError(f"{call} is async, and adw calls it as a plain function: call asyncio.run inside of it")
-
-        self._known[call] = function
-
-        return self._known[call]
-
-
 # --- http ------------------------------------------------------------------------------------------------------
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -513,7 +474,11 @@ class HttpTool:
         answer = home.step_http.ask(request, context.orders)
         if isinstance(answer, Order):
             return ToolResult(ordered=answer.kind)
-        body = _without(answer.body, request.secret_headers.values())
+        body = answer.body
+        for secret in request.secret_headers.values():  # a server may send back what was sent as a credential
+            for part in (secret, secret.rpartition(" ")[2]):  # "Bearer" is none
+                if len(part) >= SHORTEST_SECRET:
+                    body = body.replace(part.encode(), MASK.encode())
         text = body.decode("utf-8", "replace")
         if answer.status >= 300:
             excerpt = " ".join(home.redactor.redact_text(text)[: EXCERPT * 4].split())[:EXCERPT]
@@ -573,16 +538,6 @@ class HttpTool:
             timeout_seconds=timeout_seconds,
             max_bytes=self._home.settings.steps_max_result_bytes,
         )
-
-
-def _without(body: bytes, secrets: Iterable[str]) -> bytes:
-    """Return *body* without what was sent as a credential, which a server may send back; "Bearer" is none."""
-    for secret in secrets:
-        for part in (secret, secret.rpartition(" ")[2]):
-            if len(part) >= SHORTEST_SECRET:
-                body = body.replace(part.encode(), MASK.encode())
-
-    return body
 
 
 # --- agent -----------------------------------------------------------------------------------------------------

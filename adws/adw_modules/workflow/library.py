@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from types import MappingProxyType
 
 from adws.adw_modules.errors import UnknownWorkflow, UsageError, WorkflowInvalid
@@ -134,7 +133,19 @@ def built_ins(
     overlays: Mapping[str, Mapping[str, object]] | None = None, *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
 ) -> dict[str, WorkflowSpec]:
     """Return every built-in by name; *overlays* are the fields that replace those of the phase of that name."""
-    return {name: _made(name, shape, overlays or {}, max_attempts) for name, shape in _SHAPES.items()}
+    overlays = overlays or {}
+    result = {}
+    for name, shape in _SHAPES.items():
+        phases = [
+            overlaid(replace(_phase(phase, shape), max_attempts=max_attempts), overlays.get(phase, {}))
+            for phase in shape.phases
+        ]
+        # A required phase can only need required ones, and an overlay may have made one optional.
+        optional = {phase.name for phase in phases if not phase.is_required}
+        phases = [replace(one, needs=tuple(need for need in one.needs if need not in optional)) for one in phases]
+        result[name] = WorkflowSpec(name=name, description=shape.description, phases=tuple(phases), source=BUILT_IN)
+
+    return result
 
 
 def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
@@ -142,18 +153,6 @@ def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
     bare = replace(phase, command=(), shell="", call="", prompt="") if "runner" in fields else phase
 
     return replace(bare, **fields)  # type: ignore[arg-type]  # load.py checked names and types
-
-
-def _made(name: str, shape: _Shape, overlays: Mapping[str, Mapping[str, object]], max_attempts: int) -> WorkflowSpec:
-    phases = tuple(
-        overlaid(
-            replace(_phase(phase, shape), max_attempts=max_attempts),
-            overlays.get(phase, {}),
-        )
-        for phase in shape.phases
-    )
-
-    return WorkflowSpec(name=name, description=shape.description, phases=_without_lost_needs(phases), source=BUILT_IN)
 
 
 def _phase(name: str, shape: _Shape) -> PhaseSpec:
@@ -173,13 +172,6 @@ def _phase(name: str, shape: _Shape) -> PhaseSpec:
         # Shipping sends work back when the base moved and conflicts with it.
         on_rework=_REWORK if name in _REWORKED and _REWORK in earlier else "",
     )
-
-
-def _without_lost_needs(phases: tuple[PhaseSpec, ...]) -> tuple[PhaseSpec, ...]:
-    """Take back the need of a phase that an overlay made optional: a required phase can only need required ones."""
-    optional = {phase.name for phase in phases if not phase.is_required}
-
-    return tuple(replace(phase, needs=tuple(name for name in phase.needs if name not in optional)) for phase in phases)
 
 
 _NO_TABLE = PlainTable()
@@ -214,10 +206,13 @@ class Workflows:
         self._runners = runners
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
-        self._max_attempts = max_attempts
         self._own: dict[str, WorkflowSpec] = {}
-        overlays = _overlays_of(phases)
-        problems = list(chain(self._problems_of_overlays(overlays, phases), self._take_in(definitions)))
+        overlays = {name: read_overlay(name, raw) for name, raw in phases.data.items()}
+        problems = [problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases)]
+        for name, raw in definitions.data.items():
+            definition = read_workflow(name, raw, source=_place(definitions, name), max_attempts=max_attempts)
+            problems += _placed(definitions, "workflows", name, self._problems_of(definition))
+            self._own[name] = definition.spec
         if problems:
             raise WorkflowInvalid(*problems)
         self._built_in = built_ins(
@@ -293,15 +288,13 @@ class Workflows:
 
     def without_runner(self, spec: WorkflowSpec) -> Mapping[str, str]:
         """Return the phases that nothing can run here, each with the reason."""
-        result = {phase.name: self._why_not(phase) for phase in spec.phases}
+        is_set_up = AGENT in self._runners
+        result = {
+            phase.name: self._why_idle(phase) if phase.runner != AGENT or is_set_up else "no agent is set up"
+            for phase in spec.phases
+        }
 
         return MappingProxyType({name: why for name, why in result.items() if why})
-
-    def _why_not(self, phase: PhaseSpec) -> str:
-        if phase.runner == AGENT and AGENT not in self._runners:
-            return "no agent is set up"
-
-        return self._why_idle(phase)
 
     # --- changing ----------------------------------------------------------------------------------------------
 
@@ -350,53 +343,32 @@ class Workflows:
 
         return ""
 
-    def _problems_of_overlays(self, overlays: Mapping[str, Overlay], table: RawTable) -> Iterator[str]:
-        for name, overlay in overlays.items():
-            problems = overlay.problems or self._problems_of_overlay(overlay)
-            yield from _placed(table, "phases", name, problems)
-
-    def _problems_of_overlay(self, overlay: Overlay) -> tuple[DefinitionProblem, ...]:
-        phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
-        # One that is still left to the agent of the built-in is told about when a workflow with it is started.
-        is_left = "runner" not in overlay.fields
-        runners = (*self._runners, AGENT) if is_left and AGENT not in self._runners else self._runners
-        has_file = (lambda _name: True) if is_left else self._has_file
-
-        steps = check_steps(
-            phase.steps, has_file=has_file, around=StepScope(connections=self._connections, sinks=self._sinks)
-        )
-
-        return (*check_phase(phase, runners=runners, has_file=has_file), *steps)
-
-    def _take_in(self, table: RawTable) -> Iterator[str]:
-        """Add the sound definitions of *table*, and yield what is wrong with the others."""
-        for name, raw in table.data.items():
-            source = _place(table, name)
-            definition = read_workflow(name, raw, source=source, max_attempts=self._max_attempts)
-            yield from _placed(table, "workflows", name, self._problems_of(definition))
-            self._own[name] = definition.spec
+    def _problems_of_overlay(self, overlay: Overlay, table: RawTable) -> Iterator[str]:
+        problems = [*overlay.problems]
+        if not problems:
+            phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
+            # One that is still left to the agent of the built-in is told about when a workflow with it is started.
+            is_left = "runner" not in overlay.fields
+            runners = (*self._runners, AGENT) if is_left else self._runners
+            has_file = (lambda _name: True) if is_left else self._has_file
+            around = StepScope(connections=self._connections, sinks=self._sinks)
+            problems += check_phase(phase, runners=runners, has_file=has_file)
+            problems += check_steps(phase.steps, has_file=has_file, around=around)
+        yield from _placed(table, "phases", overlay.name, problems)
 
     def _problems_of(self, definition: Definition) -> Iterator[DefinitionProblem]:
-        yield from self._name_problems(definition)
-        yield from definition.problems
-        # What could not be read is no matter for further complaints.
-        unread = {problem.path[:2] for problem in definition.problems}
-        if unread & {(), ("phases",)}:
-            return
-        for problem in self._check(definition.spec):
-            if problem.path[:2] not in unread:
-                yield problem
-
-    def _name_problems(self, definition: Definition) -> Iterator[DefinitionProblem]:
         name = definition.spec.name
         taken = self._why_taken(name)
         if taken and not definition.is_replacement:
-            yield DefinitionProblem(path=(), message=f"{taken}: choose another name, or say replace = true")
+            yield DefinitionProblem((), f"{taken}: choose another name, or say replace = true")
         if definition.is_replacement and not taken:
-            known = built_in_names()
-            yield DefinitionProblem(
-                path=("replace",), message=f"there is no workflow {name!r} to replace{hint(name, known)}"
-            )
+            message = f"there is no workflow {name!r} to replace{hint(name, built_in_names())}"
+            yield DefinitionProblem(("replace",), message)
+        yield from definition.problems
+        # What could not be read is no matter for further complaints.
+        unread = {problem.path[:2] for problem in definition.problems}
+        if not unread & {(), ("phases",)}:
+            yield from (problem for problem in self._check(definition.spec) if problem.path[:2] not in unread)
 
 
 def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
@@ -412,10 +384,6 @@ def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
     rest = f"; or give {'it' if len(names) == 1 else 'each'} a command in adw.toml under {tables}" if built_in else ""
 
     return f"{whole}: {why}{rest}"
-
-
-def _overlays_of(table: RawTable) -> dict[str, Overlay]:
-    return {name: read_overlay(name, raw) for name, raw in table.data.items()}
 
 
 def _placed(table: RawTable, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:

@@ -73,10 +73,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 table: Callable[[object], Mapping[str, object]] = _reader(lambda value: isinstance(value, Mapping), "must be a table")
 tables: Callable[[object], list[object]] = _reader(
     lambda value: isinstance(value, list), "must be a list of tables, each begun by [[workflows.NAME.phases]]"
@@ -88,7 +84,10 @@ flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
 yes = _reader(lambda value: value is True, "must be true, or be left out")
 seconds: Callable[[object], float] = _reader(_is_number, "must be a number of seconds")
 number = _reader(_is_number, "must be a number")
-_list_of_texts = _reader(_is_texts, 'must be a list of texts, such as ["one", "two"]')
+_list_of_texts = _reader(
+    lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    'must be a list of texts, such as ["one", "two"]',
+)
 
 
 def texts(value: object) -> tuple[str, ...]:
@@ -133,7 +132,7 @@ class InvalidValue(Exception):
         """*problems*, or what is wrong with the value as a whole."""
         super().__init__()
         if isinstance(problems, str):
-            problems = [DefinitionProblem(path=(), message=problems)]
+            problems = [DefinitionProblem((), problems)]
         self.problems = problems
 
 
@@ -156,17 +155,17 @@ def read_table(
     for key, value in table(raw).items():
         if key not in keys:
             unknown = elsewhere.get(key) or f"{key!r} is no key of {what}{hint(key, keys, 'the keys are')}"
-            problems.append(DefinitionProblem(path=(key,), message=unknown))
+            problems.append(DefinitionProblem((key,), unknown))
             continue
         name = keys[key].field
         if name in given:
-            problems.append(DefinitionProblem(path=(key,), message=f"give {given[name]} or {key}, not both"))
+            problems.append(DefinitionProblem((key,), f"give {given[name]} or {key}, not both"))
             continue
         given[name] = key
         try:
             fields[name] = keys[key].read(value)
         except BadValue as exc:
-            problems.append(DefinitionProblem(path=(key,), message=f"{key} {exc}"))
+            problems.append(DefinitionProblem((key,), f"{key} {exc}"))
         except InvalidValue as exc:
             problems += [problem.below(key) for problem in exc.problems]
 
@@ -191,7 +190,7 @@ def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) 
         try:
             result.append(read(element))
         except BadValue as exc:
-            problems.append(DefinitionProblem(path=(index,), message=f"{what} {exc}"))
+            problems.append(DefinitionProblem((index,), f"{what} {exc}"))
         except InvalidValue as exc:
             problems += [problem.below(index) for problem in exc.problems]
     if problems:
@@ -226,7 +225,7 @@ def read_steps(value: object) -> tuple[StepSpec, ...]:
         wrong: list[DefinitionProblem] = []
         step = _read_step(raw, wrong)
         who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
-        problems += [DefinitionProblem(path=(index, *one.path), message=f"{who}: {one.message}") for one in wrong]
+        problems += [DefinitionProblem((index, *one.path), f"{who}: {one.message}") for one in wrong]
         result.append(step)
     if problems:
         raise InvalidValue(problems)
@@ -236,7 +235,7 @@ def read_steps(value: object) -> tuple[StepSpec, ...]:
 
 def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
     if not isinstance(raw, Mapping):
-        problems.append(DefinitionProblem(path=(), message="it must be a table"))
+        problems.append(DefinitionProblem((), "it must be a table"))
         return StepSpec(name="", tool="")
     tool = raw.get("tool")
     is_known = tool in TOOLS  # an unknown tool is reported elsewhere: then inputs of all tools are read
@@ -255,7 +254,7 @@ def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
     unread = {problem.path[:1] for problem in problems}
     for name, words in (("name", "give it one"), ("tool", f"say which it calls, one of {', '.join(TOOLS)}")):
         if not values.get(name) and (name,) not in unread:
-            problems.append(DefinitionProblem(path=(), message=f"it has no {name}: {words}"))
+            problems.append(DefinitionProblem((), f"it has no {name}: {words}"))
         values.setdefault(name, "")
 
     return StepSpec(inputs=given, **values)  # type: ignore[arg-type]  # the readers of STEP_KEYS saw to the types
@@ -341,9 +340,7 @@ def _rule(value: object) -> RetryRule:
     except InvalidValue as exc:
         raise InvalidValue([problem.below("then") for problem in exc.problems]) from None
     if "when" in fields:
-        raise InvalidValue(
-            [DefinitionProblem(path=("then",), message="the condition of a rule stands beside then, as its when")]
-        )
+        raise InvalidValue([DefinitionProblem(("then",), "the condition of a rule stands beside then, as its when")])
     fields["when"] = when
 
     return _made(kind, fields)
@@ -527,12 +524,16 @@ def read_workflow(
     try:
         values = read_table(raw, WORKFLOW_KEYS, "a workflow", problems)
     except BadValue as exc:
-        problems.append(DefinitionProblem(path=(), message=f"{name} {exc}, such as [workflows.{name}]"))
+        problems.append(DefinitionProblem((), f"{name} {exc}, such as [workflows.{name}]"))
     phases = []
     for index, table in enumerate(tables(values.get("phases", []))):
         result: list[DefinitionProblem] = []
         phases.append(_read_phase(table, index, max_attempts, result))
-        problems += [_of_phase(problem, phases[-1].name).below("phases", index) for problem in result]
+        # A problem of the phase as a whole has its name already.
+        who = f"phase {phases[-1].name!r}: " if phases[-1].name else ""
+        problems += [
+            DefinitionProblem(("phases", index, *one.path), f"{who if one.path else ''}{one.message}") for one in result
+        ]
     spec = WorkflowSpec(
         name=name,
         phases=tuple(phases),
@@ -547,26 +548,16 @@ def read_workflow(
     return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(problems))
 
 
-def _of_phase(problem: DefinitionProblem, name: str) -> DefinitionProblem:
-    """Return *problem* with the name of its phase in the message; one of the phase as a whole has it there already."""
-    if not problem.path or not name:
-        return problem
-
-    return DefinitionProblem(path=problem.path, message=f"phase {name!r}: {problem.message}")
-
-
 def read_overlay(name: str, raw: object) -> Overlay:
     """Return the overlay in *raw*."""
     problems: list[DefinitionProblem] = []
     fields: dict[str, object] = {}
     if name not in STATE_OF_PHASE:
-        problems.append(
-            DefinitionProblem(path=(), message=f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}")
-        )
+        problems.append(DefinitionProblem((), f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}"))
     try:
         fields = read_table(raw, OVERLAY_KEYS, "a built-in phase", problems, elsewhere=_PLACING)
     except BadValue as exc:
-        problems.append(DefinitionProblem(path=(), message=f"{name} {exc}, such as [phases.{name}]"))
+        problems.append(DefinitionProblem((), f"{name} {exc}, such as [phases.{name}]"))
     if runner := _runner_of(fields):
         fields["runner"] = runner
 
@@ -594,35 +585,26 @@ def _read_phase(raw: object, index: int, max_attempts: int, problems: list[Defin
     try:
         fields = read_table(raw, PHASE_KEYS, "a phase", problems)
     except BadValue as exc:
-        problems.append(DefinitionProblem(path=(), message=f"phase number {index + 1} {exc}"))
+        problems.append(DefinitionProblem((), f"phase number {index + 1} {exc}"))
         fields["name"] = ""
     name = str(fields.setdefault("name", ""))
     fields.setdefault("state", STATE_OF_PHASE.get(name, ""))
     fields["runner"] = _runner_of(fields)
     fields.setdefault("max_attempts", max_attempts)
-    problems += _missing(fields, f"phase {name!r}" if name else f"phase number {index + 1}", problems)
-
-    return PhaseSpec(**fields)  # type: ignore[arg-type]  # the readers of PHASE_KEYS saw to the types
-
-
-def _missing(
-    fields: Mapping[str, object], phase: str, problems: Sequence[DefinitionProblem]
-) -> list[DefinitionProblem]:
-    """Return a problem for each thing a phase must have; what is there and could not be read is not missing."""
+    # What is there and could not be read is not missing.
     unread = {key for problem in problems for key in problem.path[:1]}
-    if any(not problem.path for problem in problems):
-        return []
+    is_table = all(problem.path for problem in problems)
     needed = {
         "name": ({"name"}, "give it one"),
         "state": ({"name", "state"}, f"say under which it runs, one of {', '.join(STATE_OF_PHASE.values())}"),
         "runner": ({"runner", *_RUNNER_OF_KEY}, "give it one of command, shell, call, prompt and steps"),
     }
+    who = f"phase {name!r}" if name else f"phase number {index + 1}"
+    for key, (sources, words) in needed.items():
+        if is_table and not fields[key] and not sources & unread:
+            problems.append(DefinitionProblem((), f"{who} has no {key}: {words}"))
 
-    return [
-        DefinitionProblem(path=(), message=f"{phase} has no {key}: {words}")
-        for key, (sources, words) in needed.items()
-        if not fields[key] and not sources & unread
-    ]
+    return PhaseSpec(**fields)  # type: ignore[arg-type]  # the readers of PHASE_KEYS saw to the types
 
 
 def _runner_of(fields: Mapping[str, object]) -> str:
@@ -661,7 +643,7 @@ def _gate(raw: object) -> Gate:
     things = [key for key in table(raw) if key in _GATE_THINGS]
     if len(things) != 1:
         rule = f"a gate is one thing: give exactly one of {', '.join(_GATE_THINGS)}"
-        problems.append(DefinitionProblem(path=(), message=rule))
+        problems.append(DefinitionProblem((), rule))
     if problems:
         raise InvalidValue(problems)
     for key in ("result", "human"):

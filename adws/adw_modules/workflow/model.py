@@ -385,7 +385,7 @@ class WorkflowSpec:
         return f"{self.name}@{self.version}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DefinitionProblem:
     """Something that is wrong with a definition."""
 
@@ -394,7 +394,7 @@ class DefinitionProblem:
 
     def below(self, *keys: str | int) -> DefinitionProblem:
         """Return the same problem of something that stands under *keys*."""
-        return DefinitionProblem(path=(*keys, *self.path), message=self.message)
+        return DefinitionProblem((*keys, *self.path), self.message)
 
 
 # --- JSON, as it is frozen in the document ---------------------------------------------------------------------

@@ -10,7 +10,7 @@ are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,72 +98,52 @@ class RefWatch:
         self._record(session, refs)
         self._before[session.document.adw_id] = (phase, refs)
 
-    def appeared(self, document: WorkflowDocument) -> tuple[Effect, ...]:
-        """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
-        return self._new(document, self._home.git.refs())
-
     def forget(self, adw_id: str) -> None:
         """Forget the refs before an attempt: what it made is recorded."""
         self._before.pop(adw_id, None)
 
     def record(self, session: WorkSession) -> None:
         """Record what the last attempt made, which failed or was cut off."""
-        self._record(session, self._home.git.refs())
+        if session.document.adw_id in self._before or cut_off_phase(session.document):
+            self._record(session, self._home.git.refs())
 
     def _record(self, session: WorkSession, refs: Mapping[str, str]) -> None:
-        seen = self._new(session.document, refs)
+        seen = self.appeared(session.document, refs)
         if seen:
             session.change(lambda draft: observe(draft, seen))
         self.forget(session.document.adw_id)
 
-    def _new(self, document: WorkflowDocument, refs: Mapping[str, str]) -> tuple[Effect, ...]:
-        known = self._before.get(document.adw_id)
-        found = self._of_crash(document, refs) if known is None else self._since(*known, document, refs)
-
-        return tuple(seen for seen in found if effects.effect(document, seen.key) is None)
-
-    def _since(
-        self, phase: str, before: Mapping[str, str], document: WorkflowDocument, refs: Mapping[str, str]
-    ) -> Iterator[Effect]:
-        for ref, sha in refs.items():
-            if before.get(ref) != sha:
-                yield from self._pushed(ref, sha, document)
-            if ref not in before and _may_be_ours(ref, document.adw_id):
-                yield self._effect(ref, sha, phase)
-
-    def _of_crash(self, document: WorkflowDocument, refs: Mapping[str, str]) -> Iterator[Effect]:
-        phase = cut_off_phase(document)
+    def appeared(self, document: WorkflowDocument, refs: Mapping[str, str] | None = None) -> tuple[Effect, ...]:
+        """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
+        refs = self._home.git.refs() if refs is None else refs
+        phase, before = self._before.get(document.adw_id, ("", None))
+        phase = phase or cut_off_phase(document)
         if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
-            return
+            return ()
+        result: list[Effect] = []
+        pushed, remote = document.branch_name, self._home.settings.git_remote
         for ref, sha in refs.items():
-            yield from self._pushed(ref, sha, document)
-            if document.adw_id in ref and _may_be_ours(ref, document.adw_id):
-                yield self._effect(ref, sha, phase)
+            if pushed and ref == f"refs/remotes/{remote}/{pushed}" and (before is None or before.get(ref) != sha):
+                undo: JsonObject = {"branch": pushed, "sha": sha, "remote": remote}
+                key, kind = f"remote_branch:{pushed}", "remote_branch"
+                result.append(Effect(key=key, kind=kind, outcome="observed", undo=undo))
+            is_new = document.adw_id in ref if before is None else ref not in before
+            if not is_new or ref.startswith(_NOT_OBSERVED) or git.is_of_another(ref, document.adw_id):
+                continue
+            undo = {"ref": ref, "sha": sha, "phase": phase}
+            key, kind = f"ref:{ref}", "ref"
+            if ref.startswith(change_policy.HEADS):
+                undo["branch"] = ref.removeprefix(change_policy.HEADS)
+                key, kind = f"branch:{undo['branch']}", "branch"
+            result.append(Effect(key=key, kind=kind, outcome="observed", host=self._home.host, undo=undo))
 
-    def _pushed(self, ref: str, sha: str, document: WorkflowDocument) -> Iterator[Effect]:
-        branch, remote = document.branch_name, self._home.settings.git_remote
-        if branch and ref == f"refs/remotes/{remote}/{branch}":
-            undo: JsonObject = {"branch": branch, "sha": sha, "remote": remote}
-            yield Effect(key=f"remote_branch:{branch}", kind="remote_branch", outcome="observed", undo=undo)
-
-    def _effect(self, ref: str, sha: str, phase: str) -> Effect:
-        undo: JsonObject = {"ref": ref, "sha": sha, "phase": phase}
-        name, kind, key = ref.removeprefix("refs/heads/"), "ref", f"ref:{ref}"
-        if name != ref:
-            undo["branch"] = name
-            kind, key = "branch", f"branch:{name}"
-
-        return Effect(key=key, kind=kind, outcome="observed", host=self._home.host, undo=undo)
+        return tuple(seen for seen in result if effects.effect(document, seen.key) is None)
 
 
 def observe(draft: Draft, seen: tuple[Effect, ...]) -> None:
     """Record effects that tools made."""
     for one in seen:
         effects.observe(draft, one)
-
-
-def _may_be_ours(ref: str, adw_id: str) -> bool:
-    return not ref.startswith(_NOT_OBSERVED) and not git.is_of_another(ref, adw_id)
 
 
 def cut_off_phase(document: WorkflowDocument) -> str:
@@ -254,9 +234,12 @@ class AgentConfig:
         now = git.newest(base, seconds=RULES_SECONDS)
         if now in {None, start}:
             return
+        names = configuration(git.changed_between(start, str(now)))
+        if not names:
+            return
         own = {*workplace.changed_files(path, start), *workplace.status(path)}
         own -= {*self.renewed(document)}  # an attempt that was cut off left them
-        names = [name for name in configuration(git.changed_between(start, str(now))) if name not in own]
+        names = tuple(name for name in names if name not in own)
         if not names:
             return
         session.change(lambda draft: effects.note(draft, branch.key, {RULES: now}))
@@ -281,7 +264,6 @@ class AgentConfig:
         if phase.runner not in (AGENT, *AGENTS):
             return
         path = Path(document.worktree_path or "")
-        changed = self._home.workplace.status(path)
-        names = configuration(changed) if is_foreign(document) else self.renewed(document)
+        names = configuration(self._home.workplace.status(path)) if is_foreign(document) else self.renewed(document)
         if names:
             self._home.workplace.show_as(path, "HEAD", names)

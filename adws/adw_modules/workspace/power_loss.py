@@ -32,35 +32,27 @@ _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MNT_ID_AT = -100, 0x4000, 256, 1
 
 def sync_file_systems(paths: Iterable[Path]) -> None:
     """
-    Make everything durable on the file systems that *paths* are on, whoever wrote it; raise OSError when that failed.
+    Make everything durable on the file systems that *paths* are on, whichever process wrote it; raise OSError if not.
 
     Where there is no syncfs(2), which is Linux's own, sync(2) is used: it has no errors to report.
     """
+    syncfs = getattr(_LIBC, "syncfs", None)
     done: set[int] = set()
     for path in paths:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             device = os.fstat(fd).st_dev
-            if device not in done:
-                _sync(fd, path)
-                done.add(device)
+            if device in done:
+                continue
+            done.add(device)
+            code = errno.ENOSYS if syncfs is None else ctypes.get_errno() if syncfs(fd) else 0
         finally:
             os.close(fd)
-
-
-def _sync(fd: int, path: Path) -> None:
-    syncfs = getattr(_LIBC, "syncfs", None)
-    if syncfs is None:
-        os.sync()
-        return
-    if syncfs(fd) == 0:
-        return
-    code = ctypes.get_errno()
-    if code == errno.ENOSYS:
-        os.sync()
-        return
-    why = f"its file system could not be synced ({os.strerror(code)}) and nothing is recorded as done: check the disk"
-    raise OSError(code, why, str(path))
+        if code == errno.ENOSYS:
+            os.sync()
+        elif code:
+            why = f"its file system could not be synced ({os.strerror(code)}) and nothing is recorded as done"
+            raise OSError(code, f"{why}: check the disk", str(path))
 
 
 def mount_of(path: Path) -> str:

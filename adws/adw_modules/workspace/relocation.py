@@ -168,7 +168,7 @@ def _ours(document: WorkflowDocument) -> set[str]:
 
 # --- clean-up after a workflow moved to another machine ------------------------------------------------------------
 #
-# A worker checks for it with every recovery, and before it goes on with a workflow that comes back. Work is salvaged
+# A worker checks for it with every recovery, and before it resumes a workflow that comes back. Work is salvaged
 # first; what is not ours any more is left, and the ledger says so. A workflow that somebody works on is left for the
 # next time.
 
@@ -248,50 +248,39 @@ class RelocationCleanup:
         return True
 
     def _settle(self, session: WorkSession, effect: Effect) -> None:
+        """Take one effect away, after its work was salvaged, and record the result."""
+        git, document, said = self._git, session.document, ""
         try:
-            outcome, said = self._removed(session.document, effect)
+            maker = effect.undo.get("made_by")
+            if effect.kind == "worktree":
+                path = Path(effects.path_of(effect.undo))
+                reason = str(effect.undo.get("reason") or git_module.lock_reason(document.adw_id))
+                payload = b""
+                if git.why_damaged(path, reason=reason):
+                    base = git.commit_of(f"{_HEADS}{effects.branch_of(effect.undo)}") or git.commit_of("HEAD") or ""
+                    ref = self._home.workplace.keep_files(document.adw_id, path, base)
+                    said = f"it was damaged, and its files are kept as {ref}" if ref else ""
+                elif any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in git.worktrees()):
+                    payload = self._home.workplace.patch_of_changes(path)
+                if payload:
+                    name = f"left-on-{self._host}.patch".replace(":", "-")
+                    kept = repository.write_patch(self._home.folder_of(document.adw_id), name, payload)
+                    said = f"uncommitted work is kept in {kept}"
+                was_there = git.remove_worktree(path, reason=reason, is_recorded=effect.outcome in effects.MADE)
+            elif effect.kind == "branch" and effect.outcome != "observed" and not maker:
+                branch = effects.branch_of(effect.undo)
+                head = git.commit_of(f"{_HEADS}{branch}")
+                was_there = head is not None
+                if head is not None:
+                    if head not in {effect.undo.get("sha"), effect.undo.get("start")}:
+                        said = f"its commits are kept as {git.keep_commits(document.adw_id, head)}"
+                    git.delete_branch(branch, expected=head)
+            else:
+                raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")  # noqa: TRY301 - kept like what git says is another's
+            outcome = "undone" if was_there else "gone"
         except NotOurs as exc:
             outcome, said = "kept", str(exc)
         facts: JsonObject | None = {"detail": said} if said else None
         session.change(lambda draft: effects.settle(draft, effect.key, outcome, facts))
-        what = {"action": "left_behind", "workflow": session.document.adw_id, "effect": effect.key, "outcome": outcome}
+        what = {"action": "left_behind", "workflow": document.adw_id, "effect": effect.key, "outcome": outcome}
         logger.info("Looked after what a workflow left here", extra={**what, "detail": said})
-
-    def _removed(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        maker = effect.undo.get("made_by")
-        if effect.kind == "worktree":
-            return self._without_worktree(document, effect)
-        if effect.kind == "branch" and effect.outcome != "observed" and not maker:
-            return self._without_branch(document, effect)
-
-        raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")
-
-    def _without_worktree(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        git, path, said = self._git, Path(effects.path_of(effect.undo)), ""
-        reason = str(effect.undo.get("reason") or git_module.lock_reason(document.adw_id))
-        payload = b""
-        if git.why_damaged(path, reason=reason):
-            base = git.commit_of(f"{_HEADS}{effects.branch_of(effect.undo)}") or git.commit_of("HEAD") or ""
-            ref = self._home.workplace.keep_files(document.adw_id, path, base)
-            said = f"it was damaged, and its files are kept as {ref}" if ref else ""
-        elif any(tree.path in {path, path.resolve()} and not tree.is_prunable for tree in git.worktrees()):
-            payload = self._home.workplace.patch_of_changes(path)
-        if payload:
-            name = f"left-on-{self._host}.patch".replace(":", "-")
-            kept = repository.write_patch(self._home.folder_of(document.adw_id), name, payload)
-            said = f"uncommitted work is kept in {kept}"
-        was_there = git.remove_worktree(path, reason=reason, is_recorded=effect.outcome in effects.MADE)
-
-        return "undone" if was_there else "gone", said
-
-    def _without_branch(self, document: WorkflowDocument, effect: Effect) -> tuple[str, str]:
-        git, branch = self._git, effects.branch_of(effect.undo)
-        head = git.commit_of(f"{_HEADS}{branch}")
-        if head is None:
-            return "gone", ""
-        said = ""
-        if head not in {effect.undo.get("sha"), effect.undo.get("start")}:
-            said = f"its commits are kept as {git.keep_commits(document.adw_id, head)}"
-        git.delete_branch(branch, expected=head)
-
-        return "undone", said

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
@@ -64,12 +63,10 @@ RELEASED_PATCH = "released-worktree.patch"
 PORTS = "ports"
 #: Most seconds that a worktree is measured between two phases; what takes longer is left to cron.
 MEASURE_SECONDS = 10.0
-#: What processes are told of their ports where there are none.
-_NO_PORTS: AbstractContextManager[Mapping[str, str]] = nullcontext(MappingProxyType({}))
 
 
 class Workspace:
-    """Makes, checks, secures and gives back the place of a workflow."""
+    """Makes, checks, secures and releases the place of a workflow."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -190,41 +187,31 @@ class Workspace:
         if pair != held:
             session.change(taken)
 
-    def around(self, document: WorkflowDocument) -> AbstractContextManager[Mapping[str, str]]:
+    @contextmanager
+    def around(self, document: WorkflowDocument) -> Iterator[Mapping[str, str]]:
         """Release the ports to the processes of a phase inside the block; yields the variables that name them."""
         pair = held_by(document) if self._has_worktrees else None
-
-        return _NO_PORTS if pair is None else self._handed_over(document.adw_id, pair)
-
-    @contextmanager
-    def _handed_over(self, adw_id: str, pair: PortPair) -> Iterator[Mapping[str, str]]:
+        if pair is None:
+            yield {}
+            return
         backend, frontend = str(pair.backend), str(pair.frontend)
-        with self._home.ports.handed_over(adw_id):
+        with self._home.ports.handed_over(document.adw_id):
             yield {"ADW_BACKEND_PORT": backend, "ADW_FRONTEND_PORT": frontend, "PORT": backend}
-
-    def _free_ports(self, session: WorkSession) -> None:
-        """Give the ports back, if the workflow has any."""
-
-        def freed(draft: Draft) -> None:
-            for item in effects.open_effects(draft.document):
-                if item.kind == "port":
-                    effects.settle(draft, item.key, "undone")
-            draft.document.assign(backend_port=None, frontend_port=None)
-
-        if self._has_worktrees and any(item.kind == "port" for item in effects.open_effects(session.document)):
-            self._home.ports.free(session.document.adw_id)
-            session.change(freed)
 
     # --- the worktree ------------------------------------------------------------------------------------------
 
     def _have_worktree(self, session: WorkSession) -> None:
         """Have the worktree of the workflow here, whole and filled: found, restored, or made again."""
-        self._move_here(session)
-        ledger = session.ledger
+        former, ledger = effects.host_of_work(session.document), session.ledger
+        if self._is_shared and self._home.left_behind is not None:
+            self._home.left_behind.tidy(session)  # what an earlier stay left on this machine
+        if self._is_shared and former not in {"", self._host}:
+            session.change(lambda draft: effects.move(draft, here=self._host))
+            _, context = session.running()
+            context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
         if ledger.facts(WORKTREE) is not None:
-            self._discard_damaged(session)
-            self._end_rebase(session.document)
-            if not self._is_there(session.document):
+            head = self._discard_damaged(session)
+            if not self._is_there(session.document, known_commit=head):
                 ledger.undone(WORKTREE, "gone")
         facts = ledger.facts(WORKTREE) or self._make(session)
         self._restore_after_restart(session)
@@ -236,19 +223,6 @@ class Workspace:
         pair = held_by(session.document, host=self._host)
         if pair is not None:
             self._workplace.write_ports(path, pair)
-
-    def _move_here(self, session: WorkSession) -> None:
-        """Leave what is on another machine to that one, and take away what an earlier stay left on this one."""
-        if not self._is_shared:
-            return
-        if self._home.left_behind is not None:
-            self._home.left_behind.tidy(session)
-        former = effects.host_of_work(session.document)
-        if former in {"", self._host}:
-            return
-        session.change(lambda draft: effects.move(draft, here=self._host))
-        _, context = session.running()
-        context.say(f"the work moves from {former} to {self._host}: what was not committed there stays there")
 
     def _remove_stale_locks(self, session: WorkSession) -> None:
         """Remove the locks of the workflow's own worktree and branch that were there before this attempt began."""
@@ -264,11 +238,12 @@ class Workspace:
             session.change(lambda draft: draft.add_event("stale_locks_removed", data=data))
             context.say(f"removed locks that a dead git left: {', '.join(locks)}")
 
-    def _discard_damaged(self, session: WorkSession) -> None:
+    def _discard_damaged(self, session: WorkSession) -> str | None:
         """
         Remove a worktree that git does not know any more or that is damaged, so that it is made again.
 
-        Its files are kept first. The branch is what it was when the last phase was recorded, with what came after it.
+        Returns the commit of its branch, None when there is none or when it was damaged. Its files are kept first. The
+        branch is what it was when the last phase was recorded, with what came after it.
         """
         git, document = self._git, session.document
         facts, adw_id = session.ledger.facts(WORKTREE) or {}, document.adw_id
@@ -278,7 +253,7 @@ class Workspace:
         if not why and head is None and recorded and path.exists():
             why = f"its branch {document.branch_name} is gone or cannot be read"
         if not why:
-            return
+            return head
         if recorded and git.commit_of(recorded) is None:
             raise GitError(
                 f"the worktree {path} is damaged ({why}), and commit {recorded[:12]} of its branch is gone: "
@@ -305,36 +280,41 @@ class Workspace:
         kept = f"; its files are kept as {salvaged}" if salvaged else ""
         context.say(f"the worktree {path} is made again, because it was damaged: {why}{kept}")
 
-    def _end_rebase(self, document: WorkflowDocument) -> None:
-        """Go back to the branch when a kill or a power cut came in the middle of a rebase; git does not switch then."""
-        path, branch = Path(document.worktree_path or ""), document.branch_name or ""
-        found = self._known_worktree(path)
-        if found is None or found.branch or found.is_prunable:
-            return
-        if found.lock_reason == git_module.lock_reason(document.adw_id) and self._git.commit_of(f"refs/heads/{branch}"):
-            self._workplace.end_rebase(path, branch)
+        return None
 
-    def _is_there(self, document: WorkflowDocument) -> bool:
-        """Say whether the worktree is there as it was recorded; raise when it is something else now."""
-        git, path, adw_id = self._git, Path(document.worktree_path or ""), document.adw_id
+    def _is_there(self, document: WorkflowDocument, *, known_commit: str | None = None) -> bool:
+        """
+        Say whether the worktree is there as it was recorded; raise when it is something else now.
+
+        git is asked unless the files say so by which it knows a worktree. The recorded commit is looked for unless it
+        is *known_commit*, or the worktree is as it was when an attempt began.
+        """
+        git, path, branch = self._git, Path(document.worktree_path or ""), document.branch_name or ""
+        head, is_beginning = effects.secured_head(document), known_commit is not None
+        reason = git_module.lock_reason(document.adw_id)
+        is_known = not is_beginning or head in {"", known_commit}
+        if is_known and git.is_as_made(path, branch=branch, reason=reason):
+            return True
         result = self._known_worktree(path)
         if result is None:
             return False
-        if result.lock_reason != git_module.lock_reason(adw_id):
-            raise NotOurs(f"the worktree {path} belongs to {result.lock_reason or 'nobody'}, not to {adw_id}")
+        if result.lock_reason != reason:
+            owner = result.lock_reason or "nobody"
+            raise NotOurs(f"the worktree {path} belongs to {owner}, not to {document.adw_id}")
         if result.is_prunable:
             git.remove_worktree(path, reason=result.lock_reason)
             return False
-        if result.branch != document.branch_name:
+        if is_beginning and not result.branch:
+            # A kill or a power cut came in the middle of a rebase; git does not switch then.
+            self._workplace.end_rebase(path, branch)
+            result = self._known_worktree(path) or result
+        if result.branch != branch:
             raise NotOurs(
                 f"the worktree {result.path} is on {result.branch or 'no branch'}, not on {document.branch_name}: "
                 f"git -C {result.path} switch {document.branch_name}, then: adw retry ID"
             )
-        head = effects.secured_head(document)
-        if head and git.commit_of(head) is None:
-            raise GitError(
-                f"commit {head[:12]} of branch {document.branch_name} is gone: bring it back, or start again"
-            )
+        if head and head != (known_commit if is_beginning else result.head) and git.commit_of(head) is None:
+            raise GitError(f"commit {head[:12]} of branch {branch} is gone: bring it back, or start again")
 
         return True
 
@@ -376,8 +356,10 @@ class Workspace:
                 if path in adopted and there.lock_reason in {"", reason}:
                     git.lock_worktree(path, reason=reason)
                     return made(there)
-                if there.lock_reason == reason and not there.is_prunable and self._is_clean(path):
-                    return made(there)
+                if there.lock_reason == reason and not there.is_prunable:
+                    with suppress(GitError):  # git was stopped before it was a worktree
+                        if not self._workplace.status(path):
+                            return made(there)
             # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
             git.remove_worktree(path, reason=reason)
             return None
@@ -400,7 +382,7 @@ class Workspace:
         """
         Return what the branch starts from: as it was intended before, else the default branch as it is now.
 
-        Only new work needs the remote: what goes on stands on its own branch, whatever the network does.
+        Only new work needs the remote: what is resumed stands on its own branch, whatever the network does.
         """
         git = self._git
         known = effects.effect(document, f"branch:{branch}")
@@ -430,7 +412,7 @@ class Workspace:
         git, sha = self._git, str(intended["sha"])
         own = git.commit_of(f"refs/heads/{branch}")
         if intended.get("is_fetched"):
-            # A branch of that name here is of an earlier workflow that this one goes on with, and behind.
+            # A branch of that name here is of an earlier workflow that this one continues, and behind.
             if own not in {None, sha}:
                 git.keep_commits(document.adw_id, str(own))
                 git.delete_branch(branch, expected=str(own))
@@ -443,12 +425,6 @@ class Workspace:
             )
 
         return start
-
-    def _is_clean(self, path: Path) -> bool:
-        try:
-            return not self._workplace.status(path)
-        except GitError:
-            return False  # git was stopped before it was a worktree
 
     def _fill(self, session: WorkSession, path: Path) -> None:
         """Put into a new worktree what git does not have, and run the commands that set it up."""
@@ -505,25 +481,21 @@ class Workspace:
                 ref = git.keep_commits(document.adw_id, kept)
                 data: JsonObject = {"ref": ref, "commit": commit, "why": why, "count": len(names)}
                 data["files"] = [*names[:MAX_NAMED]]
-                self._record_salvage(session, data)
+                _, context = session.running()
+
+                def salvaged(draft: Draft) -> None:
+                    draft.add_event("work_salvaged", data=data)
+                    if context.attempt_number > 1:
+                        # An agent that resumes its conversation believes that its files are there.
+                        gone = f"{why}: files that were not recorded are gone from here, and {ref} has them"
+                        hint: JsonObject = {"text": f"{gone}; do it again", "by": "adw", "at": draft.text}
+                        draft.document.hints = [*draft.document.hints, {**hint, "phase": context.phase}]
+
+                session.change(salvaged)
             workplace.restore(path, commit)
             self._sync(path)
         if any(facts.get(name) != fact for name, fact in now.items()):
             ledger.note(WORKTREE, now)
-
-    def _record_salvage(self, session: WorkSession, data: JsonObject) -> None:
-        _, context = session.running()
-
-        def salvaged(draft: Draft) -> None:
-            draft.add_event("work_salvaged", data=data)
-            if context.attempt_number == 1:
-                return
-            # An agent that goes on with its conversation believes that its files are there.
-            gone = f"{data['why']}: files that were not recorded are gone from here, and {data['ref']} has them"
-            hint: JsonObject = {"text": f"{gone}; do it again", "by": "adw", "at": draft.text, "phase": context.phase}
-            draft.document.hints = [*draft.document.hints, hint]
-
-        session.change(salvaged)
 
     # --- after -------------------------------------------------------------------------------------------------
 
@@ -542,17 +514,23 @@ class Workspace:
         head = self._head(session)
         self._agent_config.put_back(document, phase)
         change_audit.refuse_disallowed(workplace, path, head, phase, context)
-        commit, now = None, head
+        commit, tip, now = None, head, head
         if phase.commits_work:
-            commit = workplace.commit_all(path, self._commit_message(document, phase.name))
-            now = git.commit_of(f"refs/heads/{document.branch_name}") or head
+            commit, tip = self._commit_all(document, path, phase.name)
+            now = commit or tip or head
         # Before it is recorded: what the document has is on the remote, or said to be here only.
-        self._publish(session, path, now, context)
+        branch, publisher = effects.branch_of_work(document), self._home.publisher
+        if publisher is not None and branch is not None and now != branch.undo.get("start"):
+            why = publisher.publish(session, path, now)
+            if why:
+                unpublished: JsonObject = {"host": self._host, "head": now, "why": why}
+                session.change(lambda draft: draft.add_event("work_not_published", data=unpublished))
+                context.say(f"only {self._host} can resume this work: {why}")
         appeared = self._watch.appeared(document)
         has_gates = phase.commits_work and any(gate.kind == "command" for gate in phase.gates)
         facts: JsonObject = {"sha": now}
         known = effects.secured_head(document)
-        if now != head and known and git.missing_from(document.branch_name or "", (known,)):
+        if now != head and known not in {"", tip} and git.missing_from(document.branch_name or "", (known,)):
             facts |= effects.replaced_commits(document)  # the phase rewrote the history
 
         def record(draft: Draft) -> None:
@@ -568,19 +546,12 @@ class Workspace:
 
         return report
 
-    def _commit_message(self, document: WorkflowDocument, phase: str) -> str:
-        return git_module.commit_message(document, phase, self._home.settings.git_commit_message)
+    def _commit_all(self, document: WorkflowDocument, path: Path, phase: str) -> tuple[str | None, str]:
+        """Commit what is in the worktree; return the commit, None when there is nothing, and the head before it."""
+        tip, changed = self._workplace.head_and_status(path)
+        message = git_module.commit_message(document, phase, self._home.settings.git_commit_message)
 
-    def _publish(self, session: WorkSession, path: Path, head: str, context: PhaseContext) -> None:
-        branch = effects.branch_of_work(session.document)
-        publisher = self._home.publisher
-        if publisher is None or branch is None or head == branch.undo.get("start"):
-            return
-        why = publisher.publish(session, path, head)
-        if why:
-            data: JsonObject = {"host": self._host, "head": head, "why": why}
-            session.change(lambda draft: draft.add_event("work_not_published", data=data))
-            context.say(f"only {self._host} can go on with this work: {why}")
+        return self._workplace.commit_all(path, message) if changed else None, tip
 
     def _head(self, session: WorkSession) -> str:
         """Return the commit that the phase began from: the last one that was recorded."""
@@ -616,15 +587,15 @@ class Workspace:
     def _discard(
         self, session: WorkSession, data: JsonObject, *, keep_in: PhaseContext | None = None
     ) -> JsonObject | None:
-        """Put branch and files back to the last recorded commit; commits that are taken back are kept under a ref."""
+        """Put branch and files back to the last recorded commit; commits that are undone are kept under a ref."""
         workplace, document = self._workplace, session.document
         path, head = Path(document.worktree_path or ""), self._head(session)
-        tip = self._git.commit_of(f"refs/heads/{document.branch_name}")
-        names, has_commits = workplace.status(path), head not in {tip, "HEAD"}
+        tip, names = workplace.head_and_status(path)
+        has_commits = head not in {tip, "HEAD"}
         if not names and not has_commits:
             return None
         data |= {"files": list(names[:MAX_NAMES]), "count": len(names)}
-        if has_commits and tip is not None:
+        if has_commits and tip:
             data["commits"] = self._git.keep_commits(document.adw_id, tip)
         if keep_in is not None:
             data["patch"] = change_audit.keep_patch(keep_in, workplace.patch_of_changes(path), name=DISCARDED)
@@ -690,8 +661,8 @@ class Workspace:
             return
         path, head = Path(document.worktree_path or ""), self._head(session)
         self._agent_config.put_back(document, phase)
-        commit = self._workplace.commit_all(path, self._commit_message(document, phase.name))
-        now = self._git.commit_of(f"refs/heads/{document.branch_name}") or head
+        commit, tip = self._commit_all(document, path, phase.name)
+        now = commit or tip or head
         if commit is not None:
             context.say(f"changes that were in the worktree before {phase.name} are committed: {now[:12]}")
 
@@ -713,14 +684,24 @@ class Workspace:
     def release(self, session: WorkSession) -> None:
         """Release ports and the quota reservation, and in the end the ref."""
         self.observe(session)
-        self._free_ports(session)
-        is_over = session.document.current_state == WorkflowState.COMPLETED.value
+        document = session.document
+
+        def freed(draft: Draft) -> None:
+            for item in effects.open_effects(draft.document):
+                if item.kind == "port":
+                    effects.settle(draft, item.key, "undone")
+            draft.document.assign(backend_port=None, frontend_port=None)
+
+        if self._has_worktrees and any(item.kind == "port" for item in effects.open_effects(document)):
+            self._home.ports.free(document.adw_id)
+            session.change(freed)
+        is_over = document.current_state == WorkflowState.COMPLETED.value
         publisher = self._home.publisher
         if publisher is not None and is_over:
             publisher.withdraw(session)
         if is_over and self._has_worktrees and self._home.settings.worktree_release:
             self._release_worktree(session)
-        self._home.quotas.release(session.document.adw_id)
+        self._home.quotas.release(document.adw_id)
 
     def _release_worktree(self, session: WorkSession) -> None:
         """

@@ -50,20 +50,20 @@ def source(request: Request) -> str:
 
 
 def note(request: Request, action: str, *, adw_id: str = "", **facts: object) -> None:
-    """Write into the log what somebody asked for: every action does."""
+    """Log an action that was requested."""
     said = {"by": frame.viewer(request).by, "from": source(request), "asked": action, "adw_id": adw_id, **facts}
-    logger.warning("Something was asked for on the dashboard", extra={"action": "action_asked", **said})
+    logger.warning("An action was requested on the dashboard", extra={"action": "action_asked", **said})
 
 
 def mark(request: Request, home: Home, action: str) -> Mark:
-    """Return who asks for *action* and from where, as it is written with the change (event `action_asked`), once."""
+    """Return who requests *action* and from where, for the event `action_asked` that is recorded with the change."""
     click = f"dashboard:{home.clock.token()}"
 
     return Mark(delivery=click, kind=action, by=frame.viewer(request).by, source=f"dashboard, {source(request)}")
 
 
 def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
-    """Return what changes workflow *adw_id*: its history says who did *action*. Raises StateNotFound."""
+    """Return the control of workflow *adw_id* that records who requested *action*; raises StateNotFound."""
     home.store.load(adw_id)
     note(request, action, adw_id=adw_id)
 
@@ -73,17 +73,17 @@ def control(request: Request, home: Home, action: str, adw_id: str) -> Control:
 def done(request: Request, where: str, text: str) -> Response:
     """Return the answer to a form: the page at *where*, with *text* on top of it."""
     answer = RedirectResponse(dashboard_sessions.own_path(where), status_code=303)
-    door, known = cast("PageAuth", request.app.state.door), frame.known(request)
+    auth, known = cast("PageAuth", request.app.state.page_auth), frame.known(request)
     if known is not None and text:
         sealed = dashboard_sessions.seal_note(text, known)
-        answer.headers.append("Set-Cookie", door.cookie_line(door.note_cookie, sealed, seconds=_NOTE_SECONDS))
+        answer.headers.append("Set-Cookie", auth.cookie_line(auth.note_cookie, sealed, seconds=_NOTE_SECONDS))
 
     return answer
 
 
 router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
 
-#: Characters of what somebody writes, and dollars of a budget, as the API takes them.
+#: Characters of a text, and dollars of a budget, as the API takes them.
 _LONGEST, _MOST_USD = 10_000, 1_000_000.0
 _MOST_GRANT = 100
 #: What stands before a refusal, on the page that follows.
@@ -101,7 +101,7 @@ _FORMS: Mapping[str, Callable[[Form], dict[str, Any]]] = MappingProxyType(
             "from_phase": form.text("from_phase", most=100),
             "budget": _budget(form),
         },
-        "retry": lambda form: {"text": _text(form, "hint"), "grant": _grant(form), "budget": _budget(form)},
+        "retry": lambda form: {"text": _text(form, "hint"), "grant": granted(form), "budget": _budget(form)},
         "approve": lambda form: {"text": _text(form, "text")},
         "reject": lambda form: {"text": _text(form, "text")},
         "hint": lambda form: {"text": _hint(form)},
@@ -142,12 +142,12 @@ def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     return _ordered(request, home, adw_id, "cancel_retry", work, where=where)
 
 
-# --- what is asked for first -----------------------------------------------------------------------------------
+# --- what is confirmed first -----------------------------------------------------------------------------------
 
 
 @router.get("/abandon")
 def ask_abandon(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse:
-    """Ask whether it is to be given up."""
+    """Ask whether the workflow is to be abandoned."""
     document = home.store.load(adw_id).document
 
     return frame.render(
@@ -167,7 +167,7 @@ def ask_rollback(
     adw_id: AdwId,
     keep_branch: Annotated[bool, Query()] = False,
 ) -> HTMLResponse:
-    """Show what a rollback would do, and ask whether it is to be done."""
+    """Show the plan of a rollback, and ask whether it is to be done."""
     document = home.store.load(adw_id).document
     by = _by(request)
     wishes = RollbackOptions(reason=f"rolled back by {by}", keep_branch=keep_branch, by=by)
@@ -192,7 +192,7 @@ def ask_rollback(
 
 @router.post("/rollback")
 def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
-    """Let a worker roll it back."""
+    """Queue the rollback for a worker."""
 
     def work(form: Form, _control: Control) -> str:
         by = _by(request)
@@ -210,7 +210,7 @@ def roll_back(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
     return _ordered(request, home, adw_id, "rollback", work)
 
 
-# --- what they share -------------------------------------------------------------------------------------------
+# --- shared functions ------------------------------------------------------------------------------------------
 
 
 def _ordered(
@@ -240,22 +240,22 @@ def _by(request: Request) -> str:
 def _hint(form: Form) -> str:
     text = _text(form, "text")
     if not text:
-        raise UsageError("a hint needs words: say what to do differently")
+        raise UsageError("the hint is empty: say what to do differently")
 
     return text
 
 
 def _refuse_foreign(home: Home, adw_id: str, execution_id: str) -> None:
-    """Raise UsageError when the execution is none of this workflow."""
+    """Raise UsageError when the execution belongs to another workflow."""
     if home.execution_views.get(execution_id).adw_id != adw_id:
-        raise UsageError(f"execution {execution_id} is none of workflow {adw_id}")
+        raise UsageError(f"execution {execution_id} does not belong to workflow {adw_id}")
 
 
 def _text(form: Form, name: str) -> str:
     return form.text(name, most=_LONGEST)
 
 
-def _grant(form: Form) -> int:
+def granted(form: Form) -> int:
     text = form.text("grant", most=20)
 
     return _whole(text, "the number of further attempts", most=_MOST_GRANT) if text else 0

@@ -43,7 +43,7 @@ _HEADERS: Mapping[str, str] = {
 
 
 class PageAuth:
-    """Lets requests for pages in; the gate asks it."""
+    """Authenticates requests for pages."""
 
     def __init__(self, *, logins: Logins, addresses: Addresses, errors: ErrorPages, is_read_only: bool = False) -> None:
         self.logins = logins
@@ -58,16 +58,16 @@ class PageAuth:
 
     @property
     def note_cookie(self) -> str:
-        """The name of the cookie that tells something on the next page."""
+        """The name of the cookie with the message for the next page."""
         return f"{self.cookie}-note"
 
     @property
     def forget_note(self) -> str:
-        """What takes that cookie away when it was told."""
+        """The header that deletes this cookie."""
         return self.cookie_line(self.note_cookie, "", seconds=0)
 
     def cookie_line(self, name: str, value: str, *, seconds: float) -> str:
-        """Return a cookie as it is set; 0 seconds take it away."""
+        """Return the header that sets a cookie; 0 seconds delete it."""
         line = f"{name}={value}; Path=/; Max-Age={seconds:.0f}; HttpOnly; SameSite=Strict"
 
         return f"{line}; Secure" if self._addresses.is_https else line
@@ -85,7 +85,7 @@ class PageAuth:
         return with_headers
 
     def admit(self, scope: Scope, head: Mapping[str, str]) -> PageAccess | App:
-        """Return how a request goes on, or what answers it instead."""
+        """Return what the request is passed on with, or the answer that refuses it."""
         if not self._addresses.is_ours(head.get("host", "")):
             return self._refused(scope, head, _WRONG_NAME)
         if scope["path"].startswith(frame.PREFIX):
@@ -115,7 +115,7 @@ class PageAuth:
         return self._entry(scope, head, known, dashboard_sessions.MOST_BYTES)
 
     def _entry(self, scope: Scope, head: Mapping[str, str], known: Known | None, most_bytes: int) -> PageAccess:
-        """Let a form in whose body is looked at when it is there; *known* is whose token it has to carry."""
+        """Accept a form whose body is checked when it is read; it has to carry the token of *known*."""
         scope = dict(scope)
 
         def look(body: bytes) -> App | None:
@@ -145,12 +145,12 @@ class PageAuth:
         )
 
     def _stranger(self, scope: Scope, head: Mapping[str, str]) -> App:
-        """Answer somebody who is not logged in."""
+        """Answer a request without a login."""
         if not wants_page(head):
             return self._refused(scope, head, _NOT_LOGGED_IN)
         here = _here(scope)
         if head.get("sec-fetch-site") == "cross-site":
-            # The cookie does not come along with a link on somebody else's page. It does from a page of ours.
+            # Browsers send no cookie with a link on another site; they do from a page of ours.
             return self.errors.hop(here)
 
         return RedirectResponse(LOGIN if here == "/" else f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
@@ -180,7 +180,7 @@ def _here(scope: Scope) -> str:
 
 def _foreign(why: str) -> Problem:
     return Problem(
-        status=403, code="foreign_form", message=f"nothing was done: {why}", advice="Load the page again and try again."
+        status=403, code="foreign_form", message=f"nothing was done: {why}", advice="Load the page again, then retry."
     )
 
 
@@ -192,7 +192,7 @@ _WRONG_NAME = Problem(
 )
 _NO_SUCH_METHOD = Problem(status=405, code="method_not_allowed", message="pages are read, and forms are posted")
 _NOT_LOGGED_IN = Problem(
-    status=401, code="not_logged_in", message="this needs a login", advice="Log in at /login, then try again."
+    status=401, code="not_logged_in", message="this needs a login", advice="Log in at /login, then retry."
 )
 _READ_ONLY = Problem(
     status=403,

@@ -24,9 +24,10 @@ While `page.is_read_only` the macros show no buttons.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -46,10 +47,11 @@ from adws.adw_triggers.http import Problem
 from adws.web.dashboard.sessions import Known
 
 if TYPE_CHECKING:
+    from adws.adw_modules.identifiers import JsonValue
     from adws.app import Home
 
 
-# How facts are shown on pages: times, amounts, states, texts of strangers.
+# How facts are shown on pages: times, amounts, states, texts that others wrote.
 #
 # Pure. Everything here returns plain text, which the templates escape.
 
@@ -59,10 +61,12 @@ CLIPPED = 160
 #: What stands for a fact that is not there.
 NOTHING = "—"
 
-#: Tone -> the mark before the text: nothing is told by colour alone.
+#: Tone -> the mark before the text: nothing is shown by colour alone.
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
+#: Class and text of what workflows end with, in the legend of a picture.
+OUTCOME_KEYS = (("good", "completed"), ("bad", "failed"), ("", "abandoned"), ("gone", "rolled back"))
 #: State or status, of anything -> its tone. What is not named is quiet.
 TONES: Mapping[str, str] = MappingProxyType(
     {
@@ -96,7 +100,7 @@ def words(name: str) -> str:
 
 
 def is_moment(text: object) -> bool:
-    """Say whether *text* is a moment that somebody wrote down."""
+    """Return whether *text* is a time in the format of documents."""
     if not isinstance(text, str) or not text or text == timestamps.UNKNOWN_MOMENT:
         return False
     try:
@@ -108,7 +112,7 @@ def is_moment(text: object) -> bool:
 
 
 def age(text: str, now: datetime) -> str:
-    """Return how long ago the moment *text* was, `—` when it is none."""
+    """Return how long ago the moment *text* was, `—` for anything else."""
     if not is_moment(text):
         return NOTHING
 
@@ -116,12 +120,12 @@ def age(text: str, now: datetime) -> str:
 
 
 def moment(text: str) -> str:
-    """Return the moment *text* in full, in UTC; `—` when it is none."""
+    """Return the moment *text* in full, in UTC, `—` for anything else."""
     return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC" if is_moment(text) else NOTHING
 
 
 def elapsed(text: str, now: datetime) -> str:
-    """Return how much time is gone since the moment *text*, `—` when it is none or has not come yet."""
+    """Return how much time has passed since the moment *text*, `—` for anything else."""
     if not is_moment(text):
         return NOTHING
     whole = max(0, int((now - timestamps.parse(text)).total_seconds()))
@@ -135,7 +139,7 @@ def span(seconds: float | None) -> str:
 
 
 def money(usd: float | None) -> str:
-    """Return a sum as people write it; one below a cent is not shown as nothing."""
+    """Return a sum as people write it; one below a cent is not rounded to zero."""
     if usd is None:
         return NOTHING
     if 0 < usd < 0.01:
@@ -145,7 +149,7 @@ def money(usd: float | None) -> str:
 
 
 def number(count: float | None) -> str:
-    """Return a count with its thousands apart; what is not whole with one place."""
+    """Return a number with thousands separators, and one decimal place when it is not whole."""
     if count is None:
         return NOTHING
 
@@ -153,7 +157,7 @@ def number(count: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return so many bytes as people write it."""
+    """Return a number of bytes in a readable unit."""
     if count is None:
         return NOTHING
     left = float(count)
@@ -166,15 +170,20 @@ def size(count: float | None) -> str:
 
 
 def clip(text: object, most: int = CLIPPED) -> str:
-    """Return the first line of what a stranger wrote, at most *most* characters, without what only does harm."""
+    """Return the first line of *text*, at most *most* characters, without control characters."""
     line = plain(str(text)[: most * 4]).strip().partition("\n")[0].strip()
     is_cut = len(line) > most or "\n" in str(text).strip()
 
     return f"{line[:most].rstrip()} …" if is_cut else line
 
 
+def pretty(value: JsonValue) -> str:
+    """Return JSON as people read it."""
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
+
+
 def plain(text: str) -> str:
-    """Return *text* with a mark for every character that draws nothing and does something: controls, directions."""
+    """Return *text* with a replacement for every control and direction character."""
     if text.isascii() and text.isprintable():
         return text
 
@@ -220,13 +229,13 @@ def url(name: str) -> str:
 
 
 def text(name: str) -> str:
-    """Return the file *name*, for a page that has to stand alone."""
+    """Return the content of the file *name*, for a page that embeds it."""
     return _asset(name).body.decode()
 
 
 @router.get(PREFIX + "{name}")
 def get_asset(name: str) -> Response:
-    """Give out a file; one whose name is that of another release is not there."""
+    """Return a file; names of other releases are not found."""
     for known in _KINDS:
         if url(known) == f"{PREFIX}{name}":
             result = _asset(known)
@@ -264,7 +273,7 @@ class Viewer:
 
     by: str = ""  #: for the history of what they do; "": nobody is logged in
     csrf: str = ""  #: what their forms have to carry
-    flash: str = ""  #: what is told once, on top of the page
+    flash: str = ""  #: a message that is shown once, on top of the page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,26 +288,26 @@ class PageContext:
 
     @property
     def version(self) -> str:
-        """Return which adw this is."""
+        """Return the version of adw."""
         return adws.__version__
 
     @property
     def menu(self) -> Mapping[str, str]:
-        """Return where one can go."""
+        """Return the entries of the menu."""
         return MENU
 
     @property
     def csrf(self) -> Markup:
-        """What a form has to carry; marked, so that it is not taken for a secret that leaks."""
+        """The token of forms; marked as safe, so that the redactor does not remove it."""
         return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
 
     def is_here(self, address: str) -> bool:
-        """Say whether the page is part of what *address* of the menu leads to."""
+        """Return whether the page is part of what *address* of the menu leads to."""
         return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
 
 
 class Frame:
-    """Makes pages."""
+    """Renders pages."""
 
     def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
         self._now = now
@@ -327,34 +336,9 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
     path, seen_by = request.url.path, viewer(request)
     answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
     if seen_by.flash:
-        answer.headers.append("Set-Cookie", request.app.state.door.forget_note)
+        answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
 
     return answer
-
-
-def confirm(
-    request: Request,
-    *,
-    title: str,
-    action: str,
-    label: str,
-    back: str,
-    text: str = "",
-    fields: Mapping[str, str] | None = None,
-    items: Sequence[str] = (),
-) -> HTMLResponse:
-    """Return a page that asks whether *action* is to be done: *label* is its button, *items* what it would do."""
-    return render(
-        request,
-        "confirm.html",
-        title=title,
-        action=action,
-        label=label,
-        back=back,
-        text=text,
-        fields=fields or {},
-        items=items,
-    )
 
 
 def viewer(request: Request) -> Viewer:
@@ -398,7 +382,7 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     )
     environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
     environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
-    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING})
+    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS})
 
     return environment
 
@@ -406,49 +390,49 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
 # What went wrong, as a page for browsers; the same sentences as everywhere else.
 
 
-#: status -> what stands on top.
+#: status -> title of the page.
 _TITLES: Mapping[int, str] = MappingProxyType(
     {
         401: "Please log in",
         403: "Not allowed",
         404: "Not found",
         405: "Not possible",
-        409: "Not possible now",
-        421: "Another address",
-        422: "Not understood",
-        429: "Too much",
+        409: "Not possible in this state",
+        421: "Wrong address",
+        422: "Invalid request",
+        429: "Limit reached",
         500: "A bug in adw",
-        502: "The forge did not answer well",
-        503: "Not now",
+        502: "The forge answered with an error",
+        503: "Not available",
     }
 )
-#: status -> what a person does about it; programs get other advice.
+#: status -> advice for people; programs get other advice.
 _ADVICE: Mapping[int, str] = MappingProxyType(
     {
-        404: "The lists show what there is.",
-        409: "Look at the page of the workflow again: somebody else may have done something.",
-        422: "Go back and change what you asked for.",
-        429: "Try again later; the overview shows what is used up.",
-        500: "The log of adw serve has the details; please report them.",
-        502: "Look at the side of the forge, then try again.",
-        503: "Nothing is wrong with what you asked for: try again later.",
+        404: "The lists show what exists.",
+        409: "Load the page of the workflow again: its state may have changed.",
+        422: "Go back and change the request.",
+        429: "Retry later; the overview shows which limit is used up.",
+        500: "The log of adw serve has the details; please report the bug.",
+        502: "Check the status of the forge, then retry.",
+        503: "The request is valid: retry later.",
     }
 )
 
 
 class ErrorPages:
-    """Tells browsers and programs what went wrong."""
+    """Answers browsers and programs with an error."""
 
     def __init__(self, frame_of_pages: Frame, *, redact: Callable[[str], str]) -> None:
         self._frame = frame_of_pages
         self._redact = redact
 
     def answer(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
-        """Return *problem* as a page, or as programs read it."""
+        """Return *problem* as a page or as JSON."""
         headers = problem.headers()
         if not is_page:
-            told = replace(problem, message=self._redact(problem.message))
-            return JSONResponse(told.to_json(), status_code=told.status, headers=headers)
+            redacted = replace(problem, message=self._redact(problem.message))
+            return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=headers)
         text = self._frame.text(
             "problem.html",
             path=path,
@@ -461,7 +445,7 @@ class ErrorPages:
         return HTMLResponse(text, status_code=problem.status, headers=headers)
 
     def hop(self, here: str) -> Response:
-        """Return a page that goes on to *here* by itself."""
+        """Return a page that redirects to *here*."""
         return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
 
     def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:
@@ -492,7 +476,7 @@ _ESCAPES = re.compile(
 
 
 def readable(text: str) -> str:
-    """Return *text* without what a terminal obeys; a line that was written over stands above what came then."""
+    """Return *text* without terminal codes; an overwritten line is above the one that replaced it."""
     if text.isascii() and text.isprintable():
         return text
 

@@ -1,13 +1,14 @@
 """
-`/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists of what there is, one page at a time.
+`/workflows`, `/runs`, `/runners`, `/locks`, `/deliveries`: lists, one page at a time.
 
-They show what the API lists, asked for by the same filters: what is typed into the form stands in the address, so that
-a list can be sent to somebody. A filter that is left empty is none.
+They show what the API lists, with the same filters. Filters are part of the address, so a list can be bookmarked. An
+empty filter is ignored.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import urlencode
 
@@ -27,10 +28,10 @@ from adws.adw_modules.steps.views import ExecutionLine
 from adws.web import api_views, api_workflows
 from adws.web.api_steps import ExecutionId, Index
 from adws.web.dashboard import frame
+from adws.web.dashboard import start as dashboard_start
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
-    from adws.adw_modules.identifiers import JsonValue
     from adws.app import Home
 
 
@@ -44,7 +45,12 @@ _VERDICTS = ("run", "command", "ignored")
 def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
     """Show workflows, newest first."""
     wanted = _asked(request, api_workflows.WorkflowFilter)
-    result = api_workflows.list_workflows(home, wanted)
+    result = api_workflows.list_workflows(home, wanted.model_copy(update={"with_results": True}))
+    names = {*home.workflows.names(), *([wanted.workflow] if wanted.workflow else [])}
+
+    def state_url(state: str) -> str:
+        url = request.url.remove_query_params(("cursor", "state"))
+        return str((url.include_query_params(state=state) if state else url).replace(scheme="", netloc=""))
 
     return frame.render(
         request,
@@ -52,7 +58,12 @@ def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
         topic="home",
         wanted=wanted,
         states=[state.value for state in WorkflowState],
+        counts=home.reports.states(),
+        state_url=state_url,
+        names=sorted(names),
         rows=result.workflows,
+        pick=dashboard_start.PICK,
+        bulk_actions=dashboard_start.BULK_ACTIONS,
         has_filter=_has_filter(wanted),
         next_url=_further(request, result.next_cursor),
         first_url=_first(request, wanted.cursor),
@@ -80,7 +91,7 @@ def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
 
 @router.get("/runners")
 def list_runners(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show the workers there are, the newest first, and after them those that are gone."""
+    """Show live workers, the newest first, then those that are gone."""
     newest = sorted(api_views.list_runners(home).runners, key=lambda one: one.started_at, reverse=True)
     rows = sorted(newest, key=lambda one: one.state == RunnerState.GONE.value)
 
@@ -89,13 +100,13 @@ def list_runners(request: Request, home: HomeOf) -> HTMLResponse:
 
 @router.get("/locks")
 def list_locks(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show which workflow has which issue."""
+    """Show which workflow holds the lock of which issue."""
     return frame.render(request, "locks.html", topic="home", rows=api_views.list_locks(home).locks)
 
 
 @router.get("/deliveries")
 def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
-    """Show webhook deliveries with what was made of them, newest first."""
+    """Show webhook deliveries with their results, newest first."""
     wanted = _asked(request, api_views.DeliveryFilter)
     result = api_views.list_deliveries(home, wanted)
 
@@ -113,7 +124,7 @@ def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
 
 
 def _asked(request: Request, kind: type[_Filter]) -> _Filter:
-    """Return the filter in the address; raise RequestValidationError for one that cannot be."""
+    """Return the filter in the address; raise RequestValidationError for an invalid one."""
     given: dict[str, object] = {}
     for name in request.query_params:
         values = [value for value in request.query_params.getlist(name) if value.strip()]
@@ -130,12 +141,12 @@ def _asked(request: Request, kind: type[_Filter]) -> _Filter:
 
 
 def _has_filter(wanted: BaseModel) -> bool:
-    """Say whether anything is left out on purpose."""
-    return bool(wanted.model_dump(exclude_defaults=True, exclude={"limit", "cursor"}))
+    """Return whether a filter is set."""
+    return bool(wanted.model_dump(exclude_defaults=True, exclude={"limit", "cursor", "with_results"}))
 
 
 def _further(request: Request, cursor: str | None) -> str:
-    """Return the address of the page behind this one, "" when there is none."""
+    """Return the address of the next page, "" when there is none."""
     return str(request.url.include_query_params(cursor=cursor).replace(scheme="", netloc="")) if cursor else ""
 
 
@@ -169,7 +180,7 @@ def show_execution(
     state: Annotated[IterationState | None, Query()] = None,
     after: Annotated[int, Query(ge=-1, le=2**53)] = -1,
 ) -> HTMLResponse:
-    """Show how far it is, and its iterations in the order of the collection."""
+    """Show the progress of a step, and its iterations in the order of the collection."""
     line = _line(home, adw_id, execution_id)
     views = home.execution_views
     states = (state.value,) if state else ()
@@ -209,9 +220,9 @@ def show_iteration(
         name=_name(home, adw_id),
         line=line,
         iteration=result.line,
-        element=_pretty(result.element),
-        result=_pretty(result.result),
-        call=_pretty(result.call) if result.call else "",
+        element=frame.pretty(result.element),
+        result=frame.pretty(result.result),
+        call=frame.pretty(result.call) if result.call else "",
         calls=[(call, events.facts_of(call)) for call in calls],
         pages=result.pages[:MOST_PAGES],
         page_count=len(result.pages),
@@ -223,9 +234,12 @@ def show_iteration(
 def show_page(
     *, request: Request, home: HomeOf, adw_id: AdwId, execution_id: ExecutionId, index: Index, page: PageNumber
 ) -> HTMLResponse:
-    """Show what was kept of one page."""
+    """Show the stored content of one page."""
     line = _line(home, adw_id, execution_id)
-    text, length = home.execution_views.page(execution_id, index, page, limit=MOST_CHARACTERS)
+    shown, length = home.execution_views.page(execution_id, index, page, limit=MOST_CHARACTERS)
+    if length <= MOST_CHARACTERS:
+        with suppress(ValueError):  # not JSON: shown as it is
+            shown = frame.pretty(json.loads(shown))
 
     return frame.render(
         request,
@@ -235,7 +249,7 @@ def show_page(
         line=line,
         index=index,
         number=page,
-        text=_pretty_text(text) if length <= MOST_CHARACTERS else text,
+        text=shown,
         length=length,
         most=MOST_CHARACTERS,
     )
@@ -252,14 +266,3 @@ def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
 
 def _name(home: Home, adw_id: str) -> str:
     return views.workflow(home.store.load(adw_id).document).name
-
-
-def _pretty(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True)
-
-
-def _pretty_text(text: str) -> str:
-    try:
-        return _pretty(json.loads(text))
-    except ValueError:
-        return text

@@ -1,5 +1,5 @@
 """
-`/live`: open pages are told when they are outdated.
+`/live`: tells open pages when they are outdated.
 
 One thread polls for everybody, once a second and only while somebody listens. A listener is told that its topic
 changed, not what: it fetches the page again. Each message carries the mark of the topic, and a client that comes back
@@ -57,7 +57,7 @@ class Subscriber:
 
 
 class Live:
-    """Tells listeners what changed."""
+    """Notifies listeners of changes."""
 
     def __init__(self, changes: Callable[[], ChangeFeed], *, most: int = MOST_LISTENERS) -> None:
         """*changes* is opened for the first listener, by the polling thread."""
@@ -93,7 +93,7 @@ class Live:
             self._listeners.discard(listener)
 
     def mark_of(self, topic: str) -> str:
-        """Return the mark of a topic as it was last seen, "" when nobody looked yet."""
+        """Return the mark of a topic as it was last seen, "" before the first poll."""
         with self._guard:
             return self._marks.get(topic, "")
 
@@ -166,7 +166,7 @@ async def listen(
     known = frame.known(request)
 
     def is_in() -> bool:
-        return known is not None and request.app.state.door.logins.is_good(known)
+        return known is not None and request.app.state.page_auth.logins.is_good(known)
 
     headers = {"X-Accel-Buffering": "no"}
 
@@ -197,9 +197,9 @@ def _full(request: Request) -> Response:
     problem = Problem(
         status=503,
         code="too_many_listeners",
-        message="too many pages are open to be told of changes",
+        message="too many pages are open",
         advice="The pages can still be read.",
         retry_after=30,
     )
 
-    return cast("Response", request.app.state.door.errors.of_request(request, problem, is_page=False))
+    return cast("Response", request.app.state.page_auth.errors.of_request(request, problem, is_page=False))

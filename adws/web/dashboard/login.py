@@ -27,10 +27,10 @@ _USED = "This link was used already, or is too old. The command adw dashboard pr
 def show_login(
     request: Request, after: Annotated[str, Query(alias="next")] = "/", link: Annotated[str, Query()] = ""
 ) -> Response:
-    """Show where one logs in; who comes by a link that is good is let in."""
+    """Show the login form; log in by a valid link."""
     if not link:
         return _form(request, after)
-    cookie = _door(request).logins.by_link(link)
+    cookie = _page_auth(request).logins.by_link(link)
     if cookie is None:
         return _form(request, after, problem=_USED, status=403)
 
@@ -39,15 +39,15 @@ def show_login(
 
 @router.post(LOGIN)
 def log_in(request: Request) -> Response:
-    """Take a token."""
+    """Log in with a token."""
     form = actions.guard(request)
-    door, limit = _door(request), cast("TokenLimit", request.app.state.login_limit)
+    auth, limit = _page_auth(request), cast("TokenLimit", request.app.state.login_limit)
     address, after = actions.source(request), form.text("next", most=500) or "/"
     seconds = limit.seconds_left(address)
     if seconds > 0:
-        text = f"Too many wrong tokens: try again in {math.ceil(seconds)} s."
+        text = f"Too many wrong tokens: retry in {math.ceil(seconds)} s."
         return _form(request, after, problem=text, status=429, headers={"Retry-After": str(math.ceil(seconds))})
-    cookie = door.logins.by_token(form.text("token"), form.text("name"))
+    cookie = auth.logins.by_token(form.text("token"), form.text("name"))
     if cookie is None:
         limit.failed(address)
         logger.warning("A login failed", extra={"action": "login_failed", "from": address})
@@ -59,26 +59,26 @@ def log_in(request: Request) -> Response:
 
 @router.post("/logout")
 def log_out(request: Request) -> Response:
-    """End the login: the cookie counts nowhere any more."""
-    door, known = _door(request), frame.known(request)
+    """End the login: its cookie is not accepted any more."""
+    auth, known = _page_auth(request), frame.known(request)
     if known is not None:
-        door.logins.end(known)
-    logger.info("Somebody logged out", extra={"action": "logged_out", "by": frame.viewer(request).by})
+        auth.logins.end(known)
+    logger.info("A person logged out", extra={"action": "logged_out", "by": frame.viewer(request).by})
     answer = RedirectResponse(LOGIN, status_code=303)
-    answer.headers.append("Set-Cookie", door.cookie_line(door.cookie, "", seconds=0))
+    answer.headers.append("Set-Cookie", auth.cookie_line(auth.cookie, "", seconds=0))
 
     return answer
 
 
 def _let_in(request: Request, cookie: str, after: str, *, how: str) -> Response:
-    door = _door(request)
-    known = door.logins.known(cookie)
+    auth = _page_auth(request)
+    known = auth.logins.known(cookie)
     name = known.session.name if known else ""
     said = {"action": "logged_in", "by": name, "how": how, "from": actions.source(request)}
-    logger.info("Somebody logged in", extra=said)
+    logger.info("A person logged in", extra=said)
     answer = RedirectResponse(dashboard_sessions.own_path(after), status_code=303)
     seconds = SESSION_SECONDS
-    answer.headers.append("Set-Cookie", door.cookie_line(door.cookie, cookie, seconds=seconds))
+    answer.headers.append("Set-Cookie", auth.cookie_line(auth.cookie, cookie, seconds=seconds))
 
     return answer
 
@@ -86,7 +86,7 @@ def _let_in(request: Request, cookie: str, after: str, *, how: str) -> Response:
 def _form(
     request: Request, after: str, *, problem: str = "", status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    has_tokens = _door(request).logins.has_tokens
+    has_tokens = _page_auth(request).logins.has_tokens
     answer = frame.render(
         request,
         "login.html",
@@ -100,5 +100,5 @@ def _form(
     return answer
 
 
-def _door(request: Request) -> PageAuth:
-    return cast("PageAuth", request.app.state.door)
+def _page_auth(request: Request) -> PageAuth:
+    return cast("PageAuth", request.app.state.page_auth)

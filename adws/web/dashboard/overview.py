@@ -1,5 +1,5 @@
 """
-The overview of a home: totals, what needs a person, what is waiting and why, how full limits are.
+The overview of a home: totals, workflows that need a person or wait and why, and how full the limits are.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.app import Home
 from adws.web import models as web_models
 from adws.web.dashboard import frame
+from adws.web.dashboard import start as dashboard_start
 from adws.web.dependencies import HomeOf, ServerOf, ServerState
 from adws.web.models import RunnerLine
 
 #: Days that the pictures show, today included.
 DAYS = 14
-#: As many lines as the overview asks for: when it gets them there may be more.
+#: Lines that are read of each list; as many mean that there may be more.
 MOST_SHOWN = 50
-#: From this share of a limit on it is shown as nearly used up.
+#: Share of a limit from which on it is shown as nearly used up.
 NEARLY = 0.8
 
-#: What is waited for -> how a person says that.
+#: Kind of wait -> its name on the page.
 WAITS: Mapping[WaitKind, str] = MappingProxyType(
     {
         WaitKind.WORKER: "a worker",
@@ -56,11 +57,11 @@ WAITS: Mapping[WaitKind, str] = MappingProxyType(
         WaitKind.EXTERNAL: "an external task",
         WaitKind.APPROVAL: "approval",
         WaitKind.PERSON: "a person",
-        WaitKind.LATER: "its time",
-        WaitKind.NOBODY: "nobody",
+        WaitKind.LATER: "its start time",
+        WaitKind.NOBODY: "nothing",
     }
 )
-#: Nothing happens to these until somebody does something.
+#: Waits that only a person ends.
 FOR_PEOPLE = frozenset({WaitKind.APPROVAL, WaitKind.PERSON})
 
 #: Name of a limit -> how it is called on a page.
@@ -70,7 +71,7 @@ LIMITS: Mapping[str, str] = MappingProxyType(
         "memory": "Free memory",
         "worktrees": "Worktrees",
         "worktree_size": "Largest worktree",
-        "cost_per_day": "Cost of the day",
+        "cost_per_day": "Cost today",
         "runs": "Running workflows",
     }
 )
@@ -102,7 +103,7 @@ class OverviewSnapshot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """A number that is to be seen first."""
+    """A number at the top of the page."""
 
     label: str
     value: str
@@ -113,13 +114,13 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Concern:
-    """Something that somebody should look at."""
+    """Something that needs attention."""
 
     what: str
     why: str
     advice: str = ""
     href: str = ""
-    is_command: bool = False  #: the advice is to be typed
+    is_command: bool = False  #: the advice is a command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +128,7 @@ class Gauge:
     """How full a limit is."""
 
     label: str
-    share: float | None  #: of the limit; None: nobody knows
+    share: float | None  #: of the limit; None: not known
     text: str
     tone: str
     detail: str
@@ -164,7 +165,7 @@ def today_of(now: datetime) -> str:
 
 
 def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
-    """Return the numbers that are to be seen first."""
+    """Return the numbers at the top of the page."""
     approvals = [one for one in seen.for_people if one.kind is WaitKind.APPROVAL]
     others = [one for one in seen.for_people if one.kind is not WaitKind.APPROVAL]
     oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
@@ -231,11 +232,11 @@ def _tone_of(share: float) -> str:
     return "wait" if share >= NEARLY else ""
 
 
-# --- what needs somebody ---------------------------------------------------------------------------------------
+# --- what needs attention --------------------------------------------------------------------------------------
 
 
 def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
-    """Return what somebody should look at, what stops most first."""
+    """Return what needs attention, what stops most workflows first."""
     found: list[Concern] = []
     if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
         why = f"{seen.queue.due} queued. Start a worker with:"
@@ -320,7 +321,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         seen=seen,
         tiles=tiles(seen, budget=budget),
         concerns=concerns(seen),
-        owners={one.run_id: views.owner_name(one.owner) or "nobody" for one in seen.running},
+        owners={one.run_id: views.owner_name(one.owner) or "no worker" for one in seen.running},
         for_people=seen.for_people,
         for_others=seen.waiting,
         pictures=_pictures(seen, budget),
@@ -336,11 +337,12 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         DAYS=DAYS,
         LINES=LINES,
         budget=budget,
+        begin=dashboard_start.start_facts(home) if seen.is_new else {},
     )
 
 
 def look(home: Home, server: ServerState) -> OverviewSnapshot:
-    """Return what is to be seen."""
+    """Return the facts of the overview."""
     reports, clock = home.reports, home.clock
     now = clock.now()
     window = Window(since=window_days(now)[0])

@@ -35,7 +35,7 @@ _MAC_DIGITS = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoginSession:
-    """Somebody who logged in."""
+    """A login."""
 
     session_id: str  #: hex digits that nobody can guess
     name: str  #: what they say they are called; "": nothing
@@ -91,7 +91,7 @@ def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> Known | None:
 
 
 def name_of(said: str) -> str:
-    """Return the name that somebody gave, in one line of bounded length."""
+    """Return the name of a login, in one line of bounded length."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())[:LONGEST_NAME]
 
 
@@ -104,14 +104,14 @@ def asker(name: str) -> str:
 
 
 def csrf_of(known: Known) -> str:
-    """Return what a form of this session has to carry."""
+    """Return the token that forms of this session carry."""
     said = b"adw dashboard form\0" + known.session.session_id.encode()
 
     return hmac.new(known.key, said, hashlib.sha256).hexdigest()
 
 
 def is_csrf(shown: str, known: Known) -> bool:
-    """Say whether a form that carries *shown* was made for this session."""
+    """Return whether a form that carries *shown* was made for this session."""
     return hmac.compare_digest(shown.encode("utf-8", "replace"), csrf_of(known).encode())
 
 
@@ -136,7 +136,7 @@ def unseal_note(cookie: str, known: Known) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """A login link, made by somebody who can read the key of the home."""
+    """A login link, made with the key of the home."""
 
     link_id: str
     name: str
@@ -144,7 +144,7 @@ class Link:
 
 
 def seal_link(link: Link, key: bytes) -> str:
-    """Return what the address of a login link carries."""
+    """Return the text of a login link for its address."""
     return _signed({"link": link.link_id, "name": link.name, "made": link.made_at}, key)
 
 
@@ -202,7 +202,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Addresses:
-    """By which names this server may be called."""
+    """The names of this server that requests may use."""
 
     names: frozenset[str]  #: of hosts, in lower case, without a port
     public: str = ""  #: scheme and host that people outside use, "": none
@@ -210,11 +210,11 @@ class Addresses:
 
     @property
     def is_https(self) -> bool:
-        """Whether people reach it by https, through something that speaks http to us."""
+        """Whether browsers use https, through a proxy that speaks http to this server."""
         return self.public.startswith("https://")
 
     def is_ours(self, host: str) -> bool:
-        """Say whether the header Host names this server; the port does not matter."""
+        """Return whether the header Host names this server; the port does not matter."""
         name = name_in(host)
         if name in self.names:
             return True
@@ -235,7 +235,7 @@ def addresses_of(listening: str, public_url: str = "") -> Addresses:
 
 
 def name_in(host: str) -> str:
-    """Return the name in a header Host, without its port, "" for what is none."""
+    """Return the name in a header Host, without its port, "" for anything else."""
     text = host.strip().lower()
     if text.startswith("["):
         inside, bracket, rest = text[1:].partition("]")
@@ -246,7 +246,7 @@ def name_in(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Say whether *name* is an IP address."""
+    """Return whether *name* is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -273,7 +273,7 @@ def why_foreign(head: Mapping[str, str], addresses: Addresses) -> str:
 
 
 def own_path(text: str) -> str:
-    """Return *text* when it is a path of this server to go on to, else "/": nobody is sent elsewhere by our answer."""
+    """Return *text* when it is a path of this server, else "/": redirects never lead elsewhere."""
     # A backslash is a slash to browsers, and two of them begin the name of a host.
     is_ours = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 1000
     if not is_ours or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
@@ -294,8 +294,8 @@ def _is_port(text: str) -> bool:
 #: Bytes of a form, at most; that of a login is shorter, because anybody may send one.
 MOST_BYTES = 64 * 1024
 MOST_LOGIN_BYTES = 4 * 1024
-#: Fields of a form, at most.
-MOST_FIELDS = 50
+#: Fields of a form, at most: a page of workflows that are all selected has 50 and some.
+MOST_FIELDS = 100
 
 _KIND = "application/x-www-form-urlencoded"
 
@@ -307,16 +307,16 @@ class Form:
     fields: Mapping[str, str]
 
     def text(self, name: str, *, most: int = 2000) -> str:
-        """Return a field, without blanks around it and at most so many characters."""
+        """Return a field, stripped and cut to *most* characters."""
         return self.fields.get(name, "").strip()[:most]
 
     def is_set(self, name: str) -> bool:
-        """Say whether a box was ticked."""
+        """Return whether a box was ticked."""
         return bool(self.fields.get(name))
 
 
 class BadForm(ValueError):
-    """What came is no form of ours; the text says why."""
+    """The body is not a valid form; the text says why."""
 
 
 def parse(body: bytes, kind: str, *, most_bytes: int = MOST_BYTES) -> Form:
@@ -357,12 +357,12 @@ SESSION_SECONDS = 12 * 3600.0
 
 
 class Logins:
-    """Gives out cookies and knows them again. Threads may share it."""
+    """Issues and checks cookies. Threads may share it."""
 
     def __init__(
         self, *, home_key: Callable[[], bytes], tokens: Sequence[str], clock: Clock, session_seconds: float
     ) -> None:
-        """*home_key* is read when somebody logs in for the first time."""
+        """*home_key* is read at the first login."""
         self._read_key = home_key
         self._tokens = tuple(tokens)
         self._clock = clock
@@ -373,11 +373,11 @@ class Logins:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether one can log in with a token."""
+        """Whether logins with a token are possible."""
         return bool(self._tokens)
 
     def by_token(self, shown: str, name: str) -> str | None:
-        """Return the cookie of somebody who shows *shown*, None when it is no token of ours."""
+        """Return the cookie of a new login with the token *shown*; None when the token is wrong."""
         # A list, not next() over a generator: the time it takes shall not tell which one fits.
         fits = [hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()) for token in self._tokens]
         if not any(fits):
@@ -386,7 +386,7 @@ class Logins:
         return self._cookie(key_of(self._home_key, self._tokens[fits.index(True)]), name)
 
     def by_link(self, text: str) -> str | None:
-        """Return the cookie of somebody who comes by a link, None when it is none of ours or was used."""
+        """Return the cookie of a new login by a link; None when the link is invalid or was used."""
         now = self._clock.now().timestamp()
         key = link_key(self._home_key)
         link = unseal_link(text, key, now=now, since=int(self._started))
@@ -400,7 +400,7 @@ class Logins:
         return new_link(self._home_key, clock=self._clock, name=name)
 
     def known(self, cookie: str) -> Known | None:
-        """Return the session of *cookie*, None when it is not good."""
+        """Return the session of *cookie*, None when it is invalid."""
         if not cookie:
             return None
         known = unseal(cookie, self._keys, now=self._clock.now().timestamp())
@@ -408,11 +408,11 @@ class Logins:
         return known if known is not None and self.is_good(known) else None
 
     def is_good(self, known: Known) -> bool:
-        """Say whether a login that was good still is."""
+        """Return whether a login is still valid."""
         return known.session.session_id not in self._over and known.session.until > self._clock.now().timestamp()
 
     def end(self, known: Known) -> None:
-        """Log somebody out: the cookie does not count any more, wherever it is."""
+        """End a login: its cookie is not accepted any more."""
         self._end(known.session.session_id, until=float(known.session.until))
 
     def cookie_name(self, *, is_secure: bool) -> str:
@@ -426,7 +426,7 @@ class Logins:
         return seal(session, key)
 
     def _end(self, identity: str, *, until: float) -> bool:
-        """Remember that *identity* is used up; False when it was before, or nothing more can be remembered."""
+        """Record that *identity* is used up; False when it was before, or the record is full."""
         with self._guard:
             now = self._clock.now().timestamp()
             for old in [known for known, forget in self._over.items() if forget <= now]:
@@ -443,7 +443,7 @@ class Logins:
 
     @cached_property
     def _keys(self) -> tuple[bytes, ...]:
-        """Those of the tokens; without tokens one that only this server knows."""
+        """Return the keys of the tokens; without tokens a random one of this server."""
         return tuple(key_of(self._home_key, token) for token in self._tokens or (self._clock.token(),))
 
 
@@ -493,7 +493,7 @@ class TokenLimit:
         self._together = _Failures()
 
     def seconds_left(self, address: str) -> float:
-        """Return how long *address* has to wait before it may retry, 0 when it need not."""
+        """Return how long *address* has to wait before it may retry, 0 when it need not wait."""
         with self._guard:
             now = self._monotonic()
             alone = self._left(self._failures.get(address, _Failures()), FREE, now)
@@ -515,7 +515,7 @@ class TokenLimit:
                 self._failures.popitem(last=False)
 
     def succeeded(self, address: str) -> None:
-        """Forget what *address* did wrong."""
+        """Forget the failures of *address*."""
         with self._guard:
             self._failures.pop(address, None)
 

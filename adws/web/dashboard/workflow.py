@@ -18,7 +18,6 @@ from starlette.responses import HTMLResponse
 from adws.adw_modules import attempt_files, costs, effects, events, views
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.costs import cap_of
-from adws.adw_modules.errors import AdwError
 from adws.adw_modules.queue.model import FINAL_RUNS, ROLLBACK
 from adws.adw_modules.recovery.explain import claim_of, diagnosis_of, explain
 from adws.adw_modules.reports import charts
@@ -26,13 +25,13 @@ from adws.adw_modules.reports.timeline import timeline
 from adws.adw_modules.rollback.plan import recorded_steps
 from adws.adw_modules.state_machine import read_table
 from adws.adw_modules.worker.control import allowed_actions
-from adws.web.dashboard import frame
+from adws.web import changes
+from adws.web.dashboard import frame, review
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
     from adws.adw_modules.costs import CostEntry
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-    from adws.adw_modules.git.worktree import DiffStat
     from adws.adw_modules.identifiers import JsonValue
     from adws.adw_modules.views import AttemptView, WorkflowView
     from adws.app import Home
@@ -73,7 +72,7 @@ def text_of(data: Mapping[str, JsonValue], name: str) -> str:
 
 
 def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
-    """Return the texts and numbers of plain JSON, each with its name as people write it."""
+    """Return the texts and numbers of plain JSON, each with a readable name."""
     return [
         (name.replace("_", " "), str(value))
         for name, value in data.items()
@@ -84,7 +83,6 @@ def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
 #: Rows of lists on the page; the pages behind it have all.
 MOST_EVENTS = 15
 MOST_EXECUTIONS = 20
-MOST_FILES = 40
 MOST_CHECKPOINTS = 20
 MOST_MOVES = 30
 #: Events of a page.
@@ -102,7 +100,7 @@ def folder_of(home: Home, adw_id: str) -> Path:
 
 
 def readable(read: Callable[[], Followed]) -> Followed:
-    """Return what *read* gives; nothing when the files go away under it, as those of old workflows do."""
+    """Return the result of *read*; empty when the files are deleted meanwhile, as those of old workflows are."""
     try:
         return read()
     except OSError:
@@ -136,7 +134,6 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
     }
     folder = folder_of(home, adw_id)
     output = readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document)))
-    stat, problem = _changes(home, document)
     facts = {
         "document": document,
         "explanation": explain(diagnosis_of(home, document, now=now)),
@@ -153,7 +150,9 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "attempts": attempts_of(document, view),
         "executions": home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
         "checkpoints": home.checkpoints.lines_of(adw_id),
-        "changes": {"stat": stat, "problem": problem},
+        "review": review.review_of(
+            changes.read(home, document), open_lines=review.OPEN_LINES_BESIDE, most=review.CHARACTERS_BESIDE
+        ),
         "output": output,
         "cap_usd": cap_of(document, cap_usd),
         "rollback": document.rollback,
@@ -172,13 +171,12 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         effects=[(effect, effects.name_of(effect)) for effect in effects.effects(document)[::-1]],
         most_attempts=MOST_ATTEMPTS,
         most_effects=MOST_EFFECTS,
-        most_files=MOST_FILES,
         most_checkpoints=MOST_CHECKPOINTS,
     )
 
 
 def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[str, object]:
-    """Return what is drawn of a workflow: every text in it is redacted and harmless before it is escaped."""
+    """Return the pictures of a workflow: every text in them is redacted and cleaned before it is escaped."""
     redact, line = home.redactor.redact_text, timeline(document, now=now)
 
     def say(text: str) -> str:
@@ -192,27 +190,11 @@ def _pictures(home: Home, document: WorkflowDocument, *, now: datetime) -> dict[
     return {"line": line, "timeline": drawn, "legend": charts.legend(line), "states": states}
 
 
-def _changes(home: Home, document: WorkflowDocument) -> tuple[DiffStat | None, str]:
-    """Return what the branch of the workflow changes, and why that is not known; git is not called without a branch."""
-    if not document.branch_name:
-        return None, ""
-    undo = next((entry.undo for entry in document.resources if entry.kind == "branch"), {})
-    base = text_of(undo, "start") or text_of(undo, "base")
-    if not base:
-        return None, "The commit where its branch begins is not recorded."
-    try:
-        stat = home.diff_stats.of_branch(document.branch_name, base=base, mark=document.revision)
-    except AdwError as exc:
-        return None, f"git failed: {exc}."
-
-    return stat, "" if stat else "Its branch is not here any more."
-
-
 @router.get("/events")
 def show_events(
     request: Request, home: HomeOf, adw_id: AdwId, before: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
-    """Show what happened, the newest first, one page at a time."""
+    """Show the events, the newest first, one page at a time."""
     document = home.store.load(adw_id).document
     log = home.events
     result = log.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
@@ -231,7 +213,7 @@ def show_events(
 
 
 def why_of(metadata: Mapping[str, JsonValue]) -> str:
-    """Return why a move was made, in a line."""
+    """Return the reason for a state change, in a line."""
     said = (text_of(metadata, name) for name in ("reason", "phase"))
     by = text_of(metadata, "by")
 

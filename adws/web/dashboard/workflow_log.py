@@ -1,27 +1,29 @@
-"""`/workflows/{id}/log`, `/attempts/...`, `/file`: what attempts wrote, while they do and afterwards."""
+"""`/workflows/{id}/log`, `/diff`, `/attempts/...`, `/file`: what attempts wrote and changed, live and afterwards."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from adws.adw_modules import attempt_files, views
+from adws.adw_modules.agents import transcript
 from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.state_machine import is_terminal
-from adws.web.dashboard import frame, workflow
+from adws.adw_modules.worker.control import allowed_actions
+from adws.web import changes
+from adws.web.dashboard import frame, review, workflow
 from adws.web.dashboard.workflow import folder_of, readable
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
+    from adws.adw_modules.agents.transcript import Entry
     from adws.adw_modules.attempt_files import AttemptFile
-    from adws.adw_modules.document import AttemptRecord, WorkflowDocument
-    from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
 
@@ -29,11 +31,16 @@ router = APIRouter(prefix="/workflows/{adw_id}", include_in_schema=False)
 
 #: Bytes of a file that a page shows.
 PART_BYTES = 64 * 1024
-#: The header that says where a tail goes on.
+#: The header with the address of the next part of a tail.
 NEXT = "Adw-Next"
+
+#: Bytes of the end of an agent's stream that are read for a transcript, and entries of it that are shown.
+TRANSCRIPT_BYTES, MOST_ENTRIES = 1024 * 1024, 500
 
 Phase = Annotated[str, Path(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="name of a phase")]
 Number = Annotated[int, Path(ge=1, le=999_999_999, description="of an attempt")]
+NumberQuery = Annotated[int, Query(ge=0, le=999_999_999)]
+IsRaw = Annotated[bool, Query(description="the stream of an agent as it came, instead of its transcript")]
 PhaseQuery = Annotated[str, Query(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})?$")]
 
 
@@ -46,17 +53,27 @@ class AttemptOutput:
     files: tuple[AttemptFile, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpokenLine:
+    """An entry of a transcript, and its first line as `adw logs` shows it."""
+
+    entry: Entry
+    line: str
+
+
 @router.get("/log")
 def show_log(
     request: Request,
     home: HomeOf,
     adw_id: AdwId,
     phase: PhaseQuery = "",
-    attempt: Annotated[int, Query(ge=0, le=999_999_999)] = 0,
+    attempt: NumberQuery = 0,
+    *,
+    raw: IsRaw = False,
 ) -> HTMLResponse:
     """Show the end of what one attempt wrote, the newest unless another is asked for, and follow it."""
     document = home.store.load(adw_id).document
-    result = begin(home, document, phase=phase, attempt=attempt)
+    result = begin(home, document, phase=phase, attempt=attempt, is_raw=raw)
 
     return frame.render(
         request,
@@ -65,17 +82,21 @@ def show_log(
         name=views.workflow(document).name,
         followed=result,
         output=frame.readable(result.text),
+        spoken=[] if raw else _spoken(home, document, result),
         is_newest=not phase,
+        is_raw=raw,
         written=_written(home, document),
     )
 
 
 @router.get("/log/tail")
-def tail(home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "") -> PlainTextResponse:
-    """Give what came since, as plain text; the header says where to go on, as long as something may come."""
+def tail(
+    home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "", *, raw: IsRaw = False
+) -> PlainTextResponse:
+    """Return new output as plain text; the header has the next address, as long as more may come."""
     document = home.store.load(adw_id).document
     folder = folder_of(home, adw_id)
-    sources = attempt_files.outputs(folder, document)
+    sources = attempt_files.outputs(folder, document, is_raw=raw)
     if after:
         spot = attempt_files.spot_in(after)
         attempt = workflow.find_attempt(document, spot.phase, spot.attempt)
@@ -86,15 +107,37 @@ def tail(home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=400
     text = frame.readable(home.redactor.redact_text(result.text))
     headers = {"Cache-Control": "no-store"}
     if result.text or not is_terminal(document.current_state):
-        where = f"?after={quote(str(result.spot), safe='')}" if result.spot else ""
-        headers[NEXT] = f"/workflows/{adw_id}/log/tail{where}"
+        following = {"after": str(result.spot)} if result.spot else {}
+        headers[NEXT] = f"/workflows/{adw_id}/log/tail?{urlencode(following | ({'raw': 'true'} if raw else {}))}"
 
     return PlainTextResponse(text, headers=headers)
 
 
+@router.get("/diff")
+def show_diff(
+    request: Request, home: HomeOf, adw_id: AdwId, phase: PhaseQuery = "", attempt: NumberQuery = 0
+) -> HTMLResponse:
+    """Show what the workflow or one attempt changed, beside the transcript of that attempt or else of the newest."""
+    document = home.store.load(adw_id).document
+    output = begin(home, document, phase=phase, attempt=attempt)
+
+    return frame.render(
+        request,
+        "workflow_diff.html",
+        topic=f"workflow:{adw_id}",
+        adw_id=adw_id,
+        name=views.workflow(document).name,
+        review=review.review_of(changes.read(home, document, phase=phase, attempt=attempt)),
+        possible=allowed_actions(document, now=home.clock.now),
+        followed=output,
+        output=frame.readable(output.text),
+        spoken=_spoken(home, document, output),
+    )
+
+
 @router.get("/attempts/{phase}/{number}")
 def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, number: Number) -> HTMLResponse:
-    """Show one attempt: what it was made with, what came of it, what it cost and what it wrote."""
+    """Show one attempt: its agent, result, cost, changes and output."""
     document = home.store.load(adw_id).document
     result = workflow.find_attempt(document, phase, number)
     if result is None:
@@ -121,8 +164,10 @@ def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, nu
         doctor=[call for call in record.doctor if call.get("attempt") == number],
         followed=output,
         output=frame.readable(output.text),
+        spoken=_spoken(home, document, output),
         files=files,
-        result=_pretty(record.result) if _is_last(record.attempts, number) else "",
+        review=review.review_of(changes.read(home, document, phase=phase, attempt=number)) if attempt.commit else None,
+        result=frame.pretty(record.result) if record.result and record.attempts[-1].number == number else "",
     )
 
 
@@ -157,13 +202,43 @@ def show_file(
     )
 
 
-def begin(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0) -> Followed:
+def begin(
+    home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0, is_raw: bool = False
+) -> Followed:
     """Return the end of what an attempt wrote."""
     folder = folder_of(home, document.adw_id)
 
-    return readable(
-        lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document), phase=phase, attempt=attempt)
-    )
+    def read() -> Followed:
+        sources = attempt_files.outputs(folder, document, is_raw=is_raw)
+        return attempt_files.begin(folder, sources, phase=phase, attempt=attempt)
+
+    return readable(read)
+
+
+def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[SpokenLine]:
+    """
+    Return what an agent said and called in the attempt of *followed*, when that has ended: the newest MOST_ENTRIES.
+
+    Empty while the attempt runs, whose output is followed as text, and for what is not the stream of an agent.
+    """
+    spot = followed.spot
+    found = workflow.find_attempt(document, spot.phase, spot.attempt) if spot else None
+    if spot is None or found is None or found[1].ended_at is None:
+        return []
+    folder = folder_of(home, document.adw_id)
+    name = f"{attempt_files.FOLDER}/{spot.phase}/attempt-{spot.attempt}.stdout.log"
+    try:
+        lines = attempt_files.read_tail(folder, name, max_bytes=TRANSCRIPT_BYTES).splitlines()
+    except OSError:  # there is none, or it is being forgotten
+        return []
+    if not lines or not transcript.is_stream(lines[0]):
+        return []
+    worktree = document.worktree_path or ""
+
+    return [
+        SpokenLine(entry=entry, line=transcript.lines_of(entry, worktree=worktree)[0].strip())
+        for entry in list(transcript.entries(lines))[-MOST_ENTRIES:]
+    ]
 
 
 def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
@@ -183,11 +258,3 @@ def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
     )
 
     return [one for one in result if one.files]
-
-
-def _is_last(attempts: list[AttemptRecord], number: int) -> bool:
-    return bool(attempts) and attempts[-1].number == number
-
-
-def _pretty(value: JsonObject | None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True) if value else ""

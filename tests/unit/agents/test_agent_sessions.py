@@ -1,4 +1,4 @@
-"""Conversations with agents: which one goes on, which does not."""
+"""Conversations with agents: which one is resumed, which is not."""
 
 from __future__ import annotations
 

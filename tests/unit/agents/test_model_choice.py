@@ -1,4 +1,4 @@
-"""The model of an attempt: the doctor's, then the phase's own by attempt, then the workflow's, then the usual one."""
+"""The model of an attempt: the advisor's, then the phase's own by attempt, then the workflow's, then the usual one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_each_attempt_of_a_round_has_the_next_model_and_the_last_one_stays(used,
     assert chosen(options={"models": ["a", "b", "c"], "model": "never"}, used=used) == model
 
 
-def test_what_the_doctor_ordered_comes_before_all_else():
+def test_the_choice_of_the_advisor_comes_before_all_else():
     assert chosen(options={"models": ["a", "b"], "model": "m"}, ordered="other", usual="u", model_set="s") == "other"
 
 
 @pytest.mark.parametrize(("used", "model"), [(0, "b"), (1, "b"), (2, "c")])
-def test_what_the_doctor_ordered_out_of_the_list_is_a_step_that_is_not_gone_back_behind(used, model):
+def test_a_choice_of_the_advisor_from_the_list_is_a_step_that_later_attempts_do_not_fall_behind(used, model):
     assert chosen(options={"models": ["a", "b", "c"]}, used=used, ordered="b") == model
 
 

@@ -108,7 +108,7 @@ def test_a_result_is_asked_for_only_when_it_is_wanted(facts, told):
 @pytest.mark.parametrize(
     ("situation", "words"),
     [
-        (PromptSituation(is_resumed=True), "This goes on with our conversation"),
+        (PromptSituation(is_resumed=True), "This continues our conversation"),
         (PromptSituation(is_handed_over=True, last_words="half done"), "half done"),
         (PromptSituation(attempt=2), "This was tried before."),
         (

@@ -104,6 +104,20 @@ def test_the_line_says_what_the_workflow_is_doing(facts, said):
     assert cli_output.headline(document(**facts)) == said
 
 
+@pytest.mark.parametrize(
+    ("line", "width", "shown"),
+    [
+        ("Edit /w/t/src/app.py", 40, "edits src/app.py"),
+        ("Edit /w/t/src/adw/modules/deep/app.py", 24, "edits .../deep/app.py"),
+        ("Read /w/t/src/adw/modules/deep/app.py", 14, "reads src/a..."),
+        ("Bash pytest -q tests/unit/cli", 20, "runs pytest -q te..."),
+        ("I will look at the tests first", 20, "I will look at th..."),
+    ],
+)
+def test_the_line_names_the_file_an_agent_works_on_also_where_there_is_little_room(line, width, shown):
+    assert cli_output.fitting(cli_output.activity(line, "/w/t"), width) == shown
+
+
 def test_plain_lines_of_a_worker_name_the_workflow(capsys):
     event = Event(event_type="phase_completed", node_name="build")
 

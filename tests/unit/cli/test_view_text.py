@@ -17,6 +17,7 @@ from adws.adw_modules.interfaces import (
     Page,
     SessionStatus,
     Verdict,
+    WorkflowResult,
     WorkflowSummary,
 )
 from adws.cli import views as cli_views
@@ -168,6 +169,16 @@ def test_a_moment_that_nobody_knows_is_null_for_programs_and_unknown_for_people(
     assert "  unknown  " in cli_views.list_lines(page, NOW)[1]
 
 
+RESULT = WorkflowResult(
+    phase="build",
+    branch_name="adw/1",
+    pr_number=57,
+    pull_request_url="https://github.com/acme/widget/pull/57",
+    cost_usd=1.25,
+    work_seconds=725.0,
+)
+
+
 def summary(number, **changes):
     values = {
         "adw_id": f"{number:08x}",
@@ -184,16 +195,30 @@ def summary(number, **changes):
 
 
 def test_a_page_shows_one_line_for_each_workflow_and_how_to_go_on():
-    page = Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, issue_number=None)), next_cursor="abc")
+    rows = (
+        summary(1, result=RESULT),
+        summary(2, issue_number=None, title="x"),
+        summary(31, result=replace(RESULT, pr_number=None, cost_usd=0.0, phase=None, work_seconds=7625.0)),
+    )
 
-    shown = cli_views.list_lines(page, NOW)
+    assert cli_views.list_lines(Page(rows=rows, next_cursor="abc"), NOW) == [
+        "ID        STATE     PHASE  ISSUE  PR   USD   TIME     UPDATED    TITLE",
+        f"00000001  building  build  #1     #57  1.25  12:05    5 min ago  {'T' * 32}...",
+        "00000002  building  -      -      -    -     -        5 min ago  x",
+        f"0000001f  building  -      #31    -    -     2:07:05  5 min ago  {'T' * 32}...",
+        "more: add --cursor abc",
+    ]
+    assert max(map(len, cli_views.list_lines(Page(rows=rows), NOW))) == 100
 
-    assert len(shown) == 4
-    assert "00000001  building  #1" in shown[1]
-    assert "worker 4711@forge" in shown[1]
-    assert shown[1].endswith("T" * 57 + "...")
-    assert "00000002  building  - " in shown[2]
-    assert shown[3] == "more: add --cursor abc"
+
+def test_rows_of_several_repositories_name_them():
+    rows = (summary(1, repository="acme/widget"), summary(2, repository="acme/gadget"))
+
+    assert [line.split()[3] for line in cli_views.list_lines(Page(rows=rows), NOW)] == [
+        "ISSUE",
+        "acme/widget#1",
+        "acme/gadget#2",
+    ]
 
 
 def test_an_empty_page_says_so():
@@ -205,6 +230,22 @@ def test_the_list_as_data_names_the_owner_but_not_its_token():
 
     assert [row["owner"] for row in data["workflows"]] == ["worker 4711@forge", None]
     assert data["next_cursor"] is None
+
+
+def test_a_row_as_data_has_every_key_also_without_a_readable_document():
+    with_result, without = cli_views.list_data(Page(rows=(summary(1, result=RESULT), summary(2))))["workflows"]
+
+    assert with_result.keys() == without.keys()
+    made = ("phase", "branch_name", "pr_number", "pull_request_url", "cost_usd", "work_seconds")
+    assert [with_result[name] for name in made] == [
+        "build",
+        "adw/1",
+        57,
+        "https://github.com/acme/widget/pull/57",
+        1.25,
+        725.0,
+    ]
+    assert {without[name] for name in made} == {None}
 
 
 def test_events_are_shown_in_order_with_their_facts():

@@ -77,4 +77,4 @@ def test_the_page_tells_what_is_met_what_is_not_and_what_broke(script):
     assert "| `steps` | pages | 2.00 ms | at most 5 ms | met |" in made
     assert "`loop` gave no result (exit code 3)" in made
     assert "it fell over" in made
-    assert "| load before it began | 0.25 |" in made
+    assert "load before it began: 0.25;" in made

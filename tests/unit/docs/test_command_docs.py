@@ -1,4 +1,4 @@
-"""docs/commands.md says what the table of commands says."""
+"""docs/github.md says what the table of commands says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from adws.adw_modules.deliveries.commands import MEANINGS, WorkflowStanding
 from adws.adw_modules.deliveries.handler import FIRST_SECONDS, MAX_SECONDS, MAX_TRIES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "github.md").read_text()
 
 
 def row(*cells: str) -> str:
@@ -27,5 +27,8 @@ def test_the_page_has_the_table_of_commands():
 def test_the_page_has_the_times_of_the_code():
     flat = " ".join(PAGE.split())
 
-    assert f"{FIRST_SECONDS:.0f} seconds, then twice as long each time, at most {MAX_SECONDS / 60:.0f} minutes" in flat
+    assert (
+        f"after {FIRST_SECONDS:.0f} seconds, then twice as long each time, at most {MAX_SECONDS / 60:.0f} minutes"
+        in flat
+    )
     assert f"After {MAX_TRIES} tries" in flat

@@ -1,4 +1,4 @@
-"""docs/deliveries.md says what the code does."""
+"""docs/github.md says what the code does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from adws.adw_triggers import comment_commands, github_events
 from adws.config.settings import SETTINGS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "deliveries.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "github.md").read_text()
 
 
 def test_every_event_that_something_is_done_about_is_on_the_page():

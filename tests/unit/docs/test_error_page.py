@@ -5,35 +5,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from adws.adw_modules import default_home
-from adws.adw_modules.error_tables import CLASSES, CLOSING_LINES, LAST_LINES, ErrorCategory
-from tests.homes import lab_home
+from adws.adw_modules.error_tables import CLASSES, LAST_LINES, ErrorCategory
 
-PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text()
-
-
-def _row(found):
-    retries = "as often as allowed" if found.max_retries is None else str(found.max_retries)
-    return (found.name, found.category.value, retries if found.is_recoverable else "", found.advice)
+PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 
 
 def test_the_page_lists_every_class_as_it_is():
-    rows = [
-        tuple(cell.strip(" `") for cell in line.strip("|").split("|")) for line in PAGE.splitlines() if line[:1] == "|"
-    ]
+    section = PAGE.split("## Errors and retries\n")[1].split("\n## ")[0]
+    parts = re.split(r"^`(\w+)`: ", section, flags=re.MULTILINE)[1:]
 
-    assert {row for row in rows if row[0] in CLASSES} == {_row(item) for item in CLASSES.values()}
-    assert {row[0] for row in rows} >= {category.value for category in ErrorCategory}
-    text = " ".join(PAGE.split())
-    assert f"the last {LAST_LINES} lines" in text
-    assert f"in its last {CLOSING_LINES} lines" in text
-
-
-def test_the_example_on_the_page_runs():
-    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
-    fetched = []
-
-    with default_home.using(lab_home()):
-        exec(code, {"upload": dict, "fetch": fetched.append})
-
-    assert fetched == ["https://example.org"]
+    assert parts[::2] == ["transient", "rate_limit", "resource", "configuration", "fatal"]
+    assert {*parts[::2]} == {category.value for category in ErrorCategory}
+    for category, part in zip(parts[::2], parts[1::2], strict=True):
+        lines = re.findall(r"^- `(\w+)`(?: \((\d) retr(?:y|ies)\))?: (.*)$", part, re.MULTILINE)
+        assert lines == [
+            (one.name, str(one.max_retries) if one.is_recoverable and one.max_retries is not None else "", one.advice)
+            for one in CLASSES.values()
+            if one.category.value == category
+        ]
+    assert f"the last {LAST_LINES} lines" in " ".join(section.split())

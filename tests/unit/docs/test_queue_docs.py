@@ -1,4 +1,4 @@
-"""docs/queue.md names the states, tables and settings there are."""
+"""docs/deployment.md names the states, tables and settings there are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from adws.adw_modules.queue.workers import RunnerState
 from adws.config import load as config_load
 from adws.config import settings as config_settings
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "queue.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "deployment.md").read_text()
 
 
 def states_in(title: str) -> set[str]:
-    part = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    part = PAGE.split(f"### {title}\n")[1].split("\n##")[0]
     rows = re.findall(r"^\| ([a-z, ]+) \|", part, re.MULTILINE)
     return {word.strip() for row in rows for word in row.split(",")} - {"state"}
 

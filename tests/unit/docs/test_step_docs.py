@@ -1,5 +1,5 @@
 """
-docs/steps.md and the code name the same keys, filters and names, and every example of the page is sound.
+docs/steps.md and the code name the same keys, filters and names, and every example, also those of examples, is sound.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from adws.adw_modules.workflow.model import RUNNERS
 from adws.config import load as config_load
 from adws.config import settings
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "steps.md").read_text()
-EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "steps.md").read_text()
+EXAMPLES = re.findall(
+    r"```toml\n(.*?)```",
+    PAGE.partition("## Execution\n")[0] + (ROOT / "examples" / "steps.md").read_text(),
+    re.DOTALL,
+)
 
 #: heading -> the keys that are accepted there
 TABLES = {

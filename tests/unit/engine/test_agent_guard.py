@@ -83,11 +83,13 @@ def context_of(facts, *attempts: dict) -> PhaseContext:
     )
 
 
-def test_an_agent_that_leaves_all_alone_succeeds(place, facts):
-    report = GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts))
-
-    assert report == WELL
+def test_an_agent_that_leaves_all_alone_succeeds_also_after_a_failed_attempt_that_a_person_looked_at(place, facts):
+    assert GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts)) == WELL
     assert facts == {"before": BEFORE}
+    place.now = {"hooks/x": "2"}
+    before = {"status": "failed", "shared": {"before": BEFORE, "changed": {"hooks/x": "1"}}}
+
+    assert GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, before)) == WELL
 
 
 def test_an_agent_that_changes_what_is_shared_has_failed_whatever_it_says(place, facts):
@@ -145,13 +147,6 @@ def test_what_an_attempt_left_that_nobody_looked_at_stops_the_next_one(place, fa
     with pytest.raises(RepositoryTampered, match=r"hooks/x \(changed\)"):
         GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, {"status": status, "shared": agent}))
     assert facts["changed"] == {"hooks/x": "1"}
-
-
-def test_an_attempt_after_a_failed_one_was_started_by_a_person_who_knows(place, facts):
-    place.now = {"hooks/x": "2"}
-    before = {"status": "failed", "shared": {"before": BEFORE, "changed": {"hooks/x": "1"}}}
-
-    assert GuardedRunner(Agent(), Guard(place)).run(PHASE, context_of(facts, before)) == WELL
 
 
 def test_where_there_is_no_repository_nothing_is_guarded(facts):

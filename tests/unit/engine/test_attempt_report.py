@@ -80,14 +80,11 @@ def test_costs_and_tokens_add_up_by_phase_and_provider_and_are_never_set_back():
     assert not cost.is_estimated
 
 
-def test_an_unknown_cost_adds_tokens_and_no_money():
-    cost = add(draft(), said(None, 10))
-
-    assert (cost.total_usd, cost.by_phase, cost.token_counts) == (0.0, {}, {"input": 10})
-
-
-def test_a_subscription_adds_tokens_and_no_money_and_no_estimate():
-    cost = add(draft(), said(0.5, 10, is_subscription=True, is_estimated=True))
+@pytest.mark.parametrize(
+    "report", [said(None, 10), said(0.5, 10, is_subscription=True, is_estimated=True)], ids=["unknown", "subscription"]
+)
+def test_what_is_unknown_or_paid_by_the_month_adds_tokens_and_no_money(report):
+    cost = add(draft(), report)
 
     assert (cost.total_usd, cost.by_provider, cost.token_counts) == (0.0, {"robots": 0.0}, {"input": 10})
     assert not cost.is_estimated

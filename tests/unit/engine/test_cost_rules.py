@@ -37,17 +37,22 @@ def worked(session_id, number=1, **said):
 # --- what was used ---------------------------------------------------------------------------------------------
 
 
-def test_what_the_agent_says_it_cost_is_taken_and_is_no_estimate():
-    value = used(result(0.25, 500))
+@pytest.mark.parametrize(
+    ("reading", "model", "cost", "is_estimated", "priced"),
+    [
+        (result(0.25, 500), "", 0.25, False, MODEL),
+        (result(None, 500), "", 0.5, True, MODEL),
+        (result(None, 500, model=""), MODEL, 0.5, True, MODEL),  # the model that was asked for, when none is named
+        (result(None, 500), "asked", 0.5, True, MODEL),
+        # An amount that cannot be true is not believed.
+        *((result(said, 500), "", 0.5, True, MODEL) for said in (math.nan, math.inf, -math.inf, -0.01, 1e300)),
+    ],
+)
+def test_what_the_agent_says_it_cost_is_taken_else_its_tokens_are_priced(reading, model, cost, is_estimated, priced):
+    value = used(reading, model=model)
 
-    assert (value.cost_usd, value.is_estimated, value.tokens) == (0.25, False, tokens(500))
-    assert (value.provider, value.model) == ("robots", MODEL)
-
-
-def test_tokens_are_priced_when_the_agent_says_no_cost_and_that_is_an_estimate():
-    value = used(result(None, 500))
-
-    assert (value.cost_usd, value.is_estimated) == (0.5, True)
+    assert (value.cost_usd, value.is_estimated, value.tokens) == (cost, is_estimated, tokens(500))
+    assert (value.provider, value.model) == ("robots", priced)
 
 
 def test_a_cost_that_nobody_can_tell_is_unknown_and_not_zero():
@@ -55,18 +60,6 @@ def test_a_cost_that_nobody_can_tell_is_unknown_and_not_zero():
 
     assert (value.cost_usd, value.is_estimated) == (None, False)
     assert used(AgentReading()).cost_usd is None, "an agent that said nothing may have cost something"
-
-
-def test_the_model_that_was_asked_for_is_priced_when_the_agent_names_none():
-    assert used(result(None, 500, model=""), model=MODEL).cost_usd == 0.5
-    assert used(result(None, 500), model="asked").model == MODEL
-
-
-@pytest.mark.parametrize("said", [math.nan, math.inf, -math.inf, -0.01, 1e300], ids=str)
-def test_an_amount_that_cannot_be_true_is_not_believed_and_tokens_are_priced_instead(said):
-    value = used(result(said, 500))
-
-    assert (value.cost_usd, value.is_estimated) == (0.5, True)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +83,32 @@ def test_the_setting_decides_how_work_is_paid_and_auto_believes_the_agent(billin
 # --- sums of a conversation ------------------------------------------------------------------------------------
 
 
-def test_sums_of_a_conversation_lose_what_was_used_before():
+@pytest.mark.parametrize(
+    ("said", "cost", "used_tokens"),
+    [
+        (
+            AgentReading(
+                has_result=True, cost_usd=0.75, tokens=TokenUsage(input=150, output=50, cache_read=9, cache_write=3)
+            ),
+            0.5,
+            TokenUsage(input=50, cache_read=2),
+        ),
+        # Single messages before the result are of this attempt alone.
+        (AgentReading(tokens=tokens(500), model=MODEL), 0.5, tokens(500)),
+        # An agent that counts anew after all is believed whole: cost never goes down, and nothing is lost.
+        (
+            AgentReading(has_result=True, cost_usd=0.2, tokens=TokenUsage(input=500, output=5)),
+            0.2,
+            TokenUsage(input=500, output=5),
+        ),
+    ],
+)
+def test_sums_of_a_conversation_lose_what_was_used_before(said, cost, used_tokens):
     before = SessionTotals(cost_usd=0.25, tokens=TokenUsage(input=100, output=50, cache_read=7, cache_write=3))
-    said = AgentReading(
-        has_result=True, cost_usd=0.75, tokens=TokenUsage(input=150, output=50, cache_read=9, cache_write=3)
-    )
 
     result = used(said, SUMMING, before)
 
-    assert result.cost_usd == 0.5
-    assert result.tokens == TokenUsage(input=50, cache_read=2)
+    assert (result.cost_usd, result.tokens) == (cost, used_tokens)
 
 
 #: Sums of the call or of the conversation, with the tokens of the call beside them, as Claude Code tells both.
@@ -146,21 +155,6 @@ def test_an_attempt_that_was_counted_in_full_does_not_make_the_next_one_unclear(
 
     assert (before.cost_usd, before.tokens) == (1.0, tokens(280))
     assert (third.scope, third.cost_usd) == ("conversation", pytest.approx(0.5))
-
-
-def test_what_single_messages_said_before_the_result_is_of_this_attempt_alone():
-    cut_off = AgentReading(tokens=tokens(500), model=MODEL)
-
-    assert used(cut_off, SUMMING, SessionTotals(cost_usd=0.25, tokens=tokens(400))).tokens == tokens(500)
-
-
-def test_an_agent_that_counts_anew_after_all_is_believed_whole():
-    before = SessionTotals(cost_usd=0.75, tokens=TokenUsage(input=400, output=10))
-    said = AgentReading(has_result=True, cost_usd=0.5, tokens=TokenUsage(input=500, output=5))
-
-    result = used(said, SUMMING, before)
-
-    assert (result.cost_usd, result.tokens) == (0.5, said.tokens), "cost never goes down, and nothing is lost"
 
 
 def test_what_a_conversation_used_is_the_sum_of_its_attempts_in_all_phases():
@@ -248,17 +242,11 @@ def test_people_are_warned_at_four_fifths_of_the_cap(usd, warns):
         assert f"of 10.0000 USD are spent: adw resume {ADW_ID} --budget USD" in said
 
 
-def test_the_warning_comes_once_for_each_cap():
+def test_the_warning_comes_once_for_each_cap_and_not_where_nothing_or_everything_may_be_spent():
     warned = document_of(spec_of("plan"), cost=Cost(total_usd=9.0, warned_at=10.0))
 
-    assert costs.warning_for(warned, 10.0) is None
-    assert costs.warning_for(warned, 11.0) is not None
-    assert costs.warning_for(warned, 20.0) is None
-
-
-@pytest.mark.parametrize("cap", [None, 0.0])
-def test_nobody_is_warned_where_nothing_may_be_spent_or_everything(cap):
-    assert costs.warning_for(spent(9.0), cap) is None
+    assert [costs.warning_for(warned, cap) is None for cap in (10.0, 11.0, 20.0)] == [True, False, True]
+    assert [costs.warning_for(spent(9.0), cap) for cap in (None, 0.0)] == [None, None]
 
 
 # --- while it runs ---------------------------------------------------------------------------------------------

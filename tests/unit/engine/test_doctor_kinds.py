@@ -15,9 +15,9 @@ from adws.adw_modules.engine.advisor import (
     CallAdvisor,
     Case,
     RulesAdvisor,
-    load_function,
     prompt_for,
 )
+from adws.adw_modules.engine.runner_python import Callables
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import ConfigError, GateFailed
 from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
@@ -84,9 +84,9 @@ def test_a_function_is_found_in_the_home(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     (tmp_path / "own_doctor_for_test.py").write_text("NUMBER = 5\ndef decide(case):\n    return case\n")
 
-    assert load_function("own_doctor_for_test:decide", search=(tmp_path,))({"a": 1}) == {"a": 1}
+    assert Callables(tmp_path).find("own_doctor_for_test:decide")({"a": 1}) == {"a": 1}
     with pytest.raises(ConfigError, match="has no function NUMBER"):
-        load_function("own_doctor_for_test:NUMBER", search=(tmp_path,))
+        Callables(tmp_path).find("own_doctor_for_test:NUMBER")
 
 
 # --- an agent --------------------------------------------------------------------------------------------------

@@ -164,23 +164,15 @@ def test_an_open_breaker_makes_the_phase_wait_and_uses_no_attempt():
 
     outcome = world.attempt(may_begin=lambda *_: OPEN)
 
-    record = world.record("build")
+    record, revision = world.record("build"), world.document.revision
     assert outcome == RetryAt(phase="build", at=LATER, reason="anthropic keeps failing")
     assert (record.status, record.attempts_used, record.attempts) == ("retry_wait", 0, [])
     assert (record.retry_at, record.wait_reason) == (timestamps.to_text(LATER), "anthropic keeps failing")
     assert last_write(world) == ["breaker_waited"]
     assert world.events("breaker_waited")[0].data["party"] == "anthropic"
     assert world.state == "pending"
-
-
-def test_a_look_before_the_breaker_reopens_writes_nothing_and_asks_nobody():
-    world = World(spec_of("build"))
-    world.attempt(may_begin=lambda *_: OPEN)
-    revision = world.document.revision
-
-    outcome = world.attempt(may_begin=lambda *_: pytest.fail("it is not time"))
-
-    assert outcome == RetryAt(phase="build", at=LATER, reason="anthropic keeps failing")
+    # Before it reopens nothing is written, and nobody asked.
+    assert world.attempt(may_begin=lambda *_: pytest.fail("it is not time")) == outcome
     assert world.document.revision == revision
 
 
@@ -290,27 +282,19 @@ def test_a_phase_waits_for_five_named_resets_of_a_quota_in_a_row_and_then_needs_
     assert (record.attempts[-1].status, record.attempts_used, record.parks) == ("failed", 1, 0)
 
 
-@pytest.mark.parametrize("other", [WELL, BROKEN], ids=["success", "failure"])
-def test_an_attempt_that_ends_otherwise_begins_the_count_of_waits_anew(other):
-    world = World(spec_of("build"), {"build": [QUOTA, other]})
+@pytest.mark.parametrize("other", [WELL, BROKEN, None], ids=["success", "failure", "crash"])
+def test_an_attempt_that_ends_otherwise_begins_the_count_of_waits_anew_and_an_ordered_stop_does_not(other):
+    world = World(spec_of("build"), {"build": [QUOTA, *([other] if other else [Suspended(reason="of its own")])]})
 
     world.attempt()
     world.clock.advance(4000)
     world.attempt()
+    if other is None:
+        assert world.record("build").parks == 1
+        world.resume()
+        world.crash()
+        world.attempt()
 
-    assert world.record("build").parks == 0
-
-
-def test_a_crash_begins_the_count_of_waits_anew_and_an_ordered_stop_does_not():
-    world = World(spec_of("build"), {"build": [QUOTA, Suspended(reason="of its own")]})
-
-    world.attempt()
-    world.clock.advance(4000)
-    world.attempt()
-    assert world.record("build").parks == 1
-    world.resume()
-    world.crash()
-    world.attempt()
     assert world.record("build").parks == 0
 
 
@@ -367,7 +351,7 @@ def test_after_a_day_a_service_is_given_up_and_a_person_can_go_on():
     assert isinstance(world.attempt(), RetryAt), "the days begin anew"
 
 
-def test_words_of_a_command_about_a_connection_use_attempts():
+def test_words_about_a_connection_are_believed_of_an_agent_and_use_attempts_of_a_command():
     world = World(spec_of(phase("build", max_attempts=2)), {"build": [BROKEN] * 2})
 
     world.attempt()
@@ -375,13 +359,8 @@ def test_words_of_a_command_about_a_connection_use_attempts():
     outcome = world.attempt()
 
     assert (outcome.reason, world.record("build").attempts_used) == ("MAX_ATTEMPTS_EXHAUSTED", 2)
-
-
-def test_words_of_an_agent_about_a_connection_are_believed():
     world = World(spec_of("build"), {"build": [BROKEN]})
-
     world.attempt(parties_of=lambda _phase: ("anthropic",))
-
     assert world.record("build").attempts[0].status == "parked"
 
 

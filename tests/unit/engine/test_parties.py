@@ -118,15 +118,21 @@ def test_an_open_breaker_makes_the_phase_wait_until_it_reopens(world):
     )
 
 
-def test_after_its_time_one_phase_tries_and_the_others_wait_for_it(world):
+def test_after_its_time_one_phase_tries_and_the_others_wait_for_as_long_as_that_and_its_gates_may_take(
+    world,
+):
     world.open()
     world.clock.advance(60.0)
 
-    assert world.parties.may_begin(ONE, BUILD) is None
+    assert world.parties.may_begin(ONE, replace(BUILD, timeouts=Timeouts(wall=100.0))) is None
     wait = world.others.may_begin(TWO, BUILD)
-
     assert wait.at == world.clock.now() + timedelta(seconds=60)
     assert "is tested by another workflow after it failed" in wait.reason
+
+    world.clock.advance(100.0 + 899.0)
+    assert world.others.may_begin(TWO, BUILD) is not None
+    world.clock.advance(1.0)
+    assert world.others.may_begin(TWO, BUILD) is None
 
 
 def test_when_one_party_refuses_no_place_of_another_is_kept(world):
@@ -138,18 +144,6 @@ def test_when_one_party_refuses_no_place_of_another_is_kept(world):
 
     assert world.breakers.get("github").row.permits == ()
     assert world.breakers.get("github").allows()
-
-
-def test_the_place_of_a_trial_outlives_the_wall_clock_of_its_phase_and_no_longer(world):
-    world.open()
-    world.clock.advance(60.0)
-    world.parties.may_begin(ONE, replace(BUILD, timeouts=Timeouts(wall=100.0)))
-    world.clock.advance(100.0 + 899.0)
-    assert world.others.may_begin(TWO, BUILD) is not None
-
-    world.clock.advance(1.0)
-
-    assert world.others.may_begin(TWO, BUILD) is None
 
 
 # --- after an attempt ------------------------------------------------------------------------------------------
@@ -242,8 +236,12 @@ def test_a_time_limit_of_ours_is_no_failure_of_the_party():
     ]
 
 
-def test_a_success_closes_a_half_open_breaker_and_tells_of_it(world):
+def test_the_end_of_a_trial_closes_the_breaker_or_opens_it_again(world):
     world.open()
+    world.clock.advance(60.0)
+    world.parties.may_begin(ONE, BUILD)
+    (news,) = world.parties.settle(ONE, BUILD, failed("server"))
+    assert (news.event_type, news.data["reopens_at"]) == ("breaker_opened", "2026-01-31T09:02:00.000000Z")
     world.clock.advance(60.0)
     world.parties.may_begin(ONE, BUILD)
 
@@ -251,16 +249,6 @@ def test_a_success_closes_a_half_open_breaker_and_tells_of_it(world):
 
     assert news == (BreakerEvent(event_type="breaker_closed", data={"party": "anthropic"}),)
     assert world.others.may_begin(TWO, BUILD) is None
-
-
-def test_a_failed_trial_opens_the_breaker_again(world):
-    world.open()
-    world.clock.advance(60.0)
-    world.parties.may_begin(ONE, BUILD)
-
-    (news,) = world.parties.settle(ONE, BUILD, failed("server"))
-
-    assert (news.event_type, news.data["reopens_at"]) == ("breaker_opened", "2026-01-31T09:02:00.000000Z")
 
 
 def test_a_trial_that_says_nothing_gives_its_place_to_the_next(world):

@@ -99,19 +99,14 @@ def test_a_workflow_that_failed_and_does_not_know_where_goes_back_to_its_first_p
     assert plan(draft_of(document)).target is S.PLANNING
 
 
-def test_a_workflow_paused_before_its_first_phase_goes_back_to_pending():
+def test_a_workflow_paused_before_its_first_phase_or_nobody_knows_where_goes_back_to_pending():
     draft = draft_of(document_of(SPEC))
     transitions.pause(draft, "wait")
     draft = draft_of(draft.finished())
 
     assert plan(draft).target is S.PENDING
     assert resumed(draft).current_state == "pending"
-
-
-def test_a_workflow_paused_nobody_knows_where_goes_back_to_pending():
-    draft = paused_in("plan")
-    document = draft.document.model_copy(update={"resume_state": None})
-
+    document = paused_in("plan").document.model_copy(update={"resume_state": None})
     assert plan(draft_of(document)).target is S.PENDING
 
 
@@ -154,65 +149,53 @@ def test_a_plan_says_in_a_sentence_what_will_happen(given, text):
 # --- refusals --------------------------------------------------------------------------------------------------
 
 
-def test_a_completed_workflow_cannot_go_on_and_says_what_to_do():
+def completed():
     draft, result = done_until("test")
     transitions.succeed(draft, SPEC, result, WELL)
-
-    ways = rf"adw resume {draft.document.adw_id} --workflow NAME carries it on, adw run 42 starts anew"
-    with pytest.raises(UsageError, match=rf"is completed and cannot go on: {ways}"):
-        plan(draft)
+    return draft
 
 
-def test_an_abandoned_workflow_without_an_issue_cannot_go_on():
+def abandoned():
     draft, result = done_until("test", issue_number=None)
     transitions.suspend(draft, result, kind="abandon", reason="")
-
-    with pytest.raises(UsageError, match=r"is abandoned and cannot go on$"):
-        plan(draft)
+    return draft
 
 
-def test_a_workflow_that_is_being_rolled_back_cannot_go_on():
+def rolling_back():
     draft = failed_in("build")
     draft.machine.begin_rollback()
-
-    with pytest.raises(UsageError, match=f"finish it with adw rollback {ADW_ID}"):
-        plan(draft)
+    return draft
 
 
-def test_a_workflow_that_waits_for_approval_is_not_resumed_past_it():
-    with pytest.raises(UsageError, match=f"waits for approval of build: adw approve {ADW_ID}, or adw reject"):
-        plan(waiting_in("build"))
+WAYS = rf"adw resume {ADW_ID} --workflow NAME carries it on, adw run 42 starts anew"
+SPENT = r"2 of 2 attempts are used.*adw state set .* max_total_attempts=N"
+NO_RETRY = r"used 0 of 0 retries: allow more with adw retry .* --grant N"
+ACTIVE = rf"is building: pause it first \(adw pause {ADW_ID}\)"
 
 
-def test_an_exhausted_phase_needs_a_grant_or_a_new_round():
-    with pytest.raises(UsageError, match=r"build used 2 of 2 attempts: .*--grant N, or .*--from build"):
-        plan(exhausted_in("build"))
-
-
-def test_a_workflow_without_retries_left_says_so_before_anything_is_changed():
-    draft = failed_in("build", max_retries=0)
-
-    for how in ({}, {"from_phase": "plan"}):
-        with pytest.raises(UsageError, match=r"used 0 of 0 retries: allow more with adw retry .* --grant N"):
-            plan(draft, **how)
-
-
-@pytest.mark.parametrize("how", [{}, {"grant": 2}, {"from_phase": "plan"}])
-def test_a_workflow_over_its_health_budget_is_not_resumed_only_to_fail_again(how):
-    draft = failed_in("build", max_total_attempts=2)
-
-    with pytest.raises(UsageError, match=r"2 of 2 attempts are used.*adw state set .* max_total_attempts=N"):
-        plan(draft, **how)
-
-
-def test_only_a_failed_workflow_can_be_granted_attempts():
-    with pytest.raises(UsageError, match="only a failed workflow can be granted attempts, and 1a2b3c4d is paused"):
-        plan(paused_in("build"), grant=1)
-
-
-def test_a_negative_grant_is_refused():
-    with pytest.raises(UsageError, match="-1 attempts cannot be granted"):
-        plan(exhausted_in("build"), grant=-1)
+@pytest.mark.parametrize(
+    ("stopped", "how", "message"),
+    [
+        (completed, {}, rf"is completed and cannot go on: {WAYS}"),
+        (abandoned, {}, r"is abandoned and cannot go on$"),
+        (rolling_back, {}, f"finish it with adw rollback {ADW_ID}"),
+        (lambda: waiting_in("build"), {}, f"waits for approval of build: adw approve {ADW_ID}, or adw reject"),
+        (lambda: exhausted_in("build"), {}, r"build used 2 of 2 attempts: .*--grant N, or .*--from build"),
+        *((lambda: failed_in("build", max_retries=0), how, NO_RETRY) for how in ({}, {"from_phase": "plan"})),
+        *(
+            (lambda: failed_in("build", max_total_attempts=2), how, SPENT)
+            for how in ({}, {"grant": 2}, {"from_phase": "plan"})
+        ),
+        (lambda: paused_in("build"), {"grant": 1}, f"only a failed workflow can be granted .* and {ADW_ID} is paused"),
+        (lambda: failed_in("build"), {"grant": -1}, "-1 attempts cannot be granted"),
+        (lambda: failed_in("build"), {"from_phase": "test"}, "test comes after build, where it stopped: no phase may"),
+        (lambda: failed_in("build"), {"from_phase": "lint"}, r"has no phase 'lint'; it has: plan, build, test"),
+        (lambda: done_until("build")[0], {"from_phase": "plan"}, ACTIVE),
+    ],
+)
+def test_what_cannot_go_on_is_refused_before_anything_is_changed_and_says_what_to_do(stopped, how, message):
+    with pytest.raises(UsageError, match=message):
+        plan(stopped(), **how)
 
 
 # --- grants ----------------------------------------------------------------------------------------------------
@@ -293,28 +276,11 @@ def test_a_phase_that_was_not_begun_yet_can_be_named_too():
     assert result.spec.name == "build"
 
 
-def test_no_phase_is_skipped():
-    with pytest.raises(UsageError, match="test comes after build, where it stopped: no phase may be skipped"):
-        plan(failed_in("build"), from_phase="test")
-
-
 def test_from_any_phase_when_all_have_passed():
     draft = paused_in("test")
     draft.change_phase(2, status="complete")
 
     assert plan(draft, from_phase="test").phase == "test"
-
-
-def test_a_phase_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(UsageError, match=r"has no phase 'lint'; it has: plan, build, test"):
-        plan(failed_in("build"), from_phase="lint")
-
-
-def test_an_active_workflow_has_to_be_paused_first():
-    draft, _ = done_until("build")
-
-    with pytest.raises(UsageError, match=f"is building: pause it first \\(adw pause {ADW_ID}\\)"):
-        plan(draft, from_phase="plan")
 
 
 # --- hints -----------------------------------------------------------------------------------------------------
@@ -432,17 +398,14 @@ def older(**fields):
     return draft_of(document_of(SPEC, workflow=None, phases=[], **fields))
 
 
-def test_a_document_without_a_definition_says_how_to_give_it_one():
+def test_a_definition_is_read_from_the_document_and_one_without_it_says_how_to_give_it_one():
+    definition = resume.definition_of(document_of(SPEC))
+
+    assert (definition.catalog_id, definition.phases) == ("tried@7", SPEC.phases)
     with pytest.raises(StateInvalid, match=f"adw resume {ADW_ID} --workflow NAME gives it one"):
         resume.definition_of(older().document)
     with pytest.raises(StateInvalid, match="--workflow NAME"):
         resume.definition_of(document_of(SPEC, workflow={"name": "tried"}))
-
-
-def test_a_definition_is_read_from_the_document():
-    definition = resume.definition_of(document_of(SPEC))
-
-    assert (definition.catalog_id, definition.phases) == ("tried@7", SPEC.phases)
 
 
 @pytest.mark.parametrize(

@@ -139,19 +139,13 @@ def test_another_model_is_the_model_of_the_next_attempts():
     assert last_write(world)[0] == "attempt_succeeded"
 
 
-def test_another_model_is_tried_at_once_where_trying_again_was_not_judged_worth_it():
+def test_where_trying_again_was_not_judged_worth_it_another_model_is_tried_at_once_and_the_same_not_again():
     world = world_of(scripts={"build": [TURNS]})
-
     outcome, _ = failed_with(world, order("retry_model", model="large"))
-
     assert outcome == RetryAt(phase="build", at=world.clock.now(), reason=world.record("build").last_failure_reason)
 
-
-def test_a_retry_where_trying_again_was_not_judged_worth_it_is_no_retry():
     world = world_of(scripts={"build": [TURNS]})
-
     outcome, _ = failed_with(world, order("retry"))
-
     assert (outcome.reason, world.state) == ("NEEDS_PERSON", "failed")
 
 

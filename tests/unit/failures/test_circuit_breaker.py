@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import FrozenInstanceError
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -280,17 +278,3 @@ def test_without_a_clock_that_of_the_open_home_is_asked():
         parts.clock.advance(60.0)
 
         assert breaker.state == CircuitState.HALF_OPEN
-
-
-def test_the_example_in_the_docs_runs():
-    page = (Path(__file__).parents[3] / "docs" / "errors.md").read_text()
-    code = next(item for item in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CircuitBreaker" in item)
-
-    def unreachable() -> None:
-        raise ConnectionError("no route")
-
-    for pay, failures in ((unreachable, 1), (lambda: None, 0)):
-        with default_home.using(lab_home()):
-            names = {"pay": pay}
-            exec(code, names)
-            assert names["breaker"].row.failures == failures

@@ -73,13 +73,19 @@ def test_what_can_be_retried_is_not_fatal(text, klass):
     assert facts.recoverable
 
 
-def test_a_quota_is_not_a_rate_limit():
-    quota, limit = describe(Exception("usage limit reached"), "build"), describe(Exception("rate limit"), "build")
+@pytest.mark.parametrize(
+    ("text", "klass", "category", "delay"),
+    [
+        ("usage limit reached", "quota_window", ErrorCategory.RATE_LIMIT, 1800.0),
+        ("rate limit", "rate_limited", ErrorCategory.RATE_LIMIT, 60.0),
+        *((text, "unknown", ErrorCategory.FATAL, None) for text in ("", "fail", "the frobnicator is upset")),
+    ],
+)
+def test_a_quota_is_not_a_rate_limit_and_what_is_unknown_is_fatal(text, klass, category, delay):
+    facts = describe(Exception(text), "build")
 
-    assert quota.category is limit.category is ErrorCategory.RATE_LIMIT
-    assert quota.klass != limit.klass
-    assert quota.retry_delay == 1800.0
-    assert limit.retry_delay == 60.0
+    assert (facts.klass, facts.category, facts.retry_delay) == (klass, category, delay)
+    assert facts.recoverable is (category is not ErrorCategory.FATAL)
 
 
 AGENT_TEXTS = [
@@ -243,10 +249,3 @@ def test_what_a_gate_or_an_agent_calls_the_failure_comes_before_its_text():
     failed = RunFailed(FailedRun(subtype="no_effect", text="I added a test for 'rate limit exceeded' and HTTP 429"))
 
     assert ErrorClassifier.classify(failed, "build").metadata["class"] == "no_effect"
-
-
-@pytest.mark.parametrize("text", ["", "fail", "the frobnicator is upset"])
-def test_an_error_that_nothing_is_known_about_is_fatal(text):
-    facts = describe(Exception(text), "build")
-
-    assert (facts.klass, facts.category, facts.recoverable) == ("unknown", ErrorCategory.FATAL, False)

@@ -48,12 +48,11 @@ def _decide(facts, *, attempts_used=1, max_attempts=5, now=NOW, **others):
     return decide(facts, attempts_used=attempts_used, max_attempts=max_attempts, now=now, **others)
 
 
-def test_a_transient_failure_is_tried_again_soon():
-    assert _decide(_facts("network")) == Retry(at=NOW + timedelta(seconds=5), delay_seconds=5.0, needs_cleanup=False)
+@pytest.mark.parametrize(("klass", "seconds", "needs_cleanup"), [("network", 5.0, False), ("disk", 2.0, True)])
+def test_a_failure_is_retried_soon_and_what_was_short_is_freed_before(klass, seconds, needs_cleanup):
+    at = NOW + timedelta(seconds=seconds)
 
-
-def test_a_resource_is_freed_before_the_next_attempt():
-    assert _decide(_facts("disk")) == Retry(at=NOW + timedelta(seconds=2), delay_seconds=2.0, needs_cleanup=True)
+    assert _decide(_facts(klass)) == Retry(at=at, delay_seconds=seconds, needs_cleanup=needs_cleanup)
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -73,39 +72,29 @@ def test_a_class_is_retried_exactly_when_its_category_is(name):
     assert isinstance(_decide(facts), AskPerson) == kind.needs_person
 
 
-def test_a_failure_that_needs_a_person_comes_with_advice():
-    decision = _decide(_facts("billing"))
+@pytest.mark.parametrize("used", [1, 5])
+def test_a_failure_that_needs_a_person_comes_with_advice_also_when_attempts_are_used_up(used):
+    decision = _decide(_facts("billing"), attempts_used=used)
 
     assert isinstance(decision, AskPerson)
-    assert decision.reason == "billing: it broke"
+    assert (decision.reason, decision.terminal_reason) == ("billing: it broke", "NEEDS_PERSON")
     assert "Pay, then: adw retry ID" in decision.advice
-    assert decision.terminal_reason == "NEEDS_PERSON"
     assert _decide(_facts("budget")).terminal_reason == "BUDGET"
 
 
-def test_a_person_is_asked_also_when_attempts_are_used_up():
-    assert isinstance(_decide(_facts("auth"), attempts_used=5), AskPerson)
-
-
-def test_a_bug_is_not_retried():
-    decision = _decide(describe(TypeError("x"), "build"))
-
-    assert decision == GiveUp(reason="fatal errors (bug) are not retried: x", terminal_reason="NOT_RETRYABLE")
-
-
-def test_what_says_that_it_is_not_recoverable_is_not_retried():
-    facts = facts_of(WorkflowError("x", ErrorCategory.TRANSIENT, "build"))
-
-    assert _decide(facts).terminal_reason == "NOT_RETRYABLE"
-
-
-@pytest.mark.parametrize("category", [ErrorCategory.CONFIGURATION, ErrorCategory.FATAL])
-def test_configuration_and_fatal_errors_are_never_retried_whatever_they_say(category):
-    facts = facts_of(
-        WorkflowError("x", category, "build", recoverable=True, metadata={"requires_manual_intervention": False})
+@pytest.mark.parametrize(
+    ("category", "says"),
+    [
+        (ErrorCategory.TRANSIENT, {}),
+        (ErrorCategory.CONFIGURATION, {"recoverable": True, "metadata": {"requires_manual_intervention": False}}),
+        (ErrorCategory.FATAL, {"recoverable": True}),
+    ],
+)
+def test_what_is_not_recoverable_is_not_retried_whatever_it_says(category, says):
+    assert _decide(facts_of(WorkflowError("x", category, "build", **says))).terminal_reason == "NOT_RETRYABLE"
+    assert _decide(describe(TypeError("x"), "build")) == GiveUp(
+        reason="fatal errors (bug) are not retried: x", terminal_reason="NOT_RETRYABLE"
     )
-
-    assert _decide(facts).terminal_reason == "NOT_RETRYABLE"
 
 
 def test_a_category_that_the_policy_leaves_out_is_not_retried():
@@ -172,24 +161,26 @@ def test_a_policy_of_the_callers_own_says_how_long_and_how_often():
     assert isinstance(_decide(_facts("no_effect"), attempts_used=3, policy=policy), Retry)
 
 
-def test_the_time_of_the_server_is_kept_under_every_policy():
-    told = _facts("rate_limited", retry_delay=400.0, retry_delay_from="server")
+@pytest.mark.parametrize(
+    ("said", "others", "seconds"),
+    [
+        ({"retry_delay": 400.0}, {}, 400.0),
+        ({"retry_delay": 400.0}, {"policy": RetryPolicy(backoff_max_seconds=10.0)}, 400.0),
+        ({"retry_at": to_text(NOW + timedelta(seconds=90))}, {}, 90.0),
+        ({"retry_at": to_text(NOW - timedelta(days=1))}, {}, 0.0),
+        # Jitter never asks the server too early.
+        ({"retry_delay": 100.0}, {"random": 0.0}, 100.0),
+        ({"retry_delay": 100.0}, {"random": 0.8}, 120.0),
+        ({"retry_delay": 100.0}, {"random": 0.8, "policy": RetryPolicies(rate_limit=Backoff(jitter=False))}, 100.0),
+        # A moment that cannot be read was not named; those who wait the least time do not come back at once.
+        *(({"retry_at": text}, {}, 60.0) for text in ("soon", 17, None, "2026-13-01")),
+        ({}, {"random": 0.8}, 72.0),
+    ],
+)
+def test_the_time_that_a_server_names_is_kept_under_every_policy(said, others, seconds):
+    told = {"retry_delay_from": "server"} if "retry_delay" in said else {}
 
-    assert _decide(told).delay_seconds == 400.0
-    assert _decide(told, policy=RetryPolicy(backoff_max_seconds=10.0)).delay_seconds == 400.0
-
-
-def test_a_moment_of_the_server_is_counted_from_now():
-    later = _facts("rate_limited", retry_at=to_text(NOW + timedelta(seconds=90)))
-    past = _facts("rate_limited", retry_at=to_text(NOW - timedelta(days=1)))
-
-    assert _decide(later).at == NOW + timedelta(seconds=90)
-    assert _decide(past).delay_seconds == 0.0
-
-
-@pytest.mark.parametrize("text", ["soon", 17, None, "2026-13-01"])
-def test_a_moment_that_cannot_be_read_was_not_named(text):
-    assert _decide(_facts("rate_limited", retry_at=text)).delay_seconds == 60.0
+    assert _decide(_facts("rate_limited", **said, **told), **others).delay_seconds == seconds
 
 
 def test_a_quota_is_asked_a_little_after_its_reset():
@@ -222,18 +213,6 @@ def test_a_wait_is_said_as_people_say_it(seconds, span):
     told = _facts("server", retry_delay=float(seconds), retry_delay_from="server")
 
     assert f"in {span} only" in _decide(told, policy=RetryPolicies(max_wait_seconds=1.0)).reason
-
-
-def test_jitter_never_asks_the_server_too_early():
-    told = _facts("rate_limited", retry_delay=100.0, retry_delay_from="server")
-
-    assert _decide(told, random=0.0).delay_seconds == 100.0
-    assert _decide(told, random=0.8).delay_seconds == 120.0
-    assert _decide(told, random=0.8, policy=RetryPolicies(rate_limit=Backoff(jitter=False))).delay_seconds == 100.0
-
-
-def test_those_who_wait_the_least_time_of_a_class_do_not_come_back_at_once():
-    assert _decide(_facts("rate_limited"), random=0.8).delay_seconds == 72.0
 
 
 @pytest.mark.parametrize(("seconds", "kind"), [(6, Retry), (5, GiveUp), (0, GiveUp), (-9, GiveUp)])

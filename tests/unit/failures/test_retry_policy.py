@@ -48,14 +48,13 @@ def test_retry_policy_max_attempts_boundary(attempts, is_valid):
     _check_bounds({"max_attempts": attempts}, is_valid=is_valid)
 
 
-@pytest.mark.parametrize(("base", "is_valid"), [(0.09, False), (0.1, True), (3600.0, True), (3600.1, False)])
-def test_retry_policy_backoff_base_boundary(base, is_valid):
-    _check_bounds({"backoff_base_seconds": base, "backoff_max_seconds": 86_400.0}, is_valid=is_valid)
-
-
-@pytest.mark.parametrize(("longest", "is_valid"), [(86_400.0, True), (86_400.1, False)])
-def test_retry_policy_backoff_max_boundary(longest, is_valid):
-    _check_bounds({"backoff_max_seconds": longest}, is_valid=is_valid)
+@pytest.mark.parametrize(
+    ("base", "longest", "is_valid"),
+    [(0.09, 86_400.0, False), (0.1, 86_400.0, True), (3600.0, 86_400.0, True), (3600.1, 86_400.0, False)],
+)
+def test_retry_policy_backoff_base_boundary(base, longest, is_valid):
+    _check_bounds({"backoff_base_seconds": base, "backoff_max_seconds": longest}, is_valid=is_valid)
+    _check_bounds({"backoff_max_seconds": longest + 0.1}, is_valid=False)
 
 
 def _check_bounds(values, *, is_valid):
@@ -235,32 +234,37 @@ def test_the_waits_of_a_strategy_follow_from_its_base_delay_alone(base):
         assert policies.resource.delay(attempt, 0.9) == min(base * 2**attempt * 2, 86_400.0)
 
 
-def test_a_phase_that_says_nothing_gets_what_each_category_asks_for():
+def test_a_phase_may_say_how_it_waits_and_else_gets_what_each_category_asks_for():
     assert policies_of(RetrySpec()) == RetryPolicies()
-
-
-def test_a_phase_may_say_how_it_waits():
     policies = policies_of(RetrySpec(strategy="fixed", base_seconds=0.5, max_seconds=9.0, categories=("transient",)))
 
     assert policies.transient.delay(3) == policies.resource.delay(3) == 0.5
-    assert policies.rate_limit.max_seconds == 9.0
-    assert policies.retried == {ErrorCategory.TRANSIENT}
-    assert not policies.keeps_class_delay
-    assert policies.keeps_class_retries
-
-
-def test_a_base_above_the_usual_cap_or_a_cap_below_the_usual_base_moves_the_other():
+    assert (policies.rate_limit.max_seconds, policies.retried) == (9.0, {ErrorCategory.TRANSIENT})
+    assert (policies.keeps_class_delay, policies.keeps_class_retries) == (False, True)
+    # A base above the usual cap, or a cap below the usual base, moves the other.
     assert policies_of(RetrySpec(base_seconds=600.0)).transient.max_seconds == 600.0
     assert policies_of(RetrySpec(max_seconds=0.5)).resource.base_seconds == 0.5
     assert policies_of(RetrySpec(max_seconds=0.5)).keeps_class_delay
 
 
 @pytest.mark.parametrize(
-    "values", [{"factor": 10.1}, {"factor": 0.9}, {"max_seconds": 1e9 + 1}, {"base_seconds": 1e9 + 1}]
+    ("make", "message"),
+    [
+        (lambda: Backoff(factor=10.1), "backoff_factor is 10.1: give a number from"),
+        (lambda: Backoff(factor=0.9), "give a number from"),
+        (lambda: Backoff(max_seconds=1e9 + 1), "give a number from"),
+        (lambda: Backoff(base_seconds=1e9 + 1), "give a number from"),
+        (lambda: policies_of(RetrySpec(categories=("fatal",))), "category fatal are never retried"),
+        (lambda: policies_of(RetrySpec(base_seconds=-1.0)), "base_seconds is -1.0: give a number from 0.0"),
+        (
+            lambda: policies_of(RetrySpec(base_seconds=9.0, max_seconds=3.0)),
+            "max_seconds is 3.0: give a number from 9.0",
+        ),
+    ],
 )
-def test_waits_without_end_are_refused(values):
-    with pytest.raises(ConfigError, match="give a number from"):
-        Backoff(**values)
+def test_waits_that_cannot_be_are_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0, 1e9])
@@ -269,16 +273,3 @@ def test_a_phase_may_ask_for_no_wait_or_for_years(seconds, strategy):
     policies = policies_of(RetrySpec(strategy=strategy, base_seconds=seconds, max_seconds=seconds))
 
     assert [policies.transient.delay(attempt) for attempt in (0, 7, 10**6)] == [seconds] * 3
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (RetrySpec(categories=("fatal",)), "category fatal are never retried"),
-        (RetrySpec(base_seconds=-1.0), "base_seconds is -1.0: give a number from 0.0"),
-        (RetrySpec(base_seconds=9.0, max_seconds=3.0), "max_seconds is 3.0: give a number from 9.0"),
-    ],
-)
-def test_a_phase_with_a_policy_that_cannot_be_is_refused(spec, message):
-    with pytest.raises(ConfigError, match=message):
-        policies_of(spec)

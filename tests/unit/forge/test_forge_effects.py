@@ -1,4 +1,4 @@
-"""One pull request and one sticky comment, whoever races for them and whoever forges them."""
+"""One pull request and one sticky comment, however many race for them or forge them."""
 
 from __future__ import annotations
 

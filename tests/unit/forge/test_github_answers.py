@@ -7,14 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from adws.adw_modules.errors import ForgeBusy, ForgeNotFound, ForgeRefused, ForgeUnavailable
+from adws.adw_modules.errors import ForgeBusy, ForgeError, ForgeNotFound, ForgeRefused, ForgeUnavailable
 from adws.adw_modules.forge import github_errors
 from adws.adw_modules.forge.model import ForgeAccess
 from adws.testing import START
 
 
 def error_of(status, headers=None, body="{}"):
-    return github_errors.error_of(status, headers or {}, body, now=START)
+    with pytest.raises(ForgeError) as caught:
+        github_errors.check_answer(status, headers or {}, body, now=START)
+
+    return caught.value
 
 
 @pytest.mark.parametrize("body", ["<html>", '{"a":', "\x00"])

@@ -94,19 +94,7 @@ def test_orphans_that_nobody_looked_for_are_not_none():
 # --- the report of the day -------------------------------------------------------------------------------------
 
 
-def test_a_day_without_work_says_so():
-    told = reports_module.report(DayCounts(since="2026-01-30T09:00"))
-
-    assert told.splitlines() == [
-        "Workflows by state:",
-        "  none",
-        "Ended since 2026-01-30: nothing ended",
-        "Runs that wait for a worker: 0",
-        "Spent since 2026-01-30T09:00: 0.00 USD in 0 attempts",
-    ]
-
-
-def test_states_without_a_workflow_are_left_out():
+def test_a_day_says_what_stands_and_ended_and_leaves_states_without_a_workflow_out():
     counts = DayCounts(since="yesterday", by_state={"failed": 2, "building": 1, "paused": 0}, waiting=3, outcomes=DAYS)
 
     assert reports_module.report(counts).splitlines()[:5] == [
@@ -117,6 +105,13 @@ def test_states_without_a_workflow_are_left_out():
         "Runs that wait for a worker: 3",
     ]
     assert reports_module.headline(counts) == "3 workflows, 3 runs waiting, 0.00 USD in a day"
+    assert reports_module.report(DayCounts(since="2026-01-30T09:00")).splitlines() == [
+        "Workflows by state:",
+        "  none",
+        "Ended since 2026-01-30: nothing ended",
+        "Runs that wait for a worker: 0",
+        "Spent since 2026-01-30T09:00: 0.00 USD in 0 attempts",
+    ]
 
 
 def test_those_that_do_not_move_are_named_up_to_a_number():

@@ -13,7 +13,7 @@ from adws.adw_modules.state_machine import PHASE_STATES, PIPELINE, StateTransiti
 
 S = WorkflowState
 TABLE = StateTransition.TRANSITIONS
-PAGE = Path(charts.__file__).parents[3] / "docs" / "state-machine.md"
+PAGE = Path(charts.__file__).parents[3] / "docs" / "workflows.md"
 START_MARK, END_MARK = "<!-- generated: state-diagram -->\n", "<!-- /generated -->"
 
 

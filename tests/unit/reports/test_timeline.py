@@ -61,19 +61,86 @@ def test_an_attempt_that_waits_for_others_is_told_in_both_its_parts():
     assert wait.label == "waits for work that others do: runs the step fetch"
 
 
-@pytest.mark.parametrize("since", [None, "2099-01-01T00:00:00.000000Z"], ids=["nobody-knows-when", "in-the-future"])
-def test_an_attempt_that_waits_since_nobody_knows_when_is_one_bar(since):
-    one = tried(1, 0, None, "waiting", waiting_since=since)
+SUSPENDED = tried(1, 0, 10, "suspended")
+CASES = {
+    "never begun": (
+        20,
+        document(phase("plan", status="queued"), phase("build", status="queued"), current_state="pending"),
+        [("plan", "queue", 0, 20)],
+    ),
+    "the turn of a phase": (
+        20,
+        document(phase("plan", tried(1, 0, 10)), phase("build", status="queued")),
+        [("plan", "succeeded", 0, 10), ("build", "queue", 10, 20)],
+    ),
+    "a moment between two attempts": (
+        2000,
+        document(phase("build", tried(1, 0, 1000, "failed"), tried(2, 1003)), phase("test")),
+        [("build", "failed", 0, 1000), ("build", "running", 1003, 2000)],
+    ),
+    "two clocks that overlap": (
+        40,
+        document(phase("plan", tried(1, 0, 30)), phase("build", tried(1, 20), status="running")),
+        [("plan", "succeeded", 0, 30), ("build", "running", 20, 40)],
+    ),
+    "a wait that a pause ended": (
+        100,
+        document(
+            phase("build", tried(1, 0, 10, "failed"), tried(2, 60)),
+            history=(move("building", "paused", 40), move("paused", "building", 60)),
+        ),
+        [
+            *(("build", "failed", 0, 10), ("build", "retry", 10, 40)),
+            *(("build", "paused", 40, 60), ("build", "running", 60, 100)),
+        ],
+    ),
+    "resumed": (
+        50,
+        document(
+            phase("build", SUSPENDED, status="queued"),
+            history=(move("building", "paused", 10), move("paused", "building", 30)),
+        ),
+        [("build", "suspended", 0, 10), ("build", "paused", 10, 30), ("build", "queue", 30, 50)],
+    ),
+    "paused before its first phase": (
+        50,
+        document(phase("plan", status="queued"), history=(move("pending", "paused", 10),)),
+        [("plan", "queue", 0, 10), ("plan", "paused", 10, 50)],
+    ),
+    "a move whose moment cannot be read": (
+        50,
+        document(
+            phase("build", SUSPENDED, status="suspended"),
+            history=(move("building", "paused", 10).changed(timestamp="yesterday"),),
+        ),
+        [("build", "suspended", 0, 10), ("build", "queue", 10, 50)],
+    ),
+    **{
+        f"an attempt that began {moment!r}": (50, document(phase("build", SUSPENDED.changed(started_at=moment))), [])
+        for moment in ("", "soon", "1970-01-01T00:00:00.000000Z")
+    },
+    **{
+        f"an attempt that waits since {since}": (
+            60,
+            document(phase("build", tried(1, 0, None, "waiting", waiting_since=since), status="retry_wait")),
+            [("build", "waiting", 0, 60)],
+        )
+        for since in (None, "2099-01-01T00:00:00.000000Z")
+    },
+}
 
-    assert bars(timeline(document(phase("build", one, status="retry_wait")), now=at(60))) == [
-        ("build", "waiting", 0, 60)
-    ]
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_stretch_of_time_is_one_bar(name):
+    now, made, expected = CASES[name]
+
+    assert bars(timeline(made, now=at(now))) == expected
 
 
 # --- waits -----------------------------------------------------------------------------------------------------
 
 
-def test_between_a_failed_attempt_and_the_next_the_phase_waits_to_be_tried_again():
+def test_between_a_failed_attempt_and_the_next_the_phase_waits_for_its_retry():
     result = timeline(
         document(
             phase("build", tried(1, 0, 10, "failed", error={"message": "reset"}), tried(2, 40, 50)),
@@ -83,7 +150,7 @@ def test_between_a_failed_attempt_and_the_next_the_phase_waits_to_be_tried_again
     )
 
     assert bars(result)[1] == ("build", "retry", 10, 40)
-    assert result.bars[1].label == "waits to be tried again: reset"
+    assert result.bars[1].label == "waits for its next attempt: reset"
 
 
 @pytest.mark.parametrize(
@@ -146,30 +213,6 @@ def test_a_wait_for_a_quota_or_a_party_says_what_for(before, category, kind):
     assert (value.kind, value.label) == (kind, f"{WAITS[kind]}: claude is out of order")
 
 
-def test_a_workflow_that_was_never_begun_waits_for_a_worker():
-    made = document(phase("plan", status="queued"), phase("build", status="queued"), current_state="pending")
-
-    assert bars(timeline(made, now=at(20))) == [("plan", "queue", 0, 20)]
-
-
-def test_a_phase_whose_turn_it_is_waits_for_a_worker():
-    made = document(phase("plan", tried(1, 0, 10)), phase("build", status="queued"))
-
-    assert bars(timeline(made, now=at(20)))[-1] == ("build", "queue", 10, 20)
-
-
-def test_a_moment_between_two_attempts_is_no_wait():
-    made = document(phase("build", tried(1, 0, 1000, "failed"), tried(2, 1003)), phase("test"))
-
-    assert [kind for _, kind, _, _ in bars(timeline(made, now=at(2000)))] == ["failed", "running"]
-
-
-def test_attempts_of_two_clocks_that_overlap_leave_no_gap():
-    made = document(phase("plan", tried(1, 0, 30)), phase("build", tried(1, 20), status="running"))
-
-    assert bars(timeline(made, now=at(40))) == [("plan", "succeeded", 0, 30), ("build", "running", 20, 40)]
-
-
 # --- parked ----------------------------------------------------------------------------------------------------
 
 
@@ -184,13 +227,6 @@ def test_a_pause_is_told_with_its_reason_and_what_follows_is_the_queue():
 
     assert bars(result)[1:3] == [("build", "paused", 10, 60), ("build", "queue", 60, 80)]
     assert result.bars[1].label == "paused: lunch"
-
-
-def test_a_wait_that_a_pause_ended_is_told_before_it():
-    history = (move("building", "paused", 40), move("paused", "building", 60))
-    made = document(phase("build", tried(1, 0, 10, "failed"), tried(2, 60)), history=history)
-
-    assert bars(timeline(made, now=at(100)))[1:3] == [("build", "retry", 10, 40), ("build", "paused", 40, 60)]
 
 
 def test_a_phase_that_waits_for_a_person_waits_until_now():
@@ -211,28 +247,8 @@ def test_a_workflow_that_failed_waits_for_a_person():
     assert bars(timeline(made, now=at(50)))[-1] == ("build", "stopped", 10, 50)
 
 
-def test_a_workflow_that_goes_on_after_a_pause_waits_for_a_worker():
-    history = (move("building", "paused", 10), move("paused", "building", 30))
-    made = document(phase("build", tried(1, 0, 10, "suspended"), status="queued"), history=history)
-
-    assert bars(timeline(made, now=at(50)))[-1] == ("build", "queue", 30, 50)
-
-
-def test_a_workflow_that_is_paused_before_its_first_phase_is_told_in_that():
-    made = document(phase("plan", status="queued"), history=(move("pending", "paused", 10),))
-
-    assert bars(timeline(made, now=at(50))) == [("plan", "queue", 0, 10), ("plan", "paused", 10, 50)]
-
-
 def test_a_pause_of_a_workflow_without_phases_has_no_lane():
     assert timeline(document(history=(move("pending", "paused", 10),)), now=at(50)).bars == ()
-
-
-def test_a_move_whose_moment_cannot_be_read_parks_nothing():
-    broken = move("building", "paused", 10).changed(timestamp="yesterday")
-    made = document(phase("build", tried(1, 0, 10, "suspended"), status="suspended"), history=(broken,))
-
-    assert [kind for _, kind, _, _ in bars(timeline(made, now=at(50)))] == ["suspended", "queue"]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------
@@ -261,13 +277,6 @@ def test_an_empty_workflow_has_an_empty_timeline_that_is_not_of_length_nothing()
     result = timeline(document(created_at="1970-01-01T00:00:00.000000Z"), now=at(5))
 
     assert (result.bars, result.start, result.seconds) == ((), at(5), 1.0)
-
-
-@pytest.mark.parametrize("moment", ["", "soon", "1970-01-01T00:00:00.000000Z"])
-def test_an_attempt_whose_beginning_cannot_be_read_is_left_out(moment):
-    one = tried(1, 0, 10).changed(started_at=moment)
-
-    assert timeline(document(phase("build", one)), now=at(50)).bars == ()
 
 
 def test_of_very_many_bars_the_newest_are_kept(monkeypatch):

@@ -135,7 +135,7 @@ def test_the_legend_names_what_is_in_the_picture_work_first():
         ("succeeded", "succeeded", False),
         ("failed", "failed", False),
         ("running", "running", False),
-        ("retry", "waits to be tried again", True),
+        ("retry", "waits for its next attempt", True),
         ("queue", "waits for a worker", True),
     ]
 

@@ -300,21 +300,15 @@ def test_the_report_counts_states_outcomes_failures_waiting_runs_and_the_cost_of
     assert end.memo["report"].splitlines() == list(end.details)
 
 
-def test_notifying_says_what_came_of_it(lab):
+def test_notifying_says_what_was_sent_and_brings_the_sums_of_reports_up(lab):
+    refreshed = []
     lab.home.notifications.add(lab.jobs().report(tick("report")).notices)
+    lab.home.reports = SimpleNamespace(refresh=lambda: refreshed.append(True))
 
     end = lab.jobs().notify(tick("notify"))
 
     assert end.outcome == "0 new, 1 sent, 0 to be retried, 0 given up"
     assert lab.sent == ["adw: 0 workflows, 0 runs waiting, 0.00 USD in a day"]
-
-
-def test_notifying_brings_the_sums_of_reports_up(lab):
-    refreshed = []
-    lab.home.reports = SimpleNamespace(refresh=lambda: refreshed.append(True))
-
-    lab.jobs().notify(tick("notify"))
-
     assert refreshed == [True]
 
 

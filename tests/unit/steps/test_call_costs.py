@@ -11,11 +11,12 @@ def _meta(**changes) -> dict:
     return {"call": {"usage": {**usage.to_json(), **changes}}}
 
 
-def test_calls_without_an_agent_used_nothing():
+def test_calls_without_an_agent_used_nothing_and_tokens_that_are_none_count_as_none():
     metas = [{}, {"call": {"status": 200}}, {"call": None}, {"call": {"usage": "x"}}]
 
     assert iteration_worker.used(metas) is None
     assert iteration_worker.spent(metas) == 0.0
+    assert iteration_worker.used([_meta(tokens="many")]).tokens.total == 0
 
 
 def test_one_call_used_what_it_says():
@@ -41,7 +42,3 @@ def test_what_is_paid_by_the_month_counts_as_no_money():
 
     assert iteration_worker.spent([monthly, monthly]) == 0.0
     assert iteration_worker.spent([monthly, _meta()]) == 0.5
-
-
-def test_tokens_that_are_none_count_as_none():
-    assert iteration_worker.used([_meta(tokens="many")]).tokens.total == 0

@@ -276,20 +276,6 @@ def test_a_crash_between_the_last_step_and_the_end_of_the_phase_repeats_no_step(
     assert steps.record.result["result"]["results"] == [2, 4, 6, 8]
 
 
-def test_steps_whose_phase_did_not_pass_its_gate_are_done_anew():
-    answers = iter([False, True])
-    steps = Steps(one("first"), does={"first": lambda _e, _c: 1}, max_attempts=3)
-
-    def gate(_phase, _context, _report):
-        return GateVerdict(passed=next(answers), reason="red")
-
-    steps.world.attempt(phase_runners={"steps": steps.runner}, gates=gate)
-    steps.clock.advance(600)
-
-    assert steps.world.attempt(phase_runners={"steps": steps.runner}, gates=gate) == Done(state="completed")
-    assert steps.calls.made == [("first", 0), ("first", 0)]
-
-
 def test_an_attempt_that_is_cut_off_before_its_first_step_does_not_take_over_what_did_not_pass():
     steps = Steps(one("first"), does={"first": lambda _e, _c: 1}, max_attempts=4)
     red = {"gates": lambda _phase, _context, _report: GateVerdict(passed=False, reason="red")}

@@ -34,7 +34,7 @@ def lately(answers, clock):
     return CachedValue(answers.find, clock=clock, keep_seconds=30.0, beside=answers.work.append)
 
 
-def test_nobody_waits_for_it_and_it_is_looked_for_once_at_a_time(clock):
+def test_a_value_is_computed_in_the_background_once_at_a_time(clock):
     answers = Answers("first")
     value = lately(answers, clock)
 
@@ -44,7 +44,7 @@ def test_nobody_waits_for_it_and_it_is_looked_for_once_at_a_time(clock):
     assert value.get() == "first"
 
 
-def test_what_is_old_is_shown_until_the_new_is_known(clock):
+def test_an_old_value_is_returned_until_the_new_one_is_known(clock):
     answers = Answers("first", "second")
     value = lately(answers, clock)
     value.get()
@@ -59,7 +59,7 @@ def test_what_is_old_is_shown_until_the_new_is_known(clock):
     assert value.get() == "second"
 
 
-def test_what_cannot_be_found_out_leaves_the_last_value_and_is_tried_again(clock, caplog):
+def test_a_failed_measurement_leaves_the_last_value_and_is_retried(clock, caplog):
     answers = Answers("first", OSError("gone"), "third")
     value = lately(answers, clock)
     for seen in (None, "first", "first"):
@@ -68,4 +68,4 @@ def test_what_cannot_be_found_out_leaves_the_last_value_and_is_tried_again(clock
         clock.advance(30)
 
     assert value.get() == "third"
-    assert [record.message for record in caplog.records] == ["A value could not be found out"]
+    assert [record.message for record in caplog.records] == ["A value could not be measured"]

@@ -64,7 +64,7 @@ def run(scenario):
     asyncio.run(asyncio.wait_for(scenario, PATIENCE))
 
 
-def test_each_is_told_of_its_own_topic_only(live, changes):
+def test_a_listener_is_notified_of_its_own_topic_only(live, changes):
     async def scenario():
         home, one = live.join("home"), live.join("workflow:1")
         live.look()
@@ -151,7 +151,7 @@ def test_a_stream_ends_after_its_time(live, monkeypatch):
     run(scenario())
 
 
-def test_a_listener_whose_loop_is_over_is_in_nobodys_way(live):
+def test_a_listener_whose_loop_is_closed_does_not_disturb_others(live):
     async def scenario():
         live.join("home")
 

@@ -1,4 +1,4 @@
-"""The style sheet of the dashboard: a name means one thing, whatever page it stands on."""
+"""The style sheet of the dashboard: a name means one thing, on every page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SHEET = (Path(pages.__file__).parent / "static" / "adw.css").read_text(encoding=
 
 
 def begun(text: str) -> list[str]:
-    """Return the classes that get their looks in *text*, alone: not beside a tag or inside of something else."""
+    """Return the classes that are defined in *text*, alone: not beside a tag or inside of something else."""
     # What holds for some windows only is indented.
     rules = re.findall(r"^([^\s@/}][^{}]*)\{", text, flags=re.MULTILINE)
     return [one.strip() for rule in rules for one in rule.split(",") if re.fullmatch(r"\.[\w-]+", one.strip())]
 
 
-def test_no_class_gets_its_looks_in_two_parts_of_the_sheet():
+def test_no_class_is_styled_in_two_parts_of_the_sheet():
     """Who writes one page and takes a name that another page has changes both."""
     parts = [set(begun(part)) for part in re.split(r"/\* --- .*? -+ \*/", SHEET)]
 

@@ -76,7 +76,7 @@ def test_a_worker_that_keeps_ending_is_not_started_in_a_tight_loop():
     assert 60 <= len(lab.children) <= 70
 
 
-def test_what_cannot_even_be_started_is_tried_again_with_the_same_patience():
+def test_a_worker_that_cannot_be_started_is_retried_with_the_same_delays():
     lab = Lab()
     lab.trouble = OSError(12, "Cannot allocate memory")
     lab.watch(10)

@@ -34,7 +34,7 @@ def test_anything_else_does_not(shown):
 
 
 def test_every_token_is_compared_each_time_in_constant_time(monkeypatch):
-    """Whoever stopped at the first that fits, or used ==, would tell by its time which one it was."""
+    """A comparison that stops early shows by its time which token it was."""
     compared = []
     real = hmac.compare_digest
     monkeypatch.setattr(middleware.hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))

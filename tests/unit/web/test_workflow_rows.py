@@ -48,5 +48,5 @@ def test_without_a_pull_request_or_an_issue_there_is_no_address():
         ("a\x08b\u202ec", "a\ufffdb\ufffdc"),
     ],
 )
-def test_what_a_terminal_would_obey_is_not_on_the_page(written, shown):
+def test_terminal_codes_are_removed_from_pages(written, shown):
     assert frame.readable(written) == shown

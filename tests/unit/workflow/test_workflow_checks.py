@@ -64,10 +64,23 @@ def test_a_problem_of_a_phase_names_the_phase_and_its_place():
     assert problem.message == "phase 'build': there is no runner 'comand', did you mean command?"
 
 
-def test_two_phases_cannot_have_one_name():
-    assert said(phase("build"), phase("lint"), phase("build", state="testing")) == [
-        ((2, "name"), "there are two phases called 'build': give one of them another name")
-    ]
+@pytest.mark.parametrize(
+    ("phases", "path", "message"),
+    [
+        (
+            (phase("build"), phase("lint"), phase("build", state="testing")),
+            (2, "name"),
+            "there are two phases called 'build': give one of them another name",
+        ),
+        (
+            (phase("plan", tier=1), phase("build"), phase("lint", tier=2)),
+            (1, "tier"),
+            "phase 'build' (tier 0) comes after 'plan' (tier 1): a tier can only be followed by itself or a later one",
+        ),
+    ],
+)
+def test_names_are_unique_and_tiers_never_go_down(phases, path, message):
+    assert said(*phases) == [(path, message)]
 
 
 # --- states ----------------------------------------------------------------------------------------------------
@@ -156,15 +169,6 @@ def test_each_circle_is_told_once_and_what_waits_for_it_is_not_in_it():
     assert [path for path, _ in result] == [(0, "needs"), (3, "needs")]
     assert "'a', 'b', 'c'" in result[0][1]
     assert "'d', 'e'" in result[1][1]
-
-
-def test_tiers_never_go_down():
-    assert said(phase("plan", tier=1), phase("build"), phase("lint", tier=2)) == [
-        (
-            (1, "tier"),
-            "phase 'build' (tier 0) comes after 'plan' (tier 1): a tier can only be followed by itself or a later one",
-        )
-    ]
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=6))

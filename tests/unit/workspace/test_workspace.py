@@ -1,5 +1,5 @@
 """
-The place a workflow works in: made through the ledger, checked, secured after each phase, given back.
+The place a workflow works in: made through the ledger, checked, secured after each phase, released.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def observed(world) -> set[str]:
 
 def test_refs_of_an_attempt_that_was_cut_off_are_observed_by_their_names():
     """
-    Whoever comes next has nothing to compare with: of `spike` nobody can say any more who made it.
+    The next attempt has nothing to compare with: of `spike` nobody can say any more who made it.
     """
     world = world_of("plan")
     world.runner.add("plan", spike(world, ends=LeaseLost("its process died")), WELL)

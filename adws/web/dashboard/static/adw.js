@@ -41,7 +41,8 @@
   const isTyping = (element) => {
     const active = document.activeElement;
     if (active && element.contains(active) && active.matches("input, textarea, select")) return true;
-    return [...element.querySelectorAll("textarea, input:not([type=hidden])")].some((one) => one.value !== one.defaultValue);
+    return [...element.querySelectorAll("textarea, input:not([type=hidden])")]
+      .some((one) => one.value !== one.defaultValue || one.checked !== one.defaultChecked);
   };
   // The way from an element down to the focus, for elements without an id.
   const pathTo = (root, target) => {
@@ -128,7 +129,7 @@
     });
     source.onerror = () => {
       source.close();
-      show("lost", "Connection lost, trying again");
+      show("lost", "Connection lost, retrying");
       if (wait > 2 * SECOND) refresh(); // finds out when the login is over
       setTimeout(listen, wait * (0.75 + Math.random() / 2));
       wait = Math.min(LONGEST, wait * 2);

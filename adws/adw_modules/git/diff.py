@@ -1,0 +1,210 @@
+"""
+What commits change, file by file, for people who review them.
+
+Read from commits alone, not from a working tree or an index. Attributes, which an agent may write, hide no file: its
+content says whether it is binary. External diff drivers and text conversion are off. What is too large is cut, and says
+so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from adws.adw_modules.git.git import Answer, GitCommands
+from adws.adw_modules.interfaces import Clock
+
+#: Seconds that each git command gets: a page does not wait for a repository that is busy.
+SECONDS = 5.0
+#: Seconds for which git is not asked again where a branch is.
+FRESH_SECONDS = 5.0
+#: Files that are listed.
+MOST_FILES = 500
+#: Bytes of a file on either side from which on it is only named.
+MOST_BLOB_BYTES = 512 * 1024
+#: Bytes of the patch of one file, and of all files.
+MOST_PATCH_BYTES, MOST_BYTES = 64 * 1024, 400 * 1024
+#: Files whose patches one command makes.
+_AT_ONCE = 25
+#: Pairs of commits whose diffs are kept in memory, and branches whose commits are.
+_KEPT_DIFFS, _KEPT_COMMITS = 30, 200
+_STATUSES = {"A": "added", "D": "deleted"}
+_SECTION = re.compile(rb"^diff --git ", re.MULTILINE)
+_HUNK = re.compile(rb"^@@ ", re.MULTILINE)
+_QUOTED = re.compile(r'[\x00-\x1f"\\\x7f]')
+_ADDED, _DELETED = re.compile(rb"^\+", re.MULTILINE), re.compile(rb"^-", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileDiff:
+    """The change of one file."""
+
+    name: str
+    status: str  #: added | changed | deleted
+    added: int | None  #: lines; None: the file is binary
+    deleted: int | None
+    patch: str = ""  #: hunks of a unified diff, redacted
+    left_out: str = ""  #: why the patch is missing or cut, "" when it is complete
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diff:
+    """What one commit changes against another."""
+
+    base: str  #: commit
+    head: str  #: commit
+    files: tuple[FileDiff, ...]  #: the first MOST_FILES, by name
+    file_count: int
+    added: int  #: lines of all files
+    deleted: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something that can be shown as text is left out."""
+        return self.file_count > len(self.files) or any(one.left_out and one.added is not None for one in self.files)
+
+    def shortened(self, most_bytes: int) -> Diff:
+        """Return the same diff with the patches of the first files only, *most_bytes* characters of them in all."""
+        left, files = most_bytes, []
+        for file in self.files:
+            left -= len(file.patch)
+            is_fitting = left >= 0 or not file.patch
+            files.append(file if is_fitting else replace(file, patch="", left_out="see the whole diff"))
+
+        return replace(self, files=tuple(files))
+
+
+class Diffs:
+    """Reads diffs: each pair of commits once. Threads may share it."""
+
+    def __init__(self, commands: GitCommands, *, clock: Clock, redact: Callable[[str], str]) -> None:
+        self._commands = commands
+        self._clock = clock
+        self._redact = redact
+        self._commits = lru_cache(maxsize=_KEPT_COMMITS)(self._ask_commits)
+        self._diffs = lru_cache(maxsize=_KEPT_DIFFS)(self._read)
+
+    def between(self, base: str, heads: Sequence[str], *, mark: int = 0) -> Diff | None:
+        """
+        Return what the first of *heads* that is here changes since it left *base*; raise GitError.
+
+        None when *base* or every head is missing in this repository. With another *mark*, such as the revision of the
+        workflow, git is asked at once where a branch is; otherwise after FRESH_SECONDS.
+        """
+        start, head = self._commits(base, tuple(heads), mark, self._clock.monotonic() // FRESH_SECONDS)
+
+        return self._diffs(start, head) if start and head else None
+
+    def _ask_commits(self, base: str, heads: tuple[str, ...], _mark: int, _moment: float) -> tuple[str, str]:
+        head = next((commit for name in heads if (commit := self._commit_of(name))), "")
+        start = self._commit_of(base) if head else ""
+        if start:  # what came into the base since does not count
+            start = self._git("merge-base", start, head, ok=(0, 1)).text.strip() or start
+
+        return start, head
+
+    def _commit_of(self, ref: str) -> str:
+        if not ref or "\0" in ref:
+            return ""
+        asked = ("--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+
+        return self._git("rev-parse", *asked, ok=(0, 1, 128)).text.strip()
+
+    def _read(self, base: str, head: str) -> Diff:
+        """Return the diff of two commits: names and counts of all files first, then patches while there is room."""
+        listed: dict[str, FileDiff] = {}
+        kinds: dict[str, str] = {}
+        parts = iter(self._diff(base, head, "--raw", "--numstat", "-z").parts)
+        for part in parts:
+            if part.startswith(":"):  # `:100644 100644 1a2b 3c4d M`, and the name in the next part
+                kinds[next(parts)] = part[-1]
+                continue
+            added, deleted, name = part.split("\t", 2)
+            counts = [int(text) if text.isdigit() else None for text in (added, deleted)]  # "-": it is binary
+            listed[name] = FileDiff(
+                name=self._redact(name.encode(errors="surrogateescape").decode(errors="replace")),
+                status=_STATUSES.get(kinds.get(name, ""), "changed"),
+                added=counts[0],
+                deleted=counts[1],
+                left_out="binary file" if counts[0] is None else "",
+            )
+        names = sorted(listed)[:MOST_FILES]
+        too_large = f"larger than {MOST_BLOB_BYTES // 1024} KiB"
+        full = f"the diff is larger than {MOST_BYTES // 1024} KiB"
+        room = MOST_BYTES
+        for first in range(0, len(names), _AT_ONCE):
+            batch = names[first : first + _AT_ONCE]
+            if room <= 0:
+                listed |= {name: replace(listed[name], left_out=listed[name].left_out or full) for name in batch}
+                continue
+            large = self._large(base, batch) | self._large(head, batch)
+            listed |= {name: replace(listed[name], left_out=listed[name].left_out or too_large) for name in large}
+            shown = [name for name in batch if name not in large]
+            for name, patch in self._patches(base, head, shown, kinds).items():
+                if b"\0" in patch:  # as git tells binary files; attributes may say something else
+                    listed[name] = replace(listed[name], added=None, deleted=None, left_out="binary file")
+                    continue
+                if listed[name].added is None:  # only attributes call it binary
+                    lines = len(_ADDED.findall(patch)), len(_DELETED.findall(patch))
+                    listed[name] = replace(listed[name], added=lines[0], deleted=lines[1], left_out="")
+                text, left_out = self._bounded(patch)
+                room -= len(text)
+                listed[name] = replace(
+                    listed[name], patch="" if room < 0 else text, left_out=full if room < 0 else left_out
+                )
+
+        return Diff(
+            base=base,
+            head=head,
+            files=tuple(listed[name] for name in names),
+            file_count=len(listed),
+            added=sum(file.added or 0 for file in listed.values()),
+            deleted=sum(file.deleted or 0 for file in listed.values()),
+        )
+
+    def _large(self, commit: str, names: Sequence[str]) -> set[str]:
+        """Return which files are too large in *commit* to be compared."""
+        entries = (part.split("\t", 1) for part in self._git("ls-tree", "-rlz", commit, "--", *names).parts)
+        sizes = ((facts.split()[-1], name) for facts, name in entries)
+
+        return {name for size, name in sizes if size.isdigit() and int(size) > MOST_BLOB_BYTES}
+
+    def _patches(self, base: str, head: str, names: Sequence[str], kinds: Mapping[str, str]) -> Mapping[str, bytes]:
+        """Return the hunks of each file; a file that becomes a link has two sections, one deleted and one added."""
+        if not names:
+            return {}
+        headers = {f"a/{name} b/{name}".encode(errors="surrogateescape"): name for name in names}
+        # git quotes such names; their sections come in the order of the names.
+        quoted = iter([name for name in names if _QUOTED.search(name) for _ in range(1 + (kinds.get(name) == "T"))])
+        hunks = dict.fromkeys(names, b"")
+        for section in _SECTION.split(self._diff(base, head, "--text", "--", *names).out)[1:]:
+            header = section.partition(b"\n")[0]
+            name = next(quoted, None) if header.startswith(b'"') else headers.get(header)
+            if name is not None and (start := _HUNK.search(section)):  # not of a folder that has the name of a file
+                hunks[name] += section[start.start() :]
+
+        return hunks
+
+    def _bounded(self, patch: bytes) -> tuple[str, str]:
+        """Return a patch redacted, and why it is cut; it is redacted before, so that no half of a token is left."""
+        text = self._redact(patch[: 2 * MOST_PATCH_BYTES].decode(errors="replace"))
+        if len(text) <= MOST_PATCH_BYTES and len(patch) <= 2 * MOST_PATCH_BYTES:
+            return text, ""
+        shown = text[:MOST_PATCH_BYTES].rpartition("\n")[0] + "\n"
+        lines = patch.count(b"\n") - shown.count("\n")
+
+        return shown, f"{lines:,} more lines are not shown"
+
+    def _diff(self, base: str, head: str, *options: str) -> Answer:
+        fixed = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--submodule=short")
+
+        return self._git("diff", *fixed, options[0], base, head, *options[1:])
+
+    def _git(self, *args: str, ok: Sequence[int] = (0,)) -> Answer:
+        # A directory without files as the working tree, and no index: attributes are read from both.
+        folder = self._commands.common_dir
+        env = {"GIT_INDEX_FILE": str(folder / "adw-no-index"), "GIT_LITERAL_PATHSPECS": "1"}
+
+        return self._commands.run(*args, cwd=folder, env=env, ok=ok, seconds=SECONDS)

@@ -1,0 +1,101 @@
+"""
+What a workflow changed: its diff in all and by attempt, for the pages and the API.
+
+The diff is that of commits: of the workflow's branch, or of the recorded commit and the salvage ref when the
+branch is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adws.adw_modules import effects
+from adws.adw_modules.errors import AdwError
+from adws.adw_modules.git.git import salvage_ref
+
+if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
+    from adws.adw_modules.effects import Effect
+    from adws.adw_modules.git.diff import Diff
+    from adws.app import Home
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitRange:
+    """The commits that one attempt left."""
+
+    phase: str
+    attempt: int
+    base: str
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """A diff, or why there is none."""
+
+    diff: Diff | None
+    problem: str  #: "": there is a diff, or nothing to make one of
+    ranges: tuple[CommitRange, ...]  #: attempts that changed something, in the order of their commits
+    phase: str = ""  #: of the attempt that is shown; "": all of them
+    attempt: int = 0
+
+
+def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
+    """Return the attempts that committed something, each with the commit before it and its own."""
+    branch = _branch_of(document)
+    if branch is None:
+        return ()
+    attempts = sorted(
+        ((phase.name, attempt) for phase in document.phases for attempt in phase.attempts if attempt.commit),
+        key=lambda one: one[1].started_at,
+    )
+    on_branch = {commit for _, _, commit in effects.phase_commits(document)}
+    ranges: list[CommitRange] = []
+    for phase, attempt in attempts:
+        head, base = str(attempt.commit), _start_of(branch)
+        if ranges:
+            before = ranges[-1].head
+            # After a rebase the commit before is no ancestor: only the last commit is the attempt's for certain.
+            base = before if (before in on_branch) == (head in on_branch) else f"{head}^"
+        ranges.append(CommitRange(phase=phase, attempt=attempt.number, base=base, head=head))
+
+    return tuple(ranges)
+
+
+def read(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0) -> Changes:
+    """Return the changes of a workflow, or of one attempt; git is not called for a workflow without a branch."""
+    ranges = ranges_of(document)
+    branch = _branch_of(document)
+    chosen = next((one for one in ranges if (one.phase, one.attempt) == (phase, attempt)), None)
+    diff, problem = None, ""
+    if phase and chosen is None:
+        problem = f"Attempt {attempt} of {phase} committed nothing."
+    elif branch is not None:
+        base = chosen.base if chosen else _start_of(branch)
+        kept = (f"refs/heads/{document.branch_name}", str(branch.undo.get("sha") or ""), salvage_ref(document.adw_id))
+        try:
+            diff = home.diffs.between(base, (chosen.head,) if chosen else kept, mark=document.revision)
+        except AdwError as exc:
+            problem = f"git failed: {exc}."
+        else:
+            if not base:
+                problem = "The commit where its branch begins is not recorded."
+            elif diff is None:
+                problem = "Its commits are not in the repository of this machine."
+
+    return Changes(diff=diff, problem=problem, ranges=ranges, phase=phase, attempt=attempt)
+
+
+def _branch_of(document: WorkflowDocument) -> Effect | None:
+    """Return the workflow's branch, also a deleted one; None when it never had one."""
+    if not document.branch_name:
+        return None
+    branches = (one for one in effects.effects(document) if one.kind == "branch")
+
+    return effects.effect(document, f"branch:{document.branch_name}") or next(branches, None)
+
+
+def _start_of(branch: Effect) -> str:
+    return str(branch.undo.get("start") or branch.undo.get("base") or "")
