@@ -1212,7 +1212,11 @@ class Home:
         from adws.adw_modules.worker.create_workflow import WorkflowCreator
 
         return WorkflowCreator(
-            ownership=self.ownership, clock=self.clock, workflows=self.workflows, runs=self.run_factory
+            ownership=self.ownership,
+            clock=self.clock,
+            workflows=self.workflows,
+            runs=self.run_factory,
+            settings=self.settings,
         )
 
     @part

@@ -15,7 +15,7 @@ from functools import lru_cache
 from adws.adw_modules import identifiers
 from adws.adw_modules.workflow.library import ALIASES, built_in_names
 
-#: What can be asked of a workflow with `/adw COMMAND`.
+#: Commands to a workflow, as `/adw COMMAND`.
 SAID_COMMANDS = ("resume", "stop", "pause", "rollback", "retry", "status", "approve", "reject", "abandon")
 #: What begins a workflow with `/adw COMMAND [NAME]`.
 START_WORDS = ("run", "start")
@@ -48,7 +48,7 @@ _OWN_BEGINNING = re.compile(r"[a-f0-9]{8}_\w{1,100}[_:]")
 class CommentCommand:
     """What the text asks for."""
 
-    command: str = ""  #: one of SAID_COMMANDS, "": a workflow is to begin or to go on
+    command: str = ""  #: one of SAID_COMMANDS, "": a workflow is to begin or to continue
     workflow: str = ""  #: as it is named, "": the default one
     adw_id: str = ""
     model_set: str = ""
@@ -271,7 +271,12 @@ def _is_option(text: str) -> bool:
 
 def _options(lines: list[str]) -> CommentCommand:
     """Return the options that a request names: on its own line or on a line that begins with one."""
-    chosen = [line for line in lines if _is_option(line.strip()) or _begins_request(line)]
+    beginnings = ("/adw", "adw", "adw_")
+    chosen = []
+    for line in lines:
+        word = (_WORD.findall(line) or [""])[0].lower()
+        if _is_option(line.strip()) or word in beginnings or word.startswith("adw_"):
+            chosen.append(line)
     said = "\n".join(chosen)
     model, adw_id = _MODEL_SET.search(said), _ADW_ID.search(said)
 
@@ -280,12 +285,6 @@ def _options(lines: list[str]) -> CommentCommand:
         adw_id=adw_id[1] if adw_id else "",
         is_again=_AGAIN.search(said) is not None,
     )
-
-
-def _begins_request(line: str) -> bool:
-    word = (_WORD.findall(line) or [""])[0].lower()
-
-    return word in {"/adw", "adw"} or word.startswith("adw_")
 
 
 def _without_options(text: str) -> str:

@@ -212,11 +212,22 @@ def parse(content_type: str, body: bytes) -> JsonObject:
         raise Malformed(f"the payload is not UTF-8: byte {exc.start} cannot be read") from exc
     kind = content_type.partition(";")[0].strip().lower()
     if kind == FORM_TYPE:
-        text = _form_field(text)
+        try:
+            fields = parse_qsl(text, keep_blank_values=True, max_num_fields=16, errors="strict")
+        except ValueError as exc:
+            raise Malformed("the form cannot be read") from exc
+        values = [value for name, value in fields if name == "payload"]
+        if len(values) != 1:
+            raise Malformed(f"the form has {len(values)} fields named payload, not one")
+        text = values[0]
     elif kind not in {JSON_TYPE, ""}:
         raise Malformed(f"the content type is {kind[:80]!r}: set the hook to {JSON_TYPE}")
+
+    def no_number(name: str) -> JsonValue:
+        raise Malformed(f"the payload has {name}, which is no number")
+
     try:
-        payload = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        payload = json.loads(text, object_pairs_hook=_object, parse_constant=no_number)
     except Malformed:
         raise
     except json.JSONDecodeError as exc:
@@ -232,18 +243,6 @@ def parse(content_type: str, body: bytes) -> JsonObject:
         raise Malformed("the payload is no JSON object")
 
     return payload
-
-
-def _form_field(text: str) -> str:
-    try:
-        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=16, errors="strict")
-    except ValueError as exc:
-        raise Malformed("the form cannot be read") from exc
-    values = [value for name, value in fields if name == "payload"]
-    if len(values) != 1:
-        raise Malformed(f"the form has {len(values)} fields named payload, not one")
-
-    return values[0]
 
 
 def _is_too_deep(value: JsonValue) -> bool:
@@ -265,7 +264,3 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     twice = next(name for name, count in counts.items() if count > 1)
 
     raise Malformed(f"the payload has the key {twice[:80]!r} twice in one object")
-
-
-def _no_number(name: str) -> JsonValue:
-    raise Malformed(f"the payload has {name}, which is no number")

@@ -80,14 +80,6 @@ def login_in(data: JsonObject, name: str) -> str:
     return "" if login.lower() == _GHOST else login
 
 
-def actor_in(data: JsonObject) -> Actor:
-    """Return the sender."""
-    login = login_in(data, "sender")
-    kind = object_in(data, "sender").get("type")
-
-    return Actor(login=login, is_bot=kind == "Bot" or login.endswith("[bot]"))
-
-
 def issue_in(data: JsonObject) -> IssueText:
     """Return the issue of a payload that has one, as it was when the delivery was made."""
     issue = object_in(data, "issue")
@@ -177,7 +169,10 @@ def verdict_of(event: str, action: str, payload: JsonObject, *, repository: str,
     if switch not in rules.events:
         return Ignored(reason=f"{switch} is switched off in the settings of webhooks")
 
-    return judge(_EventContext(event, payload, repository, actor_in(payload), rules))
+    login = login_in(payload, "sender")
+    is_bot = object_in(payload, "sender").get("type") == "Bot" or login.endswith("[bot]")
+
+    return judge(_EventContext(event, payload, repository, Actor(login=login, is_bot=is_bot), rules))
 
 
 def _labeled(context: _EventContext) -> Verdict:

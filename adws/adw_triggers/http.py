@@ -170,11 +170,26 @@ async def read_body(
     receive: Receive, head: Mapping[str, str], *, most_bytes: int, seconds: float, share: Share
 ) -> bytes | Problem:
     """Return the whole body, or why it was cut off; raise ClientGone."""
-    if _declared(head) > most_bytes:
+    declared = head.get("content-length", "")  # what comes is counted anyway
+    is_number = declared.isascii() and declared.isdigit() and len(declared) <= 18
+    if is_number and int(declared) > most_bytes:
         return _too_large(most_bytes)
+    parts: list[bytes] = []
+    size, is_whole = 0, False
     try:
         async with asyncio.timeout(seconds):
-            return await _read(receive, most_bytes, share)
+            while not is_whole:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientGone
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size > most_bytes:
+                    return _too_large(most_bytes)
+                if not share.grow(len(chunk)):
+                    return _BUSY
+                parts.append(chunk)
+                is_whole = not message.get("more_body", False)
     except TimeoutError:
         return Problem(
             status=408,
@@ -183,23 +198,7 @@ async def read_body(
             advice="Send it in one go.",
         )
 
-
-async def _read(receive: Receive, most_bytes: int, share: Share) -> bytes | Problem:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > most_bytes:
-            return _too_large(most_bytes)
-        if not share.grow(len(chunk)):
-            return _BUSY
-        parts.append(chunk)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 _BUSY = Problem(
@@ -209,13 +208,6 @@ _BUSY = Problem(
     advice="Try again in a moment.",
     retry_after=1,
 )
-
-
-def _declared(head: Mapping[str, str]) -> int:
-    """Return how large the client says that the body is, 0 when it does not say; what comes is counted anyway."""
-    text = head.get("content-length", "")
-
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
 
 
 def _too_large(most_bytes: int) -> Problem:

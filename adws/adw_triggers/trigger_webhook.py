@@ -275,13 +275,13 @@ def handle_webhook_trigger(
     issue_number: int | str, provided_adw_id: str | None = None, workflow: str | None = None
 ) -> str | None:
     """
-    Start a workflow for an issue, or make the given one go on, and return its id.
+    Start a workflow for an issue, or resume the given one, and return its id.
 
-    With *workflow* that one is started, or the given one is carried on with its phases. None when the issue's lock does
+    With *workflow* that one is started, or the given one is continued with its phases. None when the issue's lock does
     not allow it, or the issue has an open pull request of ours: then a comment on the issue says so. Raises UsageError
-    for what makes no sense, and for a workflow that cannot go on; and what `Preflight.check` raises for one that could
-    not be carried to its end. A workflow that goes on must own the issue's lock, and its document must name the issue:
-    an id alone opens nothing. The work is left to a worker.
+    for what makes no sense, and for a workflow that cannot continue; and what `Preflight.check` raises for one that
+    could not be carried to its end. A workflow that continues must own the issue's lock, and its document must name
+    the issue: an id alone opens nothing. The work is left to a worker.
     """
     number, home = check_issue_number(issue_number), default_home.get()
     if not isinstance(home, Home):
@@ -311,7 +311,6 @@ def _start(home: Home, number: int, workflow: str | None) -> str:
         repository=settings.repository or "",
         issue=home.preflight.check(StartRequest(spec=spec, issue_number=number)),
         asked_by=ASKED_BY,
-        max_minutes=settings.max_minutes,
     )
 
     return home.workflow_creator.start(start).adw_id

@@ -510,7 +510,6 @@ def run(
             priority=priority,
             demands=demands,
             asked_by=cli_common.who(),
-            max_minutes=settings.max_minutes,
         )
         if dry_run:
             return _show_plan(app, start, as_json=as_json)

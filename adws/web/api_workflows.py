@@ -161,7 +161,6 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
             issue=issue,
             priority=new.priority,
             asked_by=by,
-            max_minutes=settings.max_minutes,
         )
     )
     catch_up(home)

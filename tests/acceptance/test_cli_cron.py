@@ -1,4 +1,4 @@
-"""`adw cron` as a person, a crontab and two machines use it: each tick once, whoever is killed."""
+"""`adw cron` as a person, a crontab and two machines use it: each tick once, also when one is killed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_new_home_does_every_entry_once_and_then_nothing_is_due(adw, home):
     assert not {one["name"] for one in again.json()["ran"]} & {"notify", "recover", "quota", "gc", "report"}
 
 
-def test_the_list_shows_when_each_comes_and_what_came_of_it_without_doing_anything(adw, home):
+def test_the_list_shows_when_each_is_due_and_its_last_result_without_doing_anything(adw, home):
     before = adw("cron", "--list", "--json").json()["entries"]
     assert not (home / "state" / "adw.db").exists()
     adw("cron", "--once")

@@ -43,7 +43,7 @@ def test_nothing_came_in_yet(home):
     assert said(home, "webhook", "deliveries") == (0, "there are no deliveries\n", "")
 
 
-def test_deliveries_are_listed_with_verdict_and_what_came_of_them(home):
+def test_deliveries_are_listed_with_verdict_and_result(home):
     home.carry_out(home.request())
     home.carry_out(home.command("stop"))
 

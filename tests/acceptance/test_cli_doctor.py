@@ -1,4 +1,4 @@
-"""`adw doctor`: each line says how a thing is and what mends it, and nothing is changed by looking."""
+"""`adw doctor`: each line says how a thing is and how to fix it, and nothing is changed by checking."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_the_doctor_changes_nothing(adw, doctor, home, claude):
     assert everything(home) == before
 
 
-def test_people_read_lines_with_what_mends_it_below(adw, home, claude):
+def test_people_read_lines_with_the_fix_below(adw, home, claude):
     done = adw("doctor")
 
     lines = done.stdout.splitlines()

@@ -87,7 +87,11 @@ class StormHome:
         """Accept *count* more workflows."""
         spec = definition(seconds)
         for number in range(len(self.ids) + 1, len(self.ids) + count + 1):
-            self.ids.append(app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec)).adw_id)
+            self.ids.append(
+                app.workflow_creator.start(
+                    NewWorkflow(issue_number=number, max_total_attempts=100_000, spec=spec)
+                ).adw_id
+            )
 
     def worker(self) -> subprocess.Popen[bytes]:
         """Start a worker as a person would; what it says goes to a file."""

@@ -176,7 +176,7 @@ def test_a_backup_of_a_home_at_work_has_each_event_up_to_its_documents_and_none_
     assert max(event["revision"] for event in events) <= document["revision"]
 
 
-def test_a_restored_workflow_goes_on_above_everything_seen(place, archive):
+def test_a_restored_workflow_continues_above_everything_seen(place, archive):
     """Events are known by their revision: going back to an old one would lose the next ones without a word."""
     place.make(A)
     place.back_up(archive)

@@ -37,7 +37,7 @@ def test_fifty_deliveries_of_one_issue_at_once_start_one_workflow(home):
     assert len([body for body in said if f"`{adw_id}` is at work on this issue already" in body]) == 1
 
 
-def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_goes_on_with_it(home):
+def test_a_label_is_carried_to_a_draft_pull_request_and_a_review_continues_it(home):
     """
     The follow-up is another workflow, on the branch and the pull request of the first, and keeps its marker.
     """

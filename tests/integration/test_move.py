@@ -133,7 +133,7 @@ def test_everything_is_there_afterwards_with_its_ids_tokens_and_fences(home, emp
         assert app.locks.all()[0].adw_id == home.flaky
 
 
-def test_work_goes_on_there_with_new_ids_above_the_old(home, empty_pg_url):
+def test_work_continues_there_with_new_ids_above_the_old(home, empty_pg_url):
     waiting = home.start(*DONE, issue=8)
     home.move(empty_pg_url)
     with home.open(empty_pg_url) as app:
@@ -213,7 +213,7 @@ def test_a_moved_database_of_an_older_schema_is_not_upgraded_any_more(home, empt
 # --- again -----------------------------------------------------------------------------------------------------
 
 
-def test_a_second_move_says_it_is_done_and_looks_again(home, empty_pg_url):
+def test_a_second_move_says_it_is_done_and_checks_again(home, empty_pg_url):
     first = home.move(empty_pg_url)
     second = home.move(empty_pg_url)
 
@@ -270,7 +270,7 @@ def test_a_move_that_is_killed_anywhere_is_made_again_and_ends_the_same(home, em
         assert {t.name: session.one(f"SELECT count(*) FROM {t.name}")[0] for t in TABLES} == report.counts
 
 
-def test_a_copy_that_was_made_before_the_old_one_went_on_is_made_again(home, empty_pg_url, monkeypatch):
+def test_a_copy_that_was_made_before_the_old_one_changed_is_made_again(home, empty_pg_url, monkeypatch):
     """
     Cut off before the mark, the home goes on as it was; the next move takes what came since.
     """
@@ -283,7 +283,7 @@ def test_a_copy_that_was_made_before_the_old_one_went_on_is_made_again(home, emp
         assert app.store.exists(newer)
 
 
-def test_when_both_went_on_a_person_decides(home, empty_pg_url, monkeypatch):
+def test_when_both_changed_a_person_decides(home, empty_pg_url, monkeypatch):
     _cut_off(home, empty_pg_url, monkeypatch)
     home.start(*DONE)
     with home.open(empty_pg_url) as app:

@@ -40,7 +40,7 @@ def stored(adw_id: str, state: str, **more: object) -> StoredDocument:
     ("state", "kind"),
     [("pending", "start"), ("planning", "resume"), ("cleaning", "resume")],
 )
-def test_a_workflow_that_is_to_go_on_gets_a_run(state, kind):
+def test_an_active_workflow_gets_a_run(state, kind):
     plan, _ = plan_rebuild([stored(FIRST, state)], Salvage(is_missing=True))
 
     assert plan.runs == (NewRun(adw_id=FIRST, kind=kind, asked_by="rebuild"),)
@@ -105,7 +105,7 @@ def rebuilt(path: Path) -> RebuildReport:
         return rebuild(app)
 
 
-def test_a_lost_database_gets_the_runs_of_workflows_that_were_to_go_on(home):
+def test_a_lost_database_gets_the_runs_of_active_workflows(home):
     with open_home(home) as app:
         for adw_id, state in ((FIRST, "planning"), (SECOND, "paused"), (THIRD, "pending")):
             with app.ownership.create(make_document(adw_id, issue_number=int(adw_id[0]), current_state=state)):

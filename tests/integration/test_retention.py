@@ -172,7 +172,7 @@ def test_the_newest_event_stays_so_that_its_number_is_not_given_again(home):
         assert session.all("SELECT seq FROM events") == [highest]
 
 
-def test_notifications_go_on_where_they_were_after_events_were_forgotten(home):
+def test_notifications_continue_where_they_were_after_events_were_forgotten(home):
     """
     How far events were looked through is known by an event: that one stays, and those that were not looked at yet.
     """
@@ -347,7 +347,7 @@ def test_a_finished_workflow_is_forgotten_with_everything_and_others_are_not(hom
     assert [lock.adw_id for lock in app.locks.all()] == [failed]
 
 
-def test_one_that_somebody_works_on_stays_and_a_later_look_takes_it(home):
+def test_one_that_somebody_works_on_stays_and_a_later_run_takes_it(home):
     old = home.run(*DONE, days_ago=40)
     app, other = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30"), home.open()
     (result,) = app.retention.find()
@@ -379,7 +379,7 @@ def test_the_database_decides_last_whether_the_rows_go(home):
     old = home.run(*DONE, days_ago=40)
     app = home.open()
     book = OldRows(app.database)
-    fence = book.fence_of(old)
+    fence = app.leases.read(old).fence
 
     assert not book.forget_workflow(old, fence=fence - 1)
     app.runs.enqueue(NewRun(adw_id=old, kind="rollback"))
@@ -411,7 +411,7 @@ def test_forgetting_that_is_killed_anywhere_is_ended_by_the_next_look(home, step
     assert [path.name for path in (home.path / "state").iterdir() if old in path.name] == []
 
 
-def test_one_that_was_taken_up_again_after_a_cut_goes_on(home):
+def test_one_that_was_taken_up_again_after_a_cut_stays(home):
     old = home.run(*DONE, days_ago=40)
     killed(home, "set_aside", is_before=False)
     app = home.open(ADW_RETENTION_WORKFLOWS_DAYS="30")

@@ -103,7 +103,7 @@ def test_the_wishes_are_kept_with_the_run(lab):
     assert len(lab.heads()) == 2, "the branch is kept"
 
 
-def test_what_is_blocked_is_tried_again_later_and_then_left_to_a_person(lab, monkeypatch):
+def test_what_is_blocked_is_retried_later_and_then_left_to_a_person(lab, monkeypatch):
     with lab.open() as app:
         lab.make(app)
         app.rollbacks.queue(ADW_ID, WISHES)
@@ -143,7 +143,7 @@ def test_who_works_on_it_is_asked_to_stop_first(lab):
         assert (request.kind, request.payload["reason"]) == ("rollback", "not wanted")
 
 
-def test_what_is_to_be_rolled_back_does_not_go_on(lab):
+def test_what_is_to_be_rolled_back_is_not_resumed(lab):
     with lab.open() as app:
         issue = app.forge.create_issue("Greet").number
         adw_id = app.workflow_creator.start(NewWorkflow(issue_number=issue, spec=SPEC)).adw_id

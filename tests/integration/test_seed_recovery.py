@@ -66,7 +66,7 @@ def test_the_four_runs_of_the_classic_test_end_as_its_table_says(lab):
     assert (stopped.current_state, stopped.pause_reason) == ("paused", "enough")
 
 
-def test_running_work_goes_on_unless_the_policy_says_otherwise(lab):
+def test_running_work_continues_unless_the_policy_says_otherwise(lab):
     app = lab.open()
     *_, running, _ = make_four(lab, app)
 

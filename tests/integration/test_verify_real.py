@@ -45,7 +45,7 @@ def test_nothing_is_wrong_with_a_home_at_work(lab):
         assert found(app) == []
 
 
-def test_what_changes_between_two_looks_breaks_nothing(lab):
+def test_what_changes_between_two_checks_breaks_nothing(lab):
     with lab.open() as app:
         lab.make(app)
         git(lab.path, "branch", branch_of(OTHER, 9))

@@ -158,7 +158,7 @@ def test_one_guid_with_another_body_is_a_conflict(lab):
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_too_often_is_held_off_and_repeats_still_get_their_answer(tmp_path, monkeypatch):
+def test_who_asks_too_often_is_refused_and_repeats_still_get_their_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(trigger_webhook, "SENDER_LIMIT", 3)
     with WebLab(tmp_path / "home") as lab:
         first = [lab.deliver(labelled(number, guid=f"guid-{number}"))[0] for number in range(1, 4)]

@@ -240,7 +240,13 @@ class Home:
 def launcher_of(home: Home, check: Callable[[WorkflowSpec], None] = lambda _spec: None) -> WorkflowCreator:
     """What creates workflows in *home*; *check* raises when a definition cannot be run."""
     workflows = SimpleNamespace(check_ready=check)
-    return WorkflowCreator(ownership=home.parts.ownership, clock=home.clock, workflows=workflows, runs=RunFactory())
+    return WorkflowCreator(
+        ownership=home.parts.ownership,
+        clock=home.clock,
+        workflows=workflows,
+        runs=RunFactory(),
+        settings=home.settings,
+    )
 
 
 class Changed:

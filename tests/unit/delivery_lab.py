@@ -128,7 +128,7 @@ class DeliveryLab:
         return RunExecutor(self.home.changed(job_handler=self.job_handlers.get)).work(run or self.claim())
 
     def carry_out(self, request: RunRequest | Command, **fields) -> Delivery:
-        """Deliver, carry out, and return what came of it."""
+        """Deliver, carry out, and return the result."""
         guid = self.deliver(request, **fields)
         self.work()
         return self.row(guid)

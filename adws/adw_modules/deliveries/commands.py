@@ -228,7 +228,7 @@ class CommandAction(Enum):
     ROLL_BACK = "roll_back"
     CLEAN_UP = "clean_up"
     REWORK = "rework"  #: it goes back to building
-    FOLLOW_UP = "follow_up"  #: a new workflow goes on with its branch: what is completed has no way back
+    FOLLOW_UP = "follow_up"  #: a new workflow continues its branch: what is completed has no way back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,9 +264,9 @@ MEANINGS: Mapping[str, Mapping[WorkflowStanding, CommandAction]] = MappingProxyT
         },
     }
 )
-#: What a comment or a page can ask of an existing workflow.
+#: Commands of comments and pages to an existing workflow.
 COMMANDS = tuple(MEANINGS)
-#: Actions that go on with a workflow: it must have its issue.
+#: Actions that continue a workflow: it must have its issue.
 CONTINUING = frozenset({_A.HINT, _A.RESUME, _A.APPROVE, _A.REJECT, _A.REWORK})
 #: (command, where it stands) -> it is so already.
 _ALREADY = frozenset(
@@ -339,14 +339,6 @@ def meaning(kind: str, standing: WorkflowStanding, *, adw_id: str, text: str = "
 _WORDS: Mapping[str, str] = MappingProxyType({"clean_up": "clean up", "rework": "work on", "rollback": "roll back"})
 
 
-def why_no_follow_up(document: WorkflowDocument, *, most: int) -> str:
-    """Return why the work is not sent on once more, "" when it may be."""
-    if document.followups >= most:
-        return f"the work was sent on {document.followups} of {most} times already: a person has to decide"
-
-    return ""
-
-
 def first_to_rework(document: WorkflowDocument) -> str:
     """Return the phase that work which is sent back begins with: the first that builds, else the first of all."""
     building = [record for record in document.phases if record.state == WorkflowState.BUILDING.value]
@@ -355,7 +347,7 @@ def first_to_rework(document: WorkflowDocument) -> str:
 
 
 def rework_from(document: WorkflowDocument) -> str:
-    """Return where a workflow that waits is sent back to, "" when it never came that far: it goes on where it is."""
+    """Return where a workflow that waits is sent back to, "" when it never came that far: it continues where it is."""
     first = first_to_rework(document)
     is_begun = any(
         record.name == first and (record.attempts or record.status != "queued") for record in document.phases

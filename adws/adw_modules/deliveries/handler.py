@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +35,6 @@ from adws.adw_modules.effects import Ledger
 from adws.adw_modules.engine import resume, transitions
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import (
-    AdwError,
     ConfigError,
     DatabaseError,
     DeliveryNotFound,
@@ -161,7 +161,12 @@ class DeliveryHandler:
                 self._answer(request, row, result)
         except _LATER as exc:
             if run.attempts < MAX_TRIES:
-                return self._put_off(run, exc)
+                seconds = min(MAX_SECONDS, FIRST_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
+                if isinstance(exc, ForgeBusy):
+                    seconds = min(MAX_SECONDS, max(seconds, exc.seconds))
+                due = timestamps.to_text(home.clock.now() + timedelta(seconds=seconds))
+                again = home.runs.requeue(run, not_before=due, reason=str(exc))
+                return RunResult(run=again, outcome=None, message=str(exc))
             why = f"failed after {run.attempts} tries: {exc}"
             return self._finish(run, DeliveryResult(status=FAILED, text=why), RunEnd(state=RunState.FAILED, reason=why))
 
@@ -184,15 +189,6 @@ class DeliveryHandler:
         )
 
         return RunResult(run=ended, outcome=None, message=end.reason)
-
-    def _put_off(self, run: Run, cause: AdwError) -> RunResult:
-        seconds = min(MAX_SECONDS, FIRST_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
-        if isinstance(cause, ForgeBusy):
-            seconds = min(MAX_SECONDS, max(seconds, cause.seconds))
-        due = timestamps.to_text(self._home.clock.now() + timedelta(seconds=seconds))
-        again = self._home.runs.requeue(run, not_before=due, reason=str(cause))
-
-        return RunResult(run=again, outcome=None, message=str(cause))
 
     # --- authorise, act, answer --------------------------------------------------------------------------------
 
@@ -290,22 +286,41 @@ class DeliveryHandler:
             raise
         except _NO_START as exc:
             return DeliveryResult(status=REFUSED, text=str(exc))
-        new = self._new_workflow(request, row, spec, issue_number=number, issue=issue, hint=request.hint)
 
-        return self._launch(replace(new, model_set=request.model_set or None))
+        return self._launch(
+            NewWorkflow(
+                issue_number=number,
+                spec=spec,
+                repository=home.settings.repository or "",
+                issue=issue,
+                model_set=request.model_set or None,
+                adw_id=row.adw_id,
+                delivery=row.guid,
+                asked_by=request.actor.login,
+                hint=request.hint,
+                cause=request.cause,
+            )
+        )
 
     def _follow_up(self, command: Command, row: Delivery, document: WorkflowDocument) -> DeliveryResult:
         """Continue the branch and the pull request of a completed workflow in a new one."""
         known = self._load(row.adw_id)
         if known is not None:
             return self._found(known, document.issue_number)
-        issue = document.issue or FrozenIssue()
         try:
-            spec = followup_spec(document)
-            new = self._new_workflow(
-                command, row, spec, issue_number=document.issue_number, issue=issue, hint=command.text
+            new = NewWorkflow(
+                issue_number=document.issue_number,
+                spec=followup_spec(document),
+                repository=self._home.settings.repository or "",
+                issue=document.issue or FrozenIssue(),
+                model_set=document.model_set,
+                adw_id=row.adw_id,
+                delivery=row.guid,
+                asked_by=command.actor.login,
+                hint=command.text,
+                cause=command.cause,
+                continues=document,
             )
-            new = replace(new, model_set=document.model_set, continues=document)
             self._home.workflow_creator.document(new)  # raises before anything is touched when it cannot be run here
         except (WorkflowInvalid, StateInvalid) as exc:
             return DeliveryResult(
@@ -315,31 +330,6 @@ class DeliveryHandler:
             self._home.post_merge_cleanup.worktree(document.adw_id)  # its branch can be in one worktree only
 
         return self._launch(new)
-
-    def _new_workflow(
-        self,
-        request: Request,
-        row: Delivery,
-        spec: WorkflowSpec,
-        *,
-        issue_number: int | None,
-        issue: FrozenIssue,
-        hint: str,
-    ) -> NewWorkflow:
-        settings = self._home.settings
-
-        return NewWorkflow(
-            issue_number=issue_number,
-            spec=spec,
-            repository=settings.repository or "",
-            issue=issue,
-            adw_id=row.adw_id,
-            delivery=row.guid,
-            asked_by=request.actor.login,
-            hint=hint,
-            cause=request.cause,
-            max_minutes=settings.max_minutes,
-        )
 
     def _launch(self, new: NewWorkflow) -> DeliveryResult:
         try:
@@ -442,7 +432,7 @@ class DeliveryHandler:
         action = commands.meaning(command.kind, commands.standing_of(document), adw_id=adw_id, text=command.text)
         if isinstance(action, No):
             return DeliveryResult(status=DONE if action.is_done else REFUSED, text=action.why, adw_id=adw_id)
-        why = self._why_not(command, document)
+        why = self._why_not_so(command, document)
         if why:
             return DeliveryResult(status=REFUSED, text=why, adw_id=adw_id)
         if action is CommandAction.STATUS:
@@ -497,41 +487,32 @@ class DeliveryHandler:
             case _:
                 raise UsageError(f"{action.value} is not done to a workflow")
 
-    def _why_not(self, command: Command, document: WorkflowDocument) -> str:
+    def _why_not_so(self, command: Command, document: WorkflowDocument) -> str:
         """Return why what the forge reported is not so any more, or does not count; "" when it does."""
         forge, number = self._home.forge, command.number
         if command.kind == "rework":
-            return self._why_no_rework(command, document)
-        if command.cause == "pull_request":
+            settings, head = self._home.settings, commands.recorded_head(document)
+            if not settings.webhook_max_followups:
+                return "reviews and checks are not followed up here: the setting webhook.max_followups is 0"
+            if document.followups >= settings.webhook_max_followups:
+                times = f"{document.followups} of {settings.webhook_max_followups}"
+                return f"the work was sent on {times} times already: a person has to decide"
+            pull = forge.pull_request(number)
+            if pull.state != "open":
+                return f"pull request #{number} is not open any more"
+            if not head or pull.head_sha != head:
+                return f"pull request #{number} has commits that are not of workflow {document.adw_id}"
+            if command.cause == "checks" and command.head_sha != head:
+                return f"the checks are of {command.head_sha[:12]}, and the pull request is at {head[:12]}"
+        elif command.cause == "pull_request":
             pull = forge.pull_request(number)
             if command.kind == "clean_up" and not pull.is_merged:
                 return f"pull request #{number} is not merged"
             if command.kind == "abandon" and pull.state == "open":
                 return f"pull request #{number} is open again"
         elif command.cause == "closed":
-            try:
-                is_open = forge.issue(number).state == "open"
-            except ForgeNotFound:
-                return ""
-            return f"issue {number} is open again" if is_open else ""
-
-        return ""
-
-    def _why_no_rework(self, command: Command, document: WorkflowDocument) -> str:
-        settings, number = self._home.settings, command.number
-        if not settings.webhook_max_followups:
-            return "reviews and checks are not followed up here: the setting webhook.max_followups is 0"
-        spent = commands.why_no_follow_up(document, most=settings.webhook_max_followups)
-        if spent:
-            return spent
-        pull = self._home.forge.pull_request(number)
-        head = commands.recorded_head(document)
-        if pull.state != "open":
-            return f"pull request #{number} is not open any more"
-        if not head or pull.head_sha != head:
-            return f"pull request #{number} has commits that are not of workflow {document.adw_id}"
-        if command.cause == "checks" and command.head_sha != head:
-            return f"the checks are of {command.head_sha[:12]}, and the pull request is at {head[:12]}"
+            with suppress(ForgeNotFound):
+                return f"issue {number} is open again" if forge.issue(number).state == "open" else ""
 
         return ""
 
@@ -555,22 +536,7 @@ class DeliveryHandler:
             if document is not None:
                 return document
 
-        return self._workflow_of_pull_request(command.number)
-
-    def _workflows_of_issue(self, number: int) -> Iterator[WorkflowDocument]:
-        """Yield the workflows of an issue: the one that has it first, then the newest first."""
-        repository = self._home.settings.repository or ""
-        holder = self._home.locks.holder(number, repository)
-        rows = self._home.catalogue.find_by_issue(number, repository)
-        ids = dict.fromkeys([*([holder.adw_id] if holder else []), *(row.adw_id for row in rows)])
-        for adw_id in ids:
-            document = self._readable(adw_id)
-            if document is not None and document.issue_number == number:
-                yield document
-
-    def _workflow_of_pull_request(self, number: int) -> WorkflowDocument | None:
-        """Return the newest workflow that works on a pull request of ours."""
-        home, forge = self._home, self._home.forge
+        home, forge, number = self._home, self._home.forge, command.number
         try:
             pull = forge.pull_request(number)
         except ForgeNotFound:
@@ -584,8 +550,19 @@ class DeliveryHandler:
         chain = [one for one in self._workflows_of_issue(first.issue_number) if one.pr_number == number]
         holder = home.locks.holder(first.issue_number, home.settings.repository or "")
 
-        # Each follow-up counts one more than what it follows, whatever the clocks say.
+        # The newest that works on it: each follow-up counts one more than what it follows, whatever the clocks say.
         return max([*chain, first], key=lambda one: (holder is not None and one.adw_id == holder.adw_id, one.followups))
+
+    def _workflows_of_issue(self, number: int) -> Iterator[WorkflowDocument]:
+        """Yield the workflows of an issue: the one that has it first, then the newest first."""
+        repository = self._home.settings.repository or ""
+        holder = self._home.locks.holder(number, repository)
+        rows = self._home.catalogue.find_by_issue(number, repository)
+        ids = dict.fromkeys([*([holder.adw_id] if holder else []), *(row.adw_id for row in rows)])
+        for adw_id in ids:
+            document = self._readable(adw_id)
+            if document is not None and document.issue_number == number:
+                yield document
 
     def _readable(self, adw_id: str) -> WorkflowDocument | None:
         try:
@@ -658,10 +635,17 @@ class PostMergeCleanup:
     def after_merge(self, adw_id: str, mark: Mark) -> str:
         """Record the merge, cancel waiting work, remove the worktree; return what was done. Raises WorkflowBusy."""
         home = self._home
+
+        def note_merge(draft: Draft) -> None:
+            draft.machine.mark_merged()
+            document_module.mark(draft, mark)
+            if draft.machine.current_state in PARKED_STATES:
+                transitions.abandon(draft, "its pull request was merged")
+
         with home.ownership.own(adw_id) as owned, home.lease_renewer.charge(owned), home.engine.log_of(adw_id):
             session = WorkSession(home.engine, owned, NoOrders())
             session.settle()
-            session.change(lambda draft: _note_merge(draft, mark))
+            session.change(note_merge)
             left = self._remove_worktree(session)
             session.rest()
 
@@ -674,41 +658,23 @@ class PostMergeCleanup:
             return self._remove_worktree(WorkSession(home.engine, owned, NoOrders()))
 
     def _remove_worktree(self, session: WorkSession) -> str:
-        why = self._why_left(session.document)
-        ledger = Ledger(session, host=self._home.host)
+        home, document = self._home, session.document
+        effect, ledger = effects.effect(document, _WORKTREE), Ledger(session, host=home.host)
+        if effect is not None and effect.outcome in effects.MADE and effect.host not in {"", home.host}:
+            return f"its worktree is on {effect.host}, and is left to adw admin gc there"
         facts = ledger.facts(_WORKTREE)
-        if why or facts is None or not self._home.has_worktrees:
-            return why or "there is no worktree to remove"
-        git, path, reason = self._home.git, Path(str(facts["path"])), str(facts["reason"])
-        kept, head = "", effects.secured_head(session.document)
-        if head and git.why_damaged(path, reason=reason):
-            kept = self._home.workplace.keep_files(session.document.adw_id, path, head)
+        if facts is None or not home.has_worktrees:
+            return "there is no worktree to remove"
+        git, path, reason = home.git, Path(str(facts["path"])), str(facts["reason"])
+        is_damaged = bool(git.why_damaged(path, reason=reason))  # its files are kept before it is removed
+        if path.is_dir() and not is_damaged and home.workplace.status(path):
+            return "its worktree has changes that are not committed, so it is left where it is"
+        kept, head = "", effects.secured_head(document)
+        if head and is_damaged:
+            kept = home.workplace.keep_files(document.adw_id, path, head)
         was_there = git.remove_worktree(path, reason=reason, is_recorded=True)
         ledger.undone(_WORKTREE, "undone" if was_there else "gone")
         ledger.set_fields(worktree_path=None)
         but = f"; it was damaged, and its files are kept as {kept}" if kept else ""
 
         return f"its worktree is removed, its branch kept{but}" if was_there else "its worktree was gone already"
-
-    def _why_left(self, document: WorkflowDocument) -> str:
-        effect = effects.effect(document, _WORKTREE)
-        if effect is None or effect.outcome not in effects.MADE:
-            return ""
-        if effect.host and effect.host != self._home.host:
-            return f"its worktree is on {effect.host}, and is left to adw admin gc there"
-        path = Path(str(effect.undo.get("path") or ""))
-        if not self._home.has_worktrees or not path.is_dir():
-            return ""
-        if self._home.git.why_damaged(path, reason=str(effect.undo.get("reason"))):
-            return ""  # its files are kept before it is removed
-        if self._home.workplace.status(path):
-            return "its worktree has changes that are not committed, so it is left where it is"
-
-        return ""
-
-
-def _note_merge(draft: Draft, mark: Mark) -> None:
-    draft.machine.mark_merged()
-    document_module.mark(draft, mark)
-    if draft.machine.current_state in PARKED_STATES:
-        transitions.abandon(draft, "its pull request was merged")

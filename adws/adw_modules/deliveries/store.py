@@ -130,11 +130,7 @@ class DeliveryStore:
                 return exc
         if delivery.verdict == "ignored" and delivery.body is not None and len(delivery.body) > IGNORED_BYTES:
             delivery = replace(delivery, body=None)
-
-        return self._cleaned(delivery)
-
-    def _cleaned(self, delivery: Delivery) -> Delivery:
-        """Return *delivery* without secrets and characters that no database stores; one scan when there are none."""
+        # Secrets and characters that no database stores go; one scan finds that there are none.
         if delivery.body is not None and (body := self._scrub(delivery.body)) is not delivery.body:
             delivery = replace(delivery, body=body)
         text = " ".join([*(getattr(delivery, name) for name in _SAID), *_strings_in(delivery.request)])

@@ -70,11 +70,7 @@ class GarbageCollector:
             "wip_ref": self._delete_wip_ref,
             "worktree": self._remove_worktree,
             "branch": self._delete_branch,
-            "port": self._free_ports,
-            "quota": self._release_place,
-            "lock": self._release_lock,
-            "checkpoint": lambda orphan: f"{home.checkpoints.forget(orphan.adw_id)} deleted",
-            "temp": self._sweep,
+            **dict.fromkeys(("port", "quota", "lock", "checkpoint", "temp"), self._release),
             **dict.fromkeys(inventory.OLD_KINDS, self._retention.forget),
         }
         self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
@@ -102,15 +98,18 @@ class GarbageCollector:
 
     def remove(self, orphans: tuple[Orphan, ...]) -> tuple[Removal, ...]:
         """Remove *orphans* and return the result of each; one that cannot be removed does not keep the others."""
-        return tuple(map(self._remove, orphans))
+        result = []
+        for orphan in orphans:
+            try:
+                if orphan.adw_id and self._home.inventory.is_live(orphan.adw_id):
+                    removal = Removal(orphan=orphan, is_gone=False, detail="somebody works on its workflow now")
+                else:
+                    removal = Removal(orphan=orphan, is_gone=True, detail=self._doers[orphan.kind](orphan))
+            except (AdwError, OSError) as exc:
+                removal = Removal(orphan=orphan, is_gone=False, detail=str(exc))
+            result.append(removal)
 
-    def _remove(self, orphan: Orphan) -> Removal:
-        try:
-            if orphan.adw_id and self._home.inventory.is_live(orphan.adw_id):
-                return Removal(orphan=orphan, is_gone=False, detail="somebody works on its workflow now")
-            return Removal(orphan=orphan, is_gone=True, detail=self._doers[orphan.kind](orphan))
-        except (AdwError, OSError) as exc:
-            return Removal(orphan=orphan, is_gone=False, detail=str(exc))
+        return tuple(result)
 
     # --- finding -----------------------------------------------------------------------------------------------
 
@@ -283,32 +282,26 @@ class GarbageCollector:
 
         return f"its commits are kept as {git.keep_commits(adw_id, sha)}"
 
-    def _free_ports(self, orphan: Orphan) -> str:
-        freed = self._home.ports.free(orphan.adw_id)
-
-        return f"freed {', '.join(map(str, freed))}" if freed else "it was free already"
-
-    def _release_lock(self, orphan: Orphan) -> str:
-        self._home.ownership.release_finished_locks()
-        if any(_issue(lock.repository, lock.issue_number) == orphan.name for lock in self._home.locks.all()):
-            raise RollbackBlocked("it is still held")
-
-        return ""
-
-    def _release_place(self, orphan: Orphan) -> str:
-        self._home.quotas.release(orphan.adw_id)
-
-        return ""
-
-    def _sweep(self, orphan: Orphan) -> str:
-        """Remove half written files; only the holder of the file lock knows that nobody is writing."""
-        store, local_lock = self._home.store, self._home.local_lock
-        if not isinstance(store, FileStateStore) or not local_lock.try_hold(orphan.adw_id):
-            return ""
-        try:
-            store.sweep(orphan.adw_id)
-        finally:
-            local_lock.let_go(orphan.adw_id)
+    def _release(self, orphan: Orphan) -> str:
+        """Release what the database or the state directory has for a workflow."""
+        home, adw_id = self._home, orphan.adw_id
+        if orphan.kind == "port":
+            freed = home.ports.free(adw_id)
+            return f"freed {', '.join(map(str, freed))}" if freed else "it was free already"
+        if orphan.kind == "checkpoint":
+            return f"{home.checkpoints.forget(adw_id)} deleted"
+        if orphan.kind == "quota":
+            home.quotas.release(adw_id)
+        elif orphan.kind == "lock":
+            home.ownership.release_finished_locks()
+            if any(_issue(lock.repository, lock.issue_number) == orphan.name for lock in home.locks.all()):
+                raise RollbackBlocked("it is still held")
+        # Half written files: only the holder of the file lock knows that nobody is writing.
+        elif isinstance(home.store, FileStateStore) and home.local_lock.try_hold(adw_id):
+            try:
+                home.store.sweep(adw_id)
+            finally:
+                home.local_lock.let_go(adw_id)
 
         return ""
 
@@ -391,7 +384,11 @@ class Adoption:
         """
         _ = self._home.git.root  # raises where there is no repository
         tree = self._find(what)
-        adw_id = self._owner_of(tree, what)
+        locked_for = git.owner_of_lock(tree.lock_reason)
+        if tree.lock_reason and not locked_for:
+            raise NotOurs(f"the worktree {tree.path} is locked with {tree.lock_reason!r}: it is left alone")
+        named = what if self._store_has(what) else ""
+        adw_id = check_adw_id(locked_for or named or workflow_of(tree.branch, {}) or tree.path.name)
         if not tree.branch:
             raise UsageError(f"the worktree {tree.path} is on no branch: check one out there, then adopt it")
         is_new = not self._home.store.exists(adw_id)
@@ -411,27 +408,17 @@ class Adoption:
         damaged = self._home.git.damaged_worktrees()
         broken = next((path for path in ({first.path} if first else wanted) if path in damaged), None)
         if broken is not None:
-            raise UsageError(f"the worktree {broken} is damaged: {damaged[broken]}; {self._way_out(broken.name)}")
+            adw_id, way_out = broken.name, "adw admin gc --execute keeps its files and removes it"
+            if self._store_has(adw_id):
+                again = f"adw retry {adw_id} or adw resume {adw_id} makes it again"
+                way_out = f"{again}, adw rollback {adw_id} removes it"
+            raise UsageError(f"the worktree {broken} is damaged: {damaged[broken]}; {way_out}")
         if first is None:
             raise UsageError(f"there is no worktree for {what}: git worktree list shows those there are")
         if first.is_prunable:
             raise UsageError(f"the directory {first.path} is gone: there is nothing to adopt")
 
         return first
-
-    def _way_out(self, adw_id: str) -> str:
-        if not self._store_has(adw_id):
-            return "adw admin gc --execute keeps its files and removes it"
-
-        return f"adw retry {adw_id} or adw resume {adw_id} makes it again, adw rollback {adw_id} removes it"
-
-    def _owner_of(self, tree: Worktree, what: str) -> str:
-        locked_for = git.owner_of_lock(tree.lock_reason)
-        if tree.lock_reason and not locked_for:
-            raise NotOurs(f"the worktree {tree.path} is locked with {tree.lock_reason!r}: it is left alone")
-        named = what if self._store_has(what) else ""
-
-        return check_adw_id(locked_for or named or workflow_of(tree.branch, {}) or tree.path.name)
 
     def _store_has(self, what: str) -> bool:
         return FOREIGN.fullmatch(what) is not None and self._home.store.exists(what)

@@ -234,7 +234,7 @@ class Inventory:
         """Return everything of ours that is there."""
         home = self._home
         # The machine first: what is made after that has its document before it, and is then known.
-        worktrees, branches = self._worktrees(), self._branch_refs()
+        worktrees, refs = self._worktrees(), home.git_if_any.refs() if home.git_if_any is not None else {}
         ports = tuple(row for row in home.ports.all() if self.host in {"", row.host})
         locks, places, processes = home.locks.all(), home.quotas.workflows(), self._processes()
         checkpoints = home.checkpoints.workflows()
@@ -246,8 +246,8 @@ class Inventory:
             worktrees=worktrees,
             branches=tuple(
                 Branch(adw_id=owner, name=name, sha=sha)
-                for name, sha in branches.items()
-                if (owner := workflow_of(name, workflows))
+                for ref, sha in refs.items()
+                if (name := ref.removeprefix("refs/heads/")) != ref and (owner := workflow_of(name, workflows))
             ),
             ports=ports,
             processes=processes,
@@ -319,12 +319,6 @@ class Inventory:
                 ours.append((path.name, Worktree(path=path, branch="", head="", lock_reason=reason)))
 
         return tuple(ours)
-
-    def _branch_refs(self) -> dict[str, str]:
-        repository = self._home.git_if_any
-        refs = repository.refs() if repository is not None else {}
-
-        return {ref.removeprefix("refs/heads/"): sha for ref, sha in refs.items() if ref.startswith("refs/heads/")}
 
     def _processes(self) -> tuple[OwnProcess, ...]:
         ours = []

@@ -13,7 +13,6 @@ notifications, reports or counters have read: their position is known by that on
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -54,7 +53,7 @@ def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False
     """
     Return why the workflow of a document is not forgotten, "" when it may be.
 
-    Pure. A workflow goes only when nothing of it is left that somebody may want undone, looked after or given back.
+    Pure. A workflow goes only when nothing of it is left that somebody may want undone, looked after or released.
     """
     known = inventory.known_from(document, is_live=False)
     if known.state not in OVER:
@@ -89,7 +88,11 @@ class Retention:
 
     def find(self) -> tuple[Orphan, ...]:
         """Return what is old, of one of `inventory.OLD_KINDS` each; changes nothing."""
-        old = [*self._old_workflows()]
+        interrupted, why = self._files.set_aside_ids(), "it was being forgotten, and that was cut off"
+        old = [Orphan(kind="workflow_old", name=adw_id, adw_id=adw_id, why=why) for adw_id in interrupted]
+        before = self._before("workflows")
+        finished = [adw_id for adw_id in self._rows.finished(before) if adw_id not in interrupted]
+        old += [self._old("workflows", one, adw_id=one) for one in finished if not self._why_kept(one, before)]
         before = self._before("events")
         events, workflows = self._rows.old_events(before) if before else (0, 0)
         if events:
@@ -101,21 +104,13 @@ class Retention:
             name = f"{counted(sum(files), 'file')} of {counted(sum(map(bool, files)), 'finished workflow')}"
             old.append(self._old("logs", name))
         before = self._before("deliveries")
-        deliveries = self._rows.old_deliveries(before) if before else 0
-        if deliveries:
-            old.append(self._old("deliveries", counted(deliveries, "delivery", "deliveries")))
+        if before:
+            with self._home.database.read() as session:
+                row = session.one(deliveries_store.DELIVERIES_OLD, {"moment": before})
+            if row and row[0]:
+                old.append(self._old("deliveries", counted(int(row[0]), "delivery", "deliveries")))
 
         return tuple(old)
-
-    def _old_workflows(self) -> Iterator[Orphan]:
-        interrupted = self._files.set_aside_ids()
-        for adw_id in interrupted:
-            why = "it was being forgotten, and that was cut off"
-            yield Orphan(kind="workflow_old", name=adw_id, adw_id=adw_id, why=why)
-        before = self._before("workflows")
-        for adw_id in self._rows.finished(before):
-            if adw_id not in interrupted and not self._why_kept(adw_id, before):
-                yield self._old("workflows", adw_id, adw_id=adw_id)
 
     def _old(self, setting: str, name: str, *, adw_id: str = "") -> Orphan:
         kind = "workflow_old" if setting == "workflows" else f"{setting}_old"
@@ -182,10 +177,11 @@ class Retention:
         """Finish what was interrupted: the rows, if they are there, then the directory that was set aside."""
         if self._home.inventory.is_live(adw_id):
             raise OwnershipError(f"workflow {adw_id} is not forgotten: somebody works on it again")
-        fence = self._rows.fence_of(adw_id)
-        # With a directory again it was taken up since, and goes on without the old one.
-        if fence is not None and not self._files.is_there(adw_id):
-            self._rows.forget_workflow(adw_id, fence=fence)
+        with self._home.database.read() as session:
+            row = session.one("SELECT fence FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
+        # With a directory again it was taken up since, and continues without the old one.
+        if row is not None and not self._files.is_there(adw_id):
+            self._rows.forget_workflow(adw_id, fence=int(row[0]))
         self._files.remove_set_aside(adw_id)
 
     def _why_kept(self, adw_id: str, before: str) -> str:
@@ -382,13 +378,6 @@ class OldRows:
 
         return issue is not None, run is not None
 
-    def fence_of(self, adw_id: str) -> int | None:
-        """Return the fence of a workflow's row, None when there is no row."""
-        with self._database.read() as session:
-            row = session.one("SELECT fence FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
-
-        return None if row is None else int(row[0])
-
     def forget_workflow(self, adw_id: str, *, fence: int) -> bool:
         """
         Delete all rows of a workflow that is over.
@@ -428,13 +417,6 @@ class OldRows:
                 pass
 
         return True
-
-    def old_deliveries(self, before: str) -> int:
-        """Return how many deliveries came before *before* and have been dealt with."""
-        with self._database.read() as session:
-            row = session.one(deliveries_store.DELIVERIES_OLD, {"moment": before})
-
-        return int(row[0]) if row else 0
 
     def forget_errands(self, before: str) -> None:
         """Delete the runs of deliveries and of the schedule, which are of no workflow, that ended before *before*."""

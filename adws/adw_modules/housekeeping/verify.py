@@ -201,7 +201,7 @@ class Verifier:
         """
         Return everything that breaks one of the eleven, in their order.
 
-        Violations are checked twice: others go on working, and what they change between two checks breaks nothing.
+        Violations are checked twice: others keep working, and what they change between two checks breaks nothing.
         """
         result = self._look()
         again = set(self._look()) if result else set()
@@ -214,12 +214,10 @@ class Verifier:
         result += [broken for document in documents.values() for broken in check_document(document)]
         result += check_issues(documents.values(), self._home.locks.key)
         for checks in (
-            self._copies(documents),
-            self._owners(documents),
+            self._rows(documents),
             self._locks(seen, documents),
             self._outside(seen, documents),
             self._shared(documents),
-            self._rolled_back(seen),
             self._processes(seen, documents),
             self._secrets(documents),
             self._commits(documents),
@@ -247,16 +245,14 @@ class Verifier:
 
         return documents, result
 
-    def _copies(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
+    # --- 1 and 5: rows, owners and issues ------------------------------------------------------------------------
+
+    def _rows(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         for adw_id, revision in self._home.inventory.copies().items():
             document = documents.get(adw_id)
             if document is not None and document.revision < revision:
                 what = f"the document is at revision {document.revision}, and its copy was at {revision} already"
                 yield Violation(1, adw_id, what)
-
-    # --- 5: owners and issues ----------------------------------------------------------------------------------
-
-    def _owners(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         for adw_id, document in documents.items():
             row = self._home.leases.read(adw_id)
             if row is not None and document.fence > row.fence:
@@ -281,6 +277,10 @@ class Verifier:
         host = self._home.inventory.host
         names = {adw_id: _names_in(document, host) for adw_id, document in documents.items()}
         for adw_id, kind, name in _things(seen):
+            known = seen.known(adw_id)
+            is_rolled_back = known is not None and known.state == WorkflowState.ROLLED_BACK.value
+            if is_rolled_back and inventory.why_orphan(kind, name, known):
+                yield Violation(7, adw_id, f"it is rolled back, and its {kind} {name} is there")
             if adw_id in seen.unreadable or name in names.get(adw_id, set()):
                 continue
             is_meant = kind == "port" and "ports" in names.get(adw_id, set())
@@ -297,14 +297,6 @@ class Verifier:
                 how = change_policy.described({name: was}, now).removeprefix(f"{name} ")
                 what = f"it is not as it was before attempt {left.attempt} of {left.phase} of {adw_id} {how}"
                 yield Violation(6, f"{name} of the shared git directory", what)
-
-    def _rolled_back(self, seen: InventorySnapshot) -> Iterator[Violation]:
-        for adw_id, kind, name in _things(seen):
-            known = seen.known(adw_id)
-            if known is None or known.state != WorkflowState.ROLLED_BACK.value:
-                continue
-            if inventory.why_orphan(kind, name, known):
-                yield Violation(7, adw_id, f"it is rolled back, and its {kind} {name} is there")
 
     # --- 8: processes ------------------------------------------------------------------------------------------
 
@@ -323,37 +315,33 @@ class Verifier:
     # --- 10: secrets -------------------------------------------------------------------------------------------
 
     def _secrets(self, documents: Iterable[str]) -> Iterator[Violation]:
+        redactor, what = self._home.redactor, "it holds what looks like a secret"
+
+        def has_secret(path: Path) -> bool:
+            if path.name.startswith("adw_state.json"):
+                payload = path.read_bytes()
+                return redactor.scrub_bytes(payload) != payload
+            with path.open("rb") as file:
+                tail = b""
+                while chunk := file.read(_CHUNK):
+                    text = (tail + chunk).decode(errors="replace")
+                    if redactor.redact_text(text) != text:
+                        return True
+                    tail = chunk[-_OVERLAP:]
+            return False
+
         for adw_id in documents:
             folder = self._home.folder_of(adw_id)
-            files = {path for pattern in _WRITTEN for path in folder.glob(pattern)}
-            for path in sorted(files):
-                if path.is_file() and not path.is_symlink() and self._has_secret(path):
-                    yield Violation(10, str(path), "it holds what looks like a secret")
-            yield from self._secret_events(adw_id)
-
-    def _has_secret(self, path: Path) -> bool:
-        is_document = path.name.startswith("adw_state.json")
-        if is_document:
-            payload = path.read_bytes()
-            return self._home.redactor.scrub_bytes(payload) != payload
-        with path.open("rb") as file:
-            tail = b""
-            while chunk := file.read(_CHUNK):
-                text = (tail + chunk).decode(errors="replace")
-                if self._home.redactor.redact_text(text) != text:
-                    return True
-                tail = chunk[-_OVERLAP:]
-
-        return False
-
-    def _secret_events(self, adw_id: str) -> Iterator[Violation]:
-        after: str | None = None
-        while page := self._home.events.of_workflow(adw_id, after=after, limit=_EVENTS):
-            after = page[-1].event_id
-            for event in page:
-                payload = serialization.to_bytes(event.to_json())
-                if self._home.redactor.scrub_bytes(payload) != payload:
-                    yield Violation(10, f"event {event.event_id}", "it holds what looks like a secret")
+            for path in sorted({path for pattern in _WRITTEN for path in folder.glob(pattern)}):
+                if path.is_file() and not path.is_symlink() and has_secret(path):
+                    yield Violation(10, str(path), what)
+            after: str | None = None
+            while page := self._home.events.of_workflow(adw_id, after=after, limit=_EVENTS):
+                after = page[-1].event_id
+                for event in page:
+                    payload = serialization.to_bytes(event.to_json())
+                    if redactor.scrub_bytes(payload) != payload:
+                        yield Violation(10, f"event {event.event_id}", what)
 
     # --- 11: commits -------------------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ class Salvage:
     """What could be read of a database."""
 
     is_missing: bool = False
-    problems: tuple[str, ...] = ()  #: why it cannot go on being used; then everything below is what was left of it
+    problems: tuple[str, ...] = ()  #: why it cannot be used any more; then everything below is what was left of it
     workflows: tuple[DatabaseWorkflow, ...] = ()
     locks: tuple[IssueLock, ...] = ()
     requests: tuple[Request, ...] = ()  #: not handled yet
@@ -174,7 +174,7 @@ class LockConflict:
         return {**asdict(self), "others": list(self.others)}
 
 
-#: The states in which a workflow is to go on, as a document has them.
+#: The states in which a workflow is to continue, as a document has them.
 _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
@@ -273,7 +273,7 @@ def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> 
 
 
 def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], maker: RunFactory) -> tuple[NewRun, ...]:
-    """Return a run for each workflow that is to go on and has none, in the order the workflows were created."""
+    """Return a run for each workflow that is to continue and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
     going_on = [
         stored.document
@@ -339,7 +339,7 @@ class RebuildReport:
     events_kept: int  #: that the database had
     events_made: int  #: that came from the documents
     requests: int  #: open ones that were kept
-    runs_made: tuple[str, ...]  #: workflows that were to go on and had no run
+    runs_made: tuple[str, ...]  #: workflows that were to continue and had no run
     only_in_database: tuple[str, ...]  #: workflows whose document is missing; their copy stays
     forgotten: tuple[str, ...]  #: workflows that were registered and never written
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document

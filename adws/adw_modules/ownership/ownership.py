@@ -118,6 +118,7 @@ class OwnedWorkflow:
         self.is_renewed = False  #: whether the lease renewer looks after it, which flushes what its store collects
         self._ownership = ownership
         self._has_local_lock = False
+        self._has_freed_issue = False  #: whether the issue of a workflow that is over is known to be free
         self._has_lease = True
         self._is_told = not self.is_takeover  #: whether a document says that it was taken over
         self._why_over = ""  #: why nothing may be written any more, "" while it may
@@ -347,8 +348,10 @@ class OwnedWorkflow:
 
     def _free_issue_if_over(self) -> None:
         document = getattr(self, "document", None)  # there is none while the block is being entered
-        if document is not None and is_terminal(document.current_state):
-            self._ownership.free_issue(document)
+        if document is None or not is_terminal(document.current_state):
+            self._has_freed_issue = False
+        elif not self._has_freed_issue:
+            self._has_freed_issue = self._ownership.free_issue(document)
 
 
 class WorkflowOwnership:
@@ -560,12 +563,16 @@ class WorkflowOwnership:
         """Whether a workflow that ends frees its issue."""
         return self._locks is not None
 
-    def free_issue(self, document: WorkflowDocument) -> None:
+    def free_issue(self, document: WorkflowDocument) -> bool:
         """Free the issue of a workflow that ended; what fails here is made good by `release_finished_locks`."""
         if self._locks is None or document.issue_number is None:
-            return
+            return True
+        is_free = False
         with _logged("issue_lock_not_released", document.adw_id):
             self._locks.release(document.issue_number, document.adw_id, document.repository)
+            is_free = True
+
+        return is_free  # noqa: RET504 - the block above may end without it
 
     def prove_continuing(self, adw_id: str, issue_number: int | str, repository: str = "") -> None:
         """

@@ -46,19 +46,16 @@ class Owners:
 
         return self._seen[process]
 
-    def claim_of_run(self, run: Run) -> Claim:
-        """Return the claim of a run; one with a worker that nobody is named for has no owner."""
-        return self._claim(OwnerRecord.from_text(run.owner), run.seconds_left, run.updated_at, is_free=not run.owner)
-
     def claim_of_lease(self, row: LeaseRow | None) -> Claim:
         """Return the lease of a workflow. A record that cannot be read is none, and its lease still has an end."""
         if row is None:
             return Claim()
         is_free = row.owner is None and not row.seconds_left
 
-        return self._claim(row.owner, row.seconds_left, row.taken_at, is_free=is_free)
+        return self.claim(row.owner, row.seconds_left, row.taken_at, is_free=is_free)
 
-    def _claim(self, owner: OwnerRecord | None, seconds_left: float, since: str, *, is_free: bool) -> Claim:
+    def claim(self, owner: OwnerRecord | None, seconds_left: float, since: str, *, is_free: bool) -> Claim:
+        """Return what is known about who has something, and for how long."""
         if is_free:
             return Claim(since=since)
         if owner is None or not (owner.host or owner.machine):
@@ -110,9 +107,10 @@ def _copied_revisions(home: Home, *, every_document: bool) -> Iterator[tuple[str
 
 
 def _of_run(seen: Evidence, run: Run, owners: Owners) -> Evidence:
-    return replace(
-        seen, run=run, run_id=run.run_id, run_state=run.state, run_claim=owners.claim_of_run(run), losses=run.losses
-    )
+    # A claim with a worker that nobody is named for has no owner.
+    claim = owners.claim(OwnerRecord.from_text(run.owner), run.seconds_left, run.updated_at, is_free=not run.owner)
+
+    return replace(seen, run=run, run_id=run.run_id, run_state=run.state, run_claim=claim, losses=run.losses)
 
 
 def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | None) -> Evidence:

@@ -80,7 +80,14 @@ def explain(found: Diagnosis) -> Explanation:
     if state == "failed":
         return _failed(workflow)
     if state in ("completed", "abandoned", "rolled_back"):
-        return _over(workflow)
+        number, name = workflow.issue_number, workflow.workflow
+        again = () if number is None else (f"adw run {number}{f' --workflow {name}' if name else ''}",)
+        free = ", and its issue is free for another one" if again else ""
+        return Explanation(
+            why=f"Workflow {adw_id} is {state.replace('_', ' ')}.",
+            then=f"Nothing more happens to it{free}.",
+            commands=again,
+        )
 
     return _waiting(found, adw_id, state)
 
@@ -123,23 +130,17 @@ def _failed(workflow: WorkflowView) -> Explanation:
     why = f"Workflow {workflow.adw_id} failed in {name or 'a phase'}" + (f" ({reason})" if reason else "")
     sentences = [_sentence(f"{why}: {message}" if message else why)]
     if phase is not None:
-        sentences += [_advisor_decision(phase), phase.advice]
+        last = phase.doctor[-1] if phase.doctor else {}
+        did = {"skip": "gave its other attempts up", "human": "asks for a person"}.get(str(last.get("decision")))
+        if did:
+            sentences.append(_sentence(f"The doctor ({last.get('by')}) {did}: {last.get('reason')}"))
+        sentences.append(phase.advice)
 
     return Explanation(
         why=" ".join(filter(None, sentences)),
         then="It keeps its issue and is not retried by itself.",
         commands=_ways_on(workflow, phase, name or ""),
     )
-
-
-def _advisor_decision(phase: PhaseView) -> str:
-    """Return what the advisor decided last about a phase that failed, "" when that did not end it."""
-    last = phase.doctor[-1] if phase.doctor else {}
-    if last.get("decision") not in ("skip", "human"):
-        return ""
-    what = "gave its other attempts up" if last["decision"] == "skip" else "asks for a person"
-
-    return _sentence(f"The doctor ({last.get('by')}) {what}: {last.get('reason')}")
 
 
 def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tuple[str, ...]:
@@ -155,18 +156,6 @@ def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tupl
     afresh = () if not name or is_out_of_retries else (f"adw resume {adw_id} --from {name}",)
 
     return (f"adw logs {adw_id}", f"adw retry {adw_id}{grant}", *afresh, f"adw abandon {adw_id}")
-
-
-def _over(workflow: WorkflowView) -> Explanation:
-    number, name = workflow.issue_number, workflow.workflow
-    again = () if number is None else (f"adw run {number}{f' --workflow {name}' if name else ''}",)
-    free = ", and its issue is free for another one" if again else ""
-
-    return Explanation(
-        why=f"Workflow {workflow.adw_id} is {workflow.state.replace('_', ' ')}.",
-        then=f"Nothing more happens to it{free}.",
-        commands=again,
-    )
 
 
 def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:

@@ -1,7 +1,7 @@
 """
 What to do about work whose worker is gone: a plan from evidence, one row for each thing that is wrong.
 
-Pure. Age proves nothing: a run is left alone while its owner lives or may live, however long it takes, and taken back
+Pure. Age proves nothing: a run is left alone while its owner lives or may live, however long it takes, and recovered
 as soon as its owner is proven dead or its lease is over, however young it is. Age decides only where nothing proves
 either: an owner that cannot be read, a claim without an owner, a stop that nobody can confirm. Recovery never runs work
 itself.
@@ -22,7 +22,7 @@ from adws.adw_modules.interfaces import LeaseRow, Verdict
 from adws.adw_modules.queue.model import LIVE_RUNS, UNCONFIRMED, Run, RunState
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 
-#: Seconds without a sign of life after which something is taken back that nothing proves anything about.
+#: Seconds without a sign of life after which something is recovered that nothing proves anything about.
 THRESHOLD_SECONDS = 300.0
 #: How often a worker may vanish with a run.
 MAX_LOSSES = 5
@@ -150,7 +150,7 @@ class Policy:
 
     threshold_seconds: float = THRESHOLD_SECONDS
     is_forced: bool = False  #: also take from owners that live or may live; only in mode all
-    fails_running: bool = False  #: runs that were being worked on fail; else they go on
+    fails_running: bool = False  #: runs that were being worked on fail; else they continue
     max_losses: int = MAX_LOSSES
 
 
@@ -204,17 +204,17 @@ class RecoveryResult:
     @property
     def reset_to_pending(self) -> int:
         """How many runs went back to the queue, or into it."""
-        return len(self.run_ids("reset_to_pending"))
+        return self["reset_to_pending"]
 
     @property
     def marked_failed(self) -> int:
         """How many runs failed, those among them that were given up for good."""
-        return len(self.run_ids("marked_failed"))
+        return self["marked_failed"]
 
     @property
     def marked_stopped(self) -> int:
         """How many runs were stopped."""
-        return len(self.run_ids("marked_stopped"))
+        return self["marked_stopped"]
 
     def __getitem__(self, key: str) -> int:
         """Return what is counted under *key*, such as `marked_failed`; raise KeyError for what is not counted."""
@@ -274,7 +274,10 @@ class _Planner:
     def steps(self, row: Evidence) -> list[RecoveryStep]:
         """Return what to do about one workflow, or about a run without one."""
         if row.is_unwritten:
-            return [self._about_unwritten(row)]
+            kept = f"{row.lease.owner} is creating it" if row.lease.is_live else self._why_kept(row.lease)
+            if kept:
+                return [self._step(row, RecoveryAction.LEAVE, kept)]
+            return [self._step(row, RecoveryAction.FORGET, f"it has no document, and {row.lease.why_over()}")]
         if row.is_errand:
             steps = self._about_errand(row)
         elif not row.state:
@@ -354,13 +357,6 @@ class _Planner:
             return self._step(row, RecoveryAction.LEAVE, f"{doubt}; it counts as stopped in {left:.0f} s")
 
         return self._step(row, RecoveryAction.STOP, f"{UNCONFIRMED}: {doubt}", after=RunState.STOPPED)
-
-    def _about_unwritten(self, row: Evidence) -> RecoveryStep:
-        kept = f"{row.lease.owner} is creating it" if row.lease.is_live else self._why_kept(row.lease)
-        if kept:
-            return self._step(row, RecoveryAction.LEAVE, kept)
-
-        return self._step(row, RecoveryAction.FORGET, f"it has no document, and {row.lease.why_over()}")
 
     def _about_errand(self, row: Evidence) -> list[RecoveryStep]:
         if row.run_state not in LIVE_RUNS or self._why_run_kept(row):

@@ -1,5 +1,5 @@
 """
-Finding runs whose worker is gone, and making them ready to go on.
+Finding runs whose worker is gone, and making them ready to continue.
 
 Evidence is gathered from documents, leases and runs; `recovery.plan` makes the plan; each workflow is then recovered
 under its own lease: the document first, then its run. Where documents are in the database, document, run, sessions and
@@ -68,7 +68,7 @@ POISON = "POISON_RUN"
 INTERRUPTED = "INTERRUPTED"
 #: Workflows that are taken at a time: their leases are one transaction, and kept while they are worked on.
 BATCH = 64
-#: Threads that recover workflows: while one waits for a disk or a server, others go on. A store in SQLite has one
+#: Threads that recover workflows: while one waits for a disk or a server, others work. A store in SQLite has one
 #: writer at a time, and threads that wait for it cost more than they gain.
 THREADS = 4
 #: Workflows recovered at a time up to which each has it in its own log, too: opening each log is a third of the work.
@@ -186,13 +186,27 @@ class Recovery:
                     runs.append(result)
                 if result.action is not RecoveryAction.REPORT:
                     _log(result)
-        for plan, settled in self._apply_with_leases([plan for plan in todo if plan.needs_lease], mode):
+        owning = [plan for plan in todo if plan.needs_lease]
+        threads = 1 if home.settings.store == "database" and home.settings.database_file is not None else THREADS
+        with ExitStack() as stack:
+            pool = None
+            if 1 < threads < len(owning):
+                pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="adw-recovery"))
+            applied: list[tuple[WorkflowPlan, RecoveryStep | None]] = []
+            for first in range(0, len(owning), BATCH):
+                batch, has_logs = owning[first : first + BATCH], len(owning) <= MOST_LOGGED
+                applied += self._apply_batch(batch, mode, pool, has_logs=has_logs)
+        for plan, settled in applied:
             done.extend(step for step in plan.steps if step.action in OWNING)
             _log(plan.main)
             if settled is not None:
                 runs.append(settled)
             if plan.main.action is RecoveryAction.STOP:
-                self._answer_stop(plan.main.adw_id)
+                # Requests to the worker that died over them are answered: the workflow is parked.
+                document = home.store.load(plan.main.adw_id).document
+                for request in home.requests.open_for(plan.main.adw_id):
+                    if request.kind in PAUSING:
+                        home.requests.handled(request.request_id, f"paused: {document.pause_reason}")
 
         recovered = RecoveryResult(mode=mode, steps=tuple(done), runs=tuple(runs))
         for (verdict, name, action), amount in recovered.metrics().items():
@@ -223,8 +237,13 @@ class Recovery:
                 is_done = home.ownership.release_if_finished(adw_id)
             elif step.action is RecoveryAction.FORGET:
                 is_done = home.ownership.forget_unwritten(adw_id)
-            else:
-                is_done = self._end_left(adw_id)
+            else:  # end what attempts left here that were closed elsewhere; their present owner need not be waited for
+                before = transitions.in_doubt(home.store.load(adw_id).document.phases)
+                for _, attempt in before:
+                    home.end_process_in_time(attempt.process or {})
+                with home.ownership.own(adw_id) as owned, home.engine.log_of(adw_id), home.lease_renewer.charge(owned):
+                    WorkSession(home.engine, owned, NoOrders()).end_left()
+                    is_done = len(transitions.in_doubt(owned.document.phases)) < len(before)
         except WorkflowBusy:
             return None  # its worker came back, or another recovery is at it
         except DatabaseError:
@@ -234,18 +253,6 @@ class Recovery:
             return None
 
         return step if is_done else None
-
-    def _end_left(self, adw_id: str) -> bool:
-        """End what attempts left here that were closed elsewhere; the present owner need not be waited for."""
-        home = self._home
-        before = transitions.in_doubt(home.store.load(adw_id).document.phases)
-        for _, attempt in before:
-            home.end_process_in_time(attempt.process or {})
-        with home.ownership.own(adw_id) as owned, home.engine.log_of(adw_id), home.lease_renewer.charge(owned):
-            WorkSession(home.engine, owned, NoOrders()).end_left()
-            after = transitions.in_doubt(owned.document.phases)
-
-        return len(after) < len(before)
 
     def _settle_without_document(self, step: RecoveryStep, row: Evidence) -> RecoveryStep | None:
         """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""
@@ -260,36 +267,17 @@ class Recovery:
 
         return _as_done(step, settled) if settled is not None else None
 
-    def _answer_stop(self, adw_id: str) -> None:
-        """Answer what was asked of the worker that died over it: the workflow is parked."""
-        document = self._home.store.load(adw_id).document
-        for request in self._home.requests.open_for(adw_id):
-            if request.kind in PAUSING:
-                self._home.requests.handled(request.request_id, f"paused: {document.pause_reason}")
-
-    # --- under the lease of each workflow ----------------------------------------------------------------------
-
-    def _apply_with_leases(
-        self, plans: Sequence[WorkflowPlan], mode: Mode
-    ) -> list[tuple[WorkflowPlan, RecoveryStep | None]]:
-        """Return the plans as they were carried out, each with the step that changed its run."""
-        settings, has_logs = self._home.settings, len(plans) <= MOST_LOGGED
-        threads = 1 if settings.store == "database" and settings.database_file is not None else THREADS
-        done: list[tuple[WorkflowPlan, RecoveryStep | None]] = []
-        with ExitStack() as stack:
-            pool = None
-            if 1 < threads < len(plans):
-                pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="adw-recovery"))
-            for first in range(0, len(plans), BATCH):
-                done += self._apply_batch(plans[first : first + BATCH], mode, pool, has_logs=has_logs)
-
-        return done
-
     def _apply_batch(
         self, plans: Sequence[WorkflowPlan], mode: Mode, pool: ThreadPoolExecutor | None, *, has_logs: bool
     ) -> list[tuple[WorkflowPlan, RecoveryStep | None]]:
+        """Return the plans as they were carried out under their leases, each with the step that changed its run."""
         home = self._home
-        taken = home.ownership.take_all({plan.evidence.adw_id: _former(plan.evidence) for plan in plans}, "recovery")
+        former: dict[str, tuple[Verdict, int | None]] = {}
+        for row in (plan.evidence for plan in plans):
+            # A lease is taken from an owner that is dead or unproven by its fence.
+            by_fence = row.lease_row is not None and row.lease.proof not in (Proof.FREE, Proof.OVER)
+            former[row.adw_id] = row.lease.verdict, row.lease_row.fence if row.lease_row and by_fence else None
+        taken = home.ownership.take_all(former, "recovery")
 
         def recover_one(plan: WorkflowPlan) -> WorkflowRecovery | None:
             """Return None when it was not needed any more, or cannot be done now."""
@@ -311,15 +299,20 @@ class Recovery:
         # What could not be taken: its worker came back, or another recovery is at it.
         todo = [plan for plan in plans if plan.evidence.adw_id in taken]
         applied: list[WorkflowRecovery] = []
+
+        def give_back(session: Session) -> None:
+            for recovery in applied:
+                recovery.give_back(session)
+
         try:
             with ExitStack() as stack:
                 for plan in todo:
                     stack.enter_context(home.lease_renewer.charge(taken[plan.evidence.adw_id]))
                 applied.extend(filter(None, pool.map(recover_one, todo) if pool else map(recover_one, todo)))
         finally:
-            # Also when the database went away in the middle: what was written is given back if it can be.
+            # Also when the database went away in the middle: what was written is released if it can be.
             if applied:
-                home.database.transact(lambda session: _give_back(session, applied))
+                home.database.transact(give_back)
             for owned in taken.values():
                 with suppress(AdwError):
                     owned.give_back()  # what was not recovered; leases end by themselves
@@ -327,11 +320,6 @@ class Recovery:
         results = [recovery.result() for recovery in applied]
 
         return [(plan, settled) for plan, settled in results if plan.steps]
-
-
-def _give_back(session: Session, applied: Iterable[WorkflowRecovery]) -> None:
-    for recovery in applied:
-        recovery.give_back(session)
 
 
 class WorkflowRecovery:
@@ -345,7 +333,10 @@ class WorkflowRecovery:
         self._plan = plan
         self._owned = owned
         self._mode = mode
-        self._run = self._fresh_run()  #: that is to be changed
+        self._run = plan.evidence.run if plan.main.after is not None else None  #: that is to be changed
+        # That of a dead owner nobody has changed since the plan; a later change is detected when it is written.
+        if self._run is not None and not (owned.is_takeover and owned.verdict is Verdict.DEAD):
+            self._run = _unchanged_run(home, self._run)
         self._end: RunEnd | None = None  #: what it is to become
         self._new_run: NewRun | None = None  #: what is queued for a workflow that has no run
         self._settled: Run | None = None  #: the run as the transaction left it, None when it moved on
@@ -357,12 +348,19 @@ class WorkflowRecovery:
         owned = self._owned
         if not self._is_needed():
             if owned.is_takeover:
-                owned.save(owned.document)  # tells of the takeover, so that the workflow can be given back
+                owned.save(owned.document)  # records the takeover, so that the workflow can be released
             return False
         ending = self._end_processes()
         is_joint = isinstance(self._home.store, DatabaseStateStore)
+
+        def settle_with_document(session: Session, document: WorkflowDocument) -> None:
+            if _is_active(document):  # the lease of one that is parked is kept for now
+                self._home.leases.release_in(session, owned.lease)
+            self._queue(document)
+            self._settle_in(session)
+
         if is_joint:
-            owned.with_next_save = self._settle_with_document
+            owned.with_next_save = settle_with_document
         index = self._open_attempt()
         self._session.change(lambda draft: self._decide(draft, ending))
         self._is_settled = is_joint
@@ -372,7 +370,7 @@ class WorkflowRecovery:
         if not is_active:
             self._session.rest()  # its worker died before it released them
         if not is_joint:
-            self._new_run = self._run_to_queue(owned.document)
+            self._queue(owned.document)
         self._has_lease = owned.hand_over() and not (is_joint and is_active)
 
         return True
@@ -389,7 +387,12 @@ class WorkflowRecovery:
         plan, main = self._plan, self._plan.main
         settled = self._settled
         if settled is None and self._run is not None and self._end is not None:
-            settled = self._given_back(self._run, self._end)
+            # It was taken by force from a worker that lives, which found itself fenced off and gave the run back
+            # between our write of the document and that of the run; else it moved on.
+            settled = self._home.runs.get(self._run.run_id)
+            if settled is not None and settled.state is not self._end.state:
+                is_back = settled.state is RunState.PENDING
+                settled = self._home.runs.settle_lost(settled, self._end) if is_back else None
         if main.after is None:
             return plan, None
         if settled is None:  # somebody has the run again
@@ -397,30 +400,6 @@ class WorkflowRecovery:
         done = _as_done(main, settled)
 
         return replace(plan, steps=tuple(done if step is main else step for step in plan.steps)), done
-
-    def _given_back(self, run: Run, end: RunEnd) -> Run | None:
-        """
-        Return a run as it stands that its worker gave back between our write of the document and that of the run.
-
-        It was taken by force from a worker that lives, and that found itself fenced off. None when it moved on.
-        """
-        now = self._home.runs.get(run.run_id)
-        if now is None or now.state is end.state:
-            return now
-
-        return self._home.runs.settle_lost(now, end) if now.state is RunState.PENDING else None
-
-    # --- checking again ----------------------------------------------------------------------------------------
-
-    def _fresh_run(self) -> Run | None:
-        """Return the run that the plan is about as it stands, None when it moved on."""
-        planned = self._plan.evidence.run
-        if planned is None or self._plan.main.after is None:
-            return None
-        if self._owned.is_takeover and self._owned.verdict is Verdict.DEAD:
-            return planned  # nobody has changed it since, and a later change is detected when it is written
-
-        return _unchanged_run(self._home, planned)
 
     def _is_needed(self) -> bool:
         plan, is_active = self._plan, _is_active(self._owned.document)
@@ -515,12 +494,10 @@ class WorkflowRecovery:
 
     # --- the database ------------------------------------------------------------------------------------------
 
-    def _settle_with_document(self, session: Session, document: WorkflowDocument) -> None:
-        """Settle the run in the transaction that stores *document*; the lease of one that is parked is kept for now."""
-        if _is_active(document):
-            self._home.leases.release_in(session, self._owned.lease)
-        self._new_run = self._run_to_queue(document)
-        self._settle_in(session)
+    def _queue(self, document: WorkflowDocument) -> None:
+        """Choose the run that is queued for a workflow that has none and should be worked on."""
+        if self._plan.find(RecoveryAction.ENQUEUE) is not None and _is_active(document):
+            self._new_run = self._home.run_factory.of(document, "resume", asked_by="recovery")
 
     def _settle_in(self, session: Session) -> None:
         """Do what was decided about the run, or queue a new one, inside the transaction *session*."""
@@ -528,13 +505,6 @@ class WorkflowRecovery:
             self._settled = self._home.runs.settle_in(session, self._run, self._end)
         elif self._new_run is not None:
             self._settled = self._home.runs.enqueue_in(session, self._new_run)
-
-    def _run_to_queue(self, document: WorkflowDocument) -> NewRun | None:
-        """Return the run that is queued for a workflow that has none and should be worked on."""
-        if self._plan.find(RecoveryAction.ENQUEUE) is None or not _is_active(document):
-            return None
-
-        return self._home.run_factory.of(document, "resume", asked_by="recovery")
 
 
 def _is_active(document: WorkflowDocument) -> bool:
@@ -574,14 +544,6 @@ def _unchanged_run(home: Home, planned: Run) -> Run | None:
     return None if has_come_back else run
 
 
-def _former(row: Evidence) -> tuple[Verdict, int | None]:
-    """Return what is known of the owner, and the fence by which a lease is taken from one that is dead or unproven."""
-    if row.lease_row is None or row.lease.proof in (Proof.FREE, Proof.OVER):
-        return row.lease.verdict, None
-
-    return row.lease.verdict, row.lease_row.fence
-
-
 def _as_done(step: RecoveryStep, settled: Run) -> RecoveryStep:
     """Return *step* with what became of its run: closing an attempt may have used up the last one."""
     if settled.state is step.after:
@@ -607,7 +569,7 @@ def recover_stale_runs(
     stale_threshold_seconds: float = 300, *, fails_running: bool | None = None, home: Home | None = None
 ) -> RecoveryResult:
     """
-    Take back what is proven to be left, and what has been silent for the threshold where nothing is proven.
+    Recover what is proven to be left, and what has been silent for the threshold where nothing is proven.
 
     With *fails_running* runs that were being worked on fail; the settings decide without.
     """
@@ -620,7 +582,7 @@ def recover_stale_runs(
 def recover_all_active_runs(
     *, force: bool = False, fails_running: bool | None = None, home: Home | None = None
 ) -> RecoveryResult:
-    """Take back everything whose owner is not alive, whatever its age; with *force* also from those that are."""
+    """Recover everything whose owner is not alive, whatever its age; with *force* also from those that are."""
     recovery = (home or default_home.get()).recovery
 
     return recovery.recover(
@@ -674,7 +636,7 @@ class RunQueue:
         """
         Take the next run that is due (or *run_id*, if it still waits), None when there is none.
 
-        Without *terms* those of the home hold: what its workers offer, and how many runs may go on at a time.
+        Without *terms* those of the home hold: what its workers offer, and how many runs may be worked on at a time.
         """
         return self._home.runs.claim(
             owner, ttl_seconds=ttl_seconds, run_id=run_id, terms=self._home.claim_policy if terms is None else terms

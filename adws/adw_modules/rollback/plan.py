@@ -86,7 +86,7 @@ class Step:
 
     @property
     def outcome(self) -> str:
-        """What the ledger says of its effects when it is over; comments are never taken back."""
+        """What the ledger says of its effects when it is over; comments are never deleted."""
         if self.kind == "comment" or self.status in {"kept", "left"}:
             return "kept"
 
@@ -172,7 +172,18 @@ def plan_rollback(
     *external* are the directories found beside the repository's files on this machine, *host*. What an earlier rollback
     finished stays finished; what it left half done is planned again.
     """
-    made = [*_host_steps(document), *_effect_steps(document), *_fixed_steps(document, has_forge=has_forge)]
+    made = [*_host_steps(document), *_fixed_steps(document, has_forge=has_forge)]
+    for effect in open_effects(document):
+        if effect.kind not in _TOGETHER:
+            step = Step(
+                key=effect.key,
+                kind=effect.kind if effect.kind in _VERBS else "other",
+                what=_VERBS.get(effect.kind, f"undo the {effect.kind} {{}}").format(name_of(effect)),
+                host=effect.host if effect.kind in LOCAL_KINDS else "",
+                effects=(effect.key,),
+                facts={**effect.undo, "outcome": effect.outcome},
+            )
+            made.append(step)
     for path in external:
         what = f"remove the directory {path}"
         made.append(Step(key=f"external:{path}", kind="directory", what=what, host=host, facts={"path": path}))
@@ -243,21 +254,6 @@ def process_host(record: Mapping[str, JsonValue]) -> str:
     identity = OwnerRecord.from_text(text) if isinstance(text, str) else None
 
     return identity.host if identity is not None else ""
-
-
-def _effect_steps(document: WorkflowDocument) -> list[Step]:
-    return [
-        Step(
-            key=effect.key,
-            kind=effect.kind if effect.kind in _VERBS else "other",
-            what=_VERBS.get(effect.kind, f"undo the {effect.kind} {{}}").format(name_of(effect)),
-            host=effect.host if effect.kind in LOCAL_KINDS else "",
-            effects=(effect.key,),
-            facts={**effect.undo, "outcome": effect.outcome},
-        )
-        for effect in open_effects(document)
-        if effect.kind not in _TOGETHER
-    ]
 
 
 def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:

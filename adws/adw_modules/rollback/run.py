@@ -238,7 +238,13 @@ class Rollbacks:
             if not is_again:
                 refuse_merged(session.document, home.forge_if_any)
                 self._check_forgotten(session.document, options)
-            self._stop_other_work(session.document.adw_id, owned.run)
+            # Nothing else is to be done with it: requests are answered, runs that wait for it are stopped.
+            why = "the workflow is rolled back"
+            for request in home.requests.open_for(owned.lease.adw_id):
+                home.requests.handled(request.request_id, why)
+            for run in home.runs.of_workflow(owned.lease.adw_id):
+                if run.state not in FINAL_RUNS and (owned.run is None or run.run_id != owned.run.run_id):
+                    home.runs.ask_to_stop(run.run_id, reason=why)
 
             if is_again:
                 record = _Record(session, rollback_plan.recorded_steps(session.document), options)
@@ -310,14 +316,6 @@ class Rollbacks:
                     raise
             clock.sleep(decision.delay_seconds)
 
-    def _stop_other_work(self, adw_id: str, ours: Run | None) -> None:
-        """Answer the requests and stop the runs that still wait for the workflow, except our own run."""
-        for request in self._home.requests.open_for(adw_id):
-            self._home.requests.handled(request.request_id, "the workflow is rolled back")
-        for run in self._home.runs.of_workflow(adw_id):
-            if run.state not in FINAL_RUNS and (ours is None or run.run_id != ours.run_id):
-                self._home.runs.ask_to_stop(run.run_id, reason="the workflow is rolled back")
-
     def _plan(self, document: WorkflowDocument, options: RollbackOptions) -> tuple[Step, ...]:
         home, git = self._home, self._home.git_if_any
         places = [git.root / f"{prefix}{document.adw_id}" for prefix in EXTERNAL_PREFIXES] if git is not None else []
@@ -350,7 +348,33 @@ class _Record:
 
     def begin(self) -> None:
         """Write the plan down; from here on nothing else is done with the workflow."""
-        self._session.change(self._begin)
+        options = self._options
+
+        def write(draft: Draft) -> None:
+            is_new = draft.document.rollback is None
+            draft.machine.begin_rollback()
+            draft.document.begin_rollback()
+            record = draft.document.rollback
+            if record is not None and (is_new or not record.started_at):
+                draft.document.rollback = record.model_copy(update={"reason": options.reason, "started_at": draft.text})
+                planned: JsonObject = {"steps": [step.what for step in self.steps]}
+                draft.add_event("rollback_begun", data={"reason": options.reason, **planned})
+            document.mark(draft, options.mark)
+            self._write_steps(draft)
+            known = {entry.key for entry in effects.open_effects(draft.document)}
+            for host in dict.fromkeys(options.forget_hosts):
+                given_up = [step for step in self.steps if step.host == host and step.status == FORGOTTEN]
+                is_news = not any({*step.effects} - known for step in given_up)
+                if given_up and is_news:
+                    who: JsonObject = {"host": host, "by": options.by, "reason": options.reason}
+                    draft.add_event("host_forgotten", data={**who, "left": [step.what for step in given_up]})
+            for step in self.steps:
+                _settle_effects(draft, step)  # of those that are kept on request
+            if draft.machine.current_state in ACTIVE_STATES:
+                draft.document.terminal_reason = "ROLLED_BACK"
+                draft.move(WorkflowState.ABANDONED, {"reason": options.reason})
+
+        self._session.change(write)
 
     def put(self, step: Step) -> None:
         """Write a step down as it stands, with what the ledger says of its effects when it is over."""
@@ -381,30 +405,6 @@ class _Record:
             draft.add_event("rolled_back", data={"reason": reason, "kept": list(rollback_plan.kept(self.steps))})
 
         self._session.change(write)
-
-    def _begin(self, draft: Draft) -> None:
-        options, is_new = self._options, draft.document.rollback is None
-        draft.machine.begin_rollback()
-        draft.document.begin_rollback()
-        record = draft.document.rollback
-        if record is not None and (is_new or not record.started_at):
-            draft.document.rollback = record.model_copy(update={"reason": options.reason, "started_at": draft.text})
-            planned: JsonObject = {"steps": [step.what for step in self.steps]}
-            draft.add_event("rollback_begun", data={"reason": options.reason, **planned})
-        document.mark(draft, options.mark)
-        self._write_steps(draft)
-        known = {entry.key for entry in effects.open_effects(draft.document)}
-        for host in dict.fromkeys(options.forget_hosts):
-            given_up = [step for step in self.steps if step.host == host and step.status == FORGOTTEN]
-            is_news = not any({*step.effects} - known for step in given_up)
-            if given_up and is_news:
-                who: JsonObject = {"host": host, "by": options.by, "reason": options.reason}
-                draft.add_event("host_forgotten", data={**who, "left": [step.what for step in given_up]})
-        for step in self.steps:
-            _settle_effects(draft, step)  # of those that are kept on request
-        if draft.machine.current_state in ACTIVE_STATES:
-            draft.document.terminal_reason = "ROLLED_BACK"
-            draft.move(WorkflowState.ABANDONED, {"reason": options.reason})
 
     def _write_steps(self, draft: Draft) -> None:
         if draft.document.rollback is not None:

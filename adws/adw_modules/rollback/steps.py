@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from adws.adw_modules.effects import (
     MADE,
     WIP_KIND,
-    Effect,
     Ledger,
     branch_of,
     commit_of,
@@ -138,8 +137,11 @@ class Undo:
             return step.ended("gone", heads={}, held=[])
         kept: list[str] = []
         heads: JsonObject = {}
-        for branch, start in self._branches().items():
-            head = git.commit_of(f"refs/heads/{branch}")
+        here = [effect for effect in effects(self._document) if self._is_here(effect.host)]
+        starts = {branch_of(one.undo): str(one.undo.get("start") or "") for one in here if one.kind == "branch"}
+        starts.setdefault(self._document.branch_name or "", "")
+        for branch, start in starts.items():
+            head = git.commit_of(f"refs/heads/{branch}") if branch else None
             if head is None:
                 continue
             heads[branch] = head
@@ -147,7 +149,7 @@ class Undo:
                 ref = git.keep_commits(self._document.adw_id, head)
                 kept.append(f"the commits of {branch} are kept as {ref}")
 
-        worktrees = self._worktree_effects()
+        worktrees = [effect for effect in here if effect.kind == "worktree" and path_of(effect.undo)]
         ours = {self._place(effect.undo) for effect in worktrees}
         lock = git_module.lock_reason(self._document.adw_id)
         held = [tree.branch for tree in git.worktrees() if tree.lock_reason == lock or tree.path in ours]
@@ -155,26 +157,18 @@ class Undo:
             if self._is_damaged(effect.undo):
                 held.append(branch_of(effect.undo))  # its files are kept when it is removed
                 continue
-            patch = self._patch(self._place(effect.undo), is_made=effect.outcome != "intended")
+            place, patch = self._place(effect.undo), b""
+            if _known(git, place) is not None and place.exists():
+                try:
+                    patch = self._home.workplace.patch_of_changes(place)
+                except GitError:  # when adding it was interrupted, nobody has worked there yet
+                    if effect.outcome != "intended":
+                        raise
             if patch:
                 path = repository.write_patch(self._home.folder_of(self._document.adw_id), PATCH_NAME, patch)
                 kept.append(f"uncommitted work is kept in {path}")
 
         return step.ended("done" if kept else "gone", "; ".join(kept), heads=heads, held=list(held))
-
-    def _branches(self) -> dict[str, str]:
-        """Return the branches of the workflow on this machine and the commit each began at."""
-        made = [effect for effect in effects(self._document) if effect.kind == "branch" and self._is_here(effect.host)]
-        starts = {branch_of(effect.undo): str(effect.undo.get("start") or "") for effect in made}
-        starts.setdefault(self._document.branch_name or "", "")
-
-        return {branch: start for branch, start in starts.items() if branch}
-
-    def _worktree_effects(self) -> list[Effect]:
-        """Return the worktrees of the workflow on this machine, as the ledger has them."""
-        made = (effect for effect in effects(self._document) if effect.kind == "worktree")
-
-        return [effect for effect in made if self._is_here(effect.host) and path_of(effect.undo)]
 
     def _place(self, facts: Mapping[str, JsonValue]) -> Path:
         """Return where a worktree of the ledger is; older tools wrote its path relative to the repository."""
@@ -189,19 +183,6 @@ class Undo:
             return bool(self._git.why_damaged(self._place(facts), reason=self._lock_reason(facts)))
         except NotOurs:
             return False
-
-    def _patch(self, path: Path, *, is_made: bool) -> bytes:
-        if self._known_worktree(path) is None or not path.exists():
-            return b""
-        try:
-            return self._home.workplace.patch_of_changes(path)
-        except GitError:
-            if is_made:
-                raise
-            return b""  # adding it was interrupted: nobody has worked there yet
-
-    def _known_worktree(self, path: Path) -> Worktree | None:
-        return next((tree for tree in self._git.worktrees() if tree.path in {path, path.resolve()}), None)
 
     def _salvaged(self, fact: str) -> JsonObject | list[JsonValue]:
         """Return what the step that salvaged the work here has learnt."""
@@ -226,20 +207,10 @@ class Undo:
         if there is None:
             return step.ended("gone", _NOT_THERE)
         # Without a record the push was interrupted: then only what is here too can have come from here.
-        if there not in (self._pushed(branch) or {self._salvaged_head(branch)}):
+        if there not in (_pushed(self._document, branch) or {self._salvaged_head(branch)}):
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
 
         return _removed(step, git.delete_remote_branch(branch, expected=there))
-
-    def _pushed(self, branch: str) -> set[str]:
-        """Return the commits that adw put on the remote branch, or meant to."""
-        commits: set[str] = set()
-        for effect in effects(self._document):
-            if effect.kind == "remote_branch" and branch_of(effect.undo) == branch:
-                intended = effect.undo.get("intended")
-                commits |= {commit_of(effect.undo), commit_of(intended) if isinstance(intended, dict) else ""}
-
-        return commits - {""}
 
     def _refuse_default(self, branch: str) -> None:
         if not branch or branch in {"main", "master"} or branch == self._git.default_branch():
@@ -263,7 +234,7 @@ class Undo:
     def remove_worktree(self, step: Step) -> Step:
         """Remove the worktree if it is locked for this workflow; the files of a damaged one are kept."""
         git, path = self._git, self._place(step.facts)
-        known = self._known_worktree(path)
+        known = _known(git, path)
         # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
         is_unlocked = known is not None and not known.lock_reason and not step.facts.get("reason")
         reason = "" if is_unlocked else self._lock_reason(step.facts)
@@ -348,7 +319,7 @@ class Undo:
             raise PullRequestMerged(pull.number)
         if pull.state != "open":
             return step.ended("gone", "it is closed already")
-        pushed = self._pushed(pull.head)
+        pushed = _pushed(self._document, pull.head)
         if pushed and pull.head_sha and pull.head_sha not in pushed:
             raise NotOurs(f"it has commits of others ({pull.head_sha[:12]}): close it by hand")
         reason = forge_text.quiet(self._options.reason)
@@ -436,6 +407,21 @@ class Undo:
         marker = forge_text.read_marker(found.body, key=self._home.forge_key, repository=forge.repository)
 
         return marker == Marker(adw_id=self._document.adw_id, op=op) and found.author == forge.login()
+
+
+def _known(git: Repository, path: Path) -> Worktree | None:
+    return next((tree for tree in git.worktrees() if tree.path in {path, path.resolve()}), None)
+
+
+def _pushed(document: WorkflowDocument, branch: str) -> set[str]:
+    """Return the commits that adw put on the remote branch, or meant to."""
+    commits: set[str] = set()
+    for effect in effects(document):
+        if effect.kind == "remote_branch" and branch_of(effect.undo) == branch:
+            intended = effect.undo.get("intended")
+            commits |= {commit_of(effect.undo), commit_of(intended) if isinstance(intended, dict) else ""}
+
+    return commits - {""}
 
 
 def _removed(step: Step, was_there: bool) -> Step:

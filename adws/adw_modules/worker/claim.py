@@ -1,7 +1,7 @@
 """
 Claiming work: the run, the lease of its workflow and its place in the quotas, in one transaction.
 
-What cannot be had with the run is left to the executor: a lease that somebody has or did not give back (a
+What cannot be had with the run is left to the executor: a lease that somebody has or did not release (a
 takeover has an order of its own, `ownership.own`), a workflow that the database does not know, a quota that is used up.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
-#: Kinds of runs that do not go on with a workflow: they take no lease with their claim.
+#: Kinds of runs that do not continue a workflow: they take no lease with their claim.
 ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 

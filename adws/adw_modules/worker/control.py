@@ -134,7 +134,7 @@ def _waiting_index(document: WorkflowDocument) -> int | None:
 
 
 def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
-    """Fail the phase at *index* instead of retrying it; the workflow goes on without one that is not required."""
+    """Fail the phase at *index* instead of retrying it; the workflow continues without one that is not required."""
     why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
 
     return transitions.fail_waiting(draft, spec, index, TerminalFailure(reason=CANCELLED, message=why))
@@ -159,7 +159,7 @@ class Applied:
 
     state: str  #: of the workflow, now
     message: str
-    run: Run | None = None  #: the one that goes on with it
+    run: Run | None = None  #: the one that continues it
     is_confirmed: bool = True  #: whether everything that worked on it is known to have ended
 
 
@@ -186,7 +186,7 @@ class Control:
         return session.change(marked)
 
     def _asked(self, payload: JsonObject) -> JsonObject:
-        """Return what is asked of a live owner, with who asks it."""
+        """Return the payload of a request to a live owner, with who makes it."""
         return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
 
     @contextmanager
@@ -274,7 +274,7 @@ class Control:
         except WorkflowBusy as exc:
             return Asked(request=request, owner=exc.owner, again=lambda: self._serve(request, change))
 
-    # --- going on ----------------------------------------------------------------------------------------------
+    # --- resuming ---------------------------------------------------------------------------------------------
 
     def plan(
         self,
@@ -317,7 +317,7 @@ class Control:
         spec: WorkflowSpec | None = None,
     ) -> Applied:
         """
-        Make a stopped workflow go on, and queue it; raise UsageError, saying why, when it cannot.
+        Resume a stopped workflow, and queue it; raise UsageError, saying why, when it cannot.
 
         *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
         which has no definition of its own; without it, the one that the document names. An issue that had no text when
@@ -338,8 +338,13 @@ class Control:
                 session.forget_table()
             session.settle()
             plan = session.plan_resume(from_phase=from_phase, grant=grant, budget=budget)
+
+            def take_issue(draft: Draft, issue: FrozenIssue) -> None:
+                draft.document.issue = issue
+                draft.add_event("issue_read", data={"title": issue.title, "url": issue.url})
+
             if issue is not None:
-                session.change(lambda draft: _take_issue(draft, issue))
+                session.change(partial(take_issue, issue=issue))
             self._change(session, lambda draft: resume.apply_resume(draft, plan, hint=hint, by=by))
             self._overtake(session)
             self._reset_breakers(session, plan.phase)
@@ -455,7 +460,7 @@ class Control:
                 raise UsageError(f"workflow {adw_id} is to be rolled back (run {run.run_id}): it does not go on")
 
     def _overtake(self, session: WorkSession) -> None:
-        """Answer what was asked of an owner that died over it: what is decided now is newer, but a hint still holds."""
+        """Answer requests to an owner that died over them: what is decided now is newer, but a hint still holds."""
         for request in self._home.requests.open_for(session.document.adw_id):
             answer = "overtaken: the workflow was told to go on"
             if request.kind == "hint":
@@ -547,16 +552,11 @@ class Control:
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 
 
-def _take_issue(draft: Draft, issue: FrozenIssue) -> None:
-    draft.document.issue = issue
-    draft.add_event("issue_read", data={"title": issue.title, "url": issue.url})
-
-
-# Going on with the work of an issue: which workflow that is, and whether it may.
+# Continuing the work of an issue: which workflow that is, and whether it may.
 
 
 def last_workflow(home: Home, issue_number: int, repository: str, spec: WorkflowSpec) -> WorkflowDocument:
-    """Return the last workflow of an issue, which *spec* goes on with; raise UsageError when there is none."""
+    """Return the last workflow of an issue, which *spec* continues; raise UsageError when there is none."""
     repository = repository or home.settings.repository or ""
     rows = home.catalogue.find_by_issue(issue_number, repository) if home.has_database() else ()
     for row in rows:
@@ -613,8 +613,8 @@ def _refuse_other_issue(home: Home, document: WorkflowDocument, issue_number: in
 
 # What a person may order about a workflow as it stands now.
 #
-# Pure, and no second set of rules: whether a workflow can go on is decided by the plan that resuming uses. A live owner
-# is asked to stop or to take a hint; what needs the workflow to be free is not offered while it has an owner.
+# Pure, and no second set of rules: whether a workflow can be resumed is decided by the plan that resuming uses. A live
+# owner can be asked to stop or to take a hint; what needs the workflow to be free is not offered while it has an owner.
 
 
 #: More than a workflow has cost, to see whether money is what it lacks.
@@ -623,12 +623,12 @@ _ENOUGH_USD = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoingOn:
-    """How a workflow can go on."""
+    """How a workflow can be resumed."""
 
     plan: str = ""  #: what would happen, as text; "": it cannot
     needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order
     phases: tuple[str, ...] = ()  #: those that it can be started from afresh
-    refusal: str = ""  #: why it cannot go on, or what it needs
+    refusal: str = ""  #: why it cannot be resumed, or what it needs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -641,13 +641,13 @@ class Possible:
     may_abandon: bool = False
     may_hint: bool = False
     may_roll_back: bool = False
-    is_retry: bool = False  #: it failed: going on is trying again
+    is_retry: bool = False  #: it failed: resuming it is a retry
     going_on: GoingOn = field(default_factory=GoingOn)
     cancels: str = ""  #: the phase whose next attempt can be cancelled, "" for none
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it can be told to go on."""
+        """Whether it can be resumed."""
         return bool(self.going_on.plan)
 
 
@@ -671,11 +671,17 @@ def allowed_actions(
         return Possible(may_roll_back=may_roll_back and not is_rolled_back_next)
     is_over = state in TERMINAL_STATES
     is_free = not is_live and not is_over
-    # An attempt that waits for others goes on by itself: told to go on it would wait again.
+    # An attempt that waits for others continues by itself: resumed, it would wait again.
     waits_for_others = any(waiting_attempt(record) is not None for record in document.phases)
 
+    def phase_name(find: Callable[[WorkflowDocument], int]) -> str:
+        try:
+            return document.phases[find(document)].name if is_free else ""
+        except UsageError:
+            return ""
+
     return Possible(
-        approval=_phase_name(document, resume.waiting_phase) if is_free else "",
+        approval=phase_name(resume.waiting_phase),
         may_pause=state in ACTIVE_STATES,
         may_stop=is_live and state in ACTIVE_STATES,
         may_abandon=not is_over,
@@ -683,20 +689,12 @@ def allowed_actions(
         may_roll_back=may_roll_back,
         is_retry=state is WorkflowState.FAILED,
         going_on=_going_on(document, max_cost_usd, now) if is_free and not waits_for_others else GoingOn(),
-        cancels=_phase_name(document, waiting_phase) if is_free else "",
+        cancels=phase_name(waiting_phase),
     )
 
 
-def _phase_name(document: WorkflowDocument, find: Callable[[WorkflowDocument], int]) -> str:
-    """Return the name of the phase that *find* returns the index of, "" when it raises UsageError."""
-    try:
-        return document.phases[find(document)].name
-    except UsageError:
-        return ""
-
-
 def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Callable[[], datetime]) -> GoingOn:
-    """Ask the plan of going on what it says to this and that."""
+    """Return what a resume would do, or what it needs to be possible."""
     try:
         spec = resume.definition_of(document)
         machine = WorkflowStateMachine.of(document, now=now)
@@ -749,8 +747,19 @@ class PendingRetries:
 
     def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the scheduled retries, the next one first."""
-        calls = map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))
-        retries = [*self._phases(adw_id), *calls]
+        ids, retries = [adw_id], [*map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))]
+        if not adw_id:  # the workflows whose run waits for a moment
+            waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
+            ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
+        for one in ids:
+            try:
+                retry = of_phase(self._home.load(one))
+            except AdwError:
+                if adw_id:
+                    raise
+                continue  # its run waits, and nobody can read what for; `adw db check` names it
+            if retry is not None:
+                retries.append(retry)
 
         return tuple(sorted(retries, key=lambda retry: (retry.next_at, retry.retry_id, retry.index or 0))[:limit])
 
@@ -773,21 +782,3 @@ class PendingRetries:
             raise UsageError(f"execution {retry_id} {what}: adw queue retries lists the scheduled retries")
 
         return f"execution {retry_id} is {why}" if index is None else f"iteration {index} of {retry_id} is {why}"
-
-    def _phases(self, adw_id: str) -> list[WaitingRetry]:
-        ids = [adw_id]
-        if not adw_id:  # the workflows whose run waits for a moment
-            waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
-            ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
-        retries = []
-        for one in ids:
-            try:
-                retry = of_phase(self._home.load(one))
-            except AdwError:
-                if adw_id:
-                    raise
-                continue  # its run waits, and nobody can read what for; `adw db check` names it
-            if retry is not None:
-                retries.append(retry)
-
-        return retries

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
     from adws.adw_modules.workflow.library import Workflows
+    from adws.config.settings import Settings
 
 #: How often a workflow may leave the failed state.
 MAX_RETRIES = 3
@@ -42,10 +43,7 @@ class NewWorkflow:
     model_set: str | None = None
     priority: int = 0
     asked_by: str = ""
-    max_retries: int = MAX_RETRIES
-    max_reworks: int = MAX_REWORKS
-    max_total_attempts: int | None = MAX_TOTAL_ATTEMPTS
-    max_minutes: float | None = None
+    max_total_attempts: int = MAX_TOTAL_ATTEMPTS
     adw_id: str = ""  #: chosen before, "": a new one
     hint: str = ""  #: what to do differently than the issue says, from `asked_by`
     delivery: str = ""  #: guid of the delivery that asks for it
@@ -64,12 +62,14 @@ class WorkflowCreator:
         clock: Clock,
         workflows: Workflows,
         runs: RunFactory,
+        settings: Settings,
     ) -> None:
-        """*workflows* checks that a definition can be run here; *runs* makes the first run."""
+        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* has limits."""
         self._ownership = ownership
         self._runs = runs
         self._clock = clock
         self._workflows = workflows
+        self._settings = settings
 
     def document(self, start: NewWorkflow) -> WorkflowDocument:
         """Return the first revision of a workflow; nothing is stored."""
@@ -83,7 +83,7 @@ class WorkflowCreator:
             workflow=WorkflowRef(
                 name=start.spec.name,
                 version=start.spec.version,
-                phases=_frozen(start.spec),
+                phases=[phase_to_json(phase) for phase in start.spec.phases],
                 demands=(start.demands or start.spec.demands).to_json(),
                 workload=dict(start.spec.workload),
                 base=start.spec.base,
@@ -94,10 +94,10 @@ class WorkflowCreator:
                 for phase in start.spec.phases
             ],
             model_set=start.model_set,
-            max_retries=start.max_retries,
-            max_reworks=start.max_reworks,
+            max_retries=MAX_RETRIES,
+            max_reworks=MAX_REWORKS,
             max_total_attempts=start.max_total_attempts,
-            max_minutes=start.max_minutes,
+            max_minutes=self._settings.max_minutes,
             created_at=moment,
             updated_at=moment,
             hints=[{"text": start.hint, "by": start.asked_by, "at": moment, "phase": ""}] if start.hint else [],
@@ -160,7 +160,3 @@ def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocu
         plan_file=before.plan_file,
         issue_class=before.issue_class,
     )
-
-
-def _frozen(spec: WorkflowSpec) -> list[JsonObject]:
-    return [phase_to_json(phase) for phase in spec.phases]

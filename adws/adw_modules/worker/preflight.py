@@ -75,14 +75,29 @@ class Preflight:
         home, spec = self._home, request.spec
         self._check_repository(request)
         home.workflows.check_ready(spec)  # every phase has a runner here, the programs of agents included
-        self._check_calls(request)
+        # Else the work is done on another machine, with the agents and modules there.
+        offer = home.claim_policy.offer
+        is_here = offer is None or meets(offer, request.demands or spec.demands)
+        for phase in spec.phases if is_here else ():
+            # An async function or executor cannot be called, for one; this imports their modules.
+            problem = home.phase_runners["python"].check(phase) if phase.runner == "python" else ""
+            if problem:
+                raise StartRefused(problem)
         if home.has_forge:
             _ = home.forge  # raises ConfigError when something is missing to use it, such as the token
         self._check_origin(spec)
         home.known_quotas.check_start(spec.name)
-        self._check_logins(request)
-        if home.has_forge:
-            self._check_access(spec)
+        for runner in dict.fromkeys(phase.runner for phase in _agent_phases(spec) if is_here):
+            profile = home.agent_runner.profile(runner)
+            problem = home.agent_preflight.why_logged_out(profile, home.agent_variables(profile))
+            if problem:
+                raise StartRefused(problem)
+        access = self.access() if home.has_forge else None
+        if access is not None and _ships(spec) and access.may_push is False:
+            raise StartRefused(
+                f"{access.login} may not push to {home.settings.repository}: ask its owner for write access, or "
+                "export ADW_GITHUB_TOKEN=... with a token that may"
+            )
         issue = self._check_issue(request)
         self._check_remote(spec)
         self._check_pull_request(request)
@@ -126,42 +141,7 @@ class Preflight:
                 f"git remote set-url {name} {wanted}{setting}"
             )
 
-    def _check_calls(self, request: StartRequest) -> None:
-        """Refuse phases whose function or executor cannot be called, such as an async one; imports their modules."""
-        phases = [phase for phase in request.spec.phases if phase.runner == "python"]
-        if not phases or self._is_elsewhere(request):
-            return
-        runner = self._home.phase_runners["python"]
-        for phase in phases:
-            problem = runner.check(phase)
-            if problem:
-                raise StartRefused(problem)
-
-    def _is_elsewhere(self, request: StartRequest) -> bool:
-        """Say whether the work is done on another machine, with the agents and modules there."""
-        offer = self._home.claim_policy.offer
-
-        return offer is not None and not meets(offer, request.demands or request.spec.demands)
-
-    def _check_logins(self, request: StartRequest) -> None:
-        home = self._home
-        if self._is_elsewhere(request):
-            return
-        for runner in dict.fromkeys(phase.runner for phase in _agent_phases(request.spec)):
-            profile = home.agent_runner.profile(runner)
-            problem = home.agent_preflight.why_logged_out(profile, home.agent_variables(profile))
-            if problem:
-                raise StartRefused(problem)
-
     # --- the forge and the remote ------------------------------------------------------------------------------
-
-    def _check_access(self, spec: WorkflowSpec) -> None:
-        access = self.access()
-        if _ships(spec) and access.may_push is False:
-            raise StartRefused(
-                f"{access.login} may not push to {self._home.settings.repository}: ask its owner for write access, or "
-                "export ADW_GITHUB_TOKEN=... with a token that may"
-            )
 
     def access(self) -> ForgeAccess:
         """Return what the forge lets us do; raise StartRefused for a token that GitHub does not accept."""
@@ -196,7 +176,10 @@ class Preflight:
                 raise StartRefused(f"issue {number} is {found.state}: open it again first")
             read = forge_effects.freeze(found)
             issue = read.model_copy(update={"title": issue.title or read.title, "body": issue.body or read.body})
-        if any(self._lacks_goal(phase.prompt, issue, request.hint) for phase in _agent_phases(request.spec)):
+        hints = (request.hint,) if request.hint else ()
+        facts = PromptFacts(mark="", adw_id="", phase="", title=issue.title, body=issue.body, hints=hints)
+        texts = (home.prompts.read(phase.prompt).text for phase in _agent_phases(request.spec))
+        if any(prompts.lacks_goal(text, facts) for text in texts):
             why = f"issue {number} has no text" if is_asked else f"there is no forge to read issue {number} from"
             raise StartRefused(f"nobody said what the goal is: {why}; write it there, or give --title and --body")
 
@@ -211,13 +194,6 @@ class Preflight:
             return None
 
         return forge_effects.frozen_issue(home.forge, document.issue_number)
-
-    def _lacks_goal(self, prompt: str, issue: FrozenIssue, hint: str) -> bool:
-        facts = PromptFacts(
-            mark="", adw_id="", phase="", title=issue.title, body=issue.body, hints=(hint,) if hint else ()
-        )
-
-        return prompts.lacks_goal(self._home.prompts.read(prompt).text, facts)
 
     def _check_remote(self, spec: WorkflowSpec) -> None:
         """Refuse a remote that does not answer, or takes no push where the work is to be shipped."""

@@ -1,7 +1,7 @@
 """
 Working on one run: own the workflow, make attempts, act on their outcomes.
 
-Only here is an outcome acted on. The run is given back, requeued or ended after the document says so, never before: a
+Only here is an outcome acted on. The run is released, requeued or ended after the document says so, never before: a
 crash in between leaves a run whose worker is gone, and recovery finds both.
 """
 
@@ -67,7 +67,7 @@ NOTED = "noted for the next attempt"
 #: Requests that park the workflow.
 PAUSING = ("pause", "stop")
 _ABANDONING = ("abandon", "rollback")
-#: Orders after which somebody else goes on with the workflow.
+#: Orders after which somebody else continues the workflow.
 _LEAVING = ("drain", "lost_lease")
 
 
@@ -88,7 +88,9 @@ class RequestHandler:
         """Obey and answer everything while no attempt is under way; return the outcome when that ends the work."""
         if self._has_lost_lease():
             return Stopped(reason="lost_lease")
-        self._close_what_a_crash_left()
+        # A parked or abandoned workflow has no attempt that runs, and no process.
+        if any(request.kind in ENDING_REQUESTS for request in self._charge.open_requests()):
+            self._session.settle()
         outcome = self._obey_requests()
         order = self._charge.current()
         if outcome is not None or order is None:
@@ -122,18 +124,13 @@ class RequestHandler:
         order = self._charge.current()
         return order is not None and order.kind == "lost_lease"
 
-    def _close_what_a_crash_left(self) -> None:
-        # A parked or abandoned workflow has no attempt that runs, and no process.
-        if any(request.kind in ENDING_REQUESTS for request in self._charge.open_requests()):
-            self._session.settle()
-
     def _obey_order(self, order: Order) -> Outcome | None:
         """Obey an order that came without a request: a signal, or a run that shall stop."""
         if order.request_id is not None:
             return None  # answered with its request
         self._session.settle()
 
-        return self._pause(order.reason) if order.kind in PAUSING else self._abandon(order.reason)
+        return self._end(order.kind, order.reason)
 
     def _obey_requests(self) -> Outcome | None:
         outcome: Outcome | None = None
@@ -144,13 +141,13 @@ class RequestHandler:
 
     def _obey_request(self, request: Request) -> Outcome | None:
         outcome: Outcome | None = None
-        if request.kind == "hint":
-            answer = self._hint(request)
-        elif request.kind in PAUSING:
-            outcome = self._pause(reason_of(request), _mark_of(request))
-            answer = self._stands()
-        elif request.kind in _ABANDONING:
-            outcome = self._abandon(reason_of(request), _mark_of(request))
+        if request.kind == "hint" and self._state() in TERMINAL_STATES:
+            answer = f"too late: the workflow is {self._state().value}"
+        elif request.kind == "hint":
+            self._session.change(partial(note_hint, request))
+            answer = NOTED
+        elif request.kind in (*PAUSING, *_ABANDONING):
+            outcome = self._end(request.kind, reason_of(request), _mark_of(request))
             answer = self._stands()
         else:
             answer = f"{request.kind} is nothing that this owner can do"
@@ -159,37 +156,23 @@ class RequestHandler:
 
         return outcome
 
-    def _hint(self, request: Request) -> str:
-        if self._state() in TERMINAL_STATES:
-            return f"too late: the workflow is {self._state().value}"
-        self._session.change(partial(note_hint, request))
-
-        return NOTED
-
-    def _pause(self, reason: str, mark: Mark | None = None) -> Outcome | None:
-        """Park the workflow unless it is parked or over."""
-        if not self._is_active():
-            self._note(mark, WorkflowState.PAUSED)
+    def _end(self, kind: str, reason: str, mark: Mark | None = None) -> Outcome | None:
+        """Park the workflow unless it is parked or over, or give it up unless it is over."""
+        session, state, is_pause = self._session, self._state(), kind in PAUSING
+        if state in TERMINAL_STATES or (is_pause and state not in ACTIVE_STATES):
+            # The attempt that it ended may have written the state with its own end: then only the mark is missing.
+            wanted = WorkflowState.PAUSED if is_pause else WorkflowState.ABANDONED
+            if mark is not None and state is wanted and not document.is_marked(session.document, mark):
+                session.change(lambda draft: document.mark(draft, mark))
             return None
+        change = transitions.pause if is_pause else transitions.abandon
 
-        told = stop_reason(reason, self._session.doubt)
+        def write(draft: Draft) -> Outcome:
+            outcome = change(draft, stop_reason(reason, session.doubt))
+            document.mark(draft, mark)
+            return outcome
 
-        return self._session.change(lambda draft: _marked(draft, mark, transitions.pause(draft, told)))
-
-    def _abandon(self, reason: str, mark: Mark | None = None) -> Outcome | None:
-        """Give the workflow up unless it is over."""
-        if self._state() in TERMINAL_STATES:
-            self._note(mark, WorkflowState.ABANDONED)
-            return None
-
-        told = stop_reason(reason, self._session.doubt)
-
-        return self._session.change(lambda draft: _marked(draft, mark, transitions.abandon(draft, told)))
-
-    def _note(self, mark: Mark | None, state: WorkflowState) -> None:
-        """Record who asked for what is so already: the attempt that it ended wrote *state* with its own end."""
-        if mark is not None and self._state() is state and not document.is_marked(self._session.document, mark):
-            self._session.change(lambda draft: document.mark(draft, mark))
+        return session.change(write)
 
     def _stands(self) -> str:
         document = self._session.document
@@ -197,9 +180,6 @@ class RequestHandler:
         why = reasons.get(self._state())
 
         return f"{document.current_state}: {why}" if why else document.current_state
-
-    def _is_active(self) -> bool:
-        return self._state() in ACTIVE_STATES
 
     def _state(self) -> WorkflowState:
         return WorkflowState(self._session.document.current_state)
@@ -216,12 +196,6 @@ def note_hint(request: Request, draft: Draft) -> None:
 
 def _mark_of(request: Request) -> Mark | None:
     return Mark.from_json(request.payload.get("mark"))
-
-
-def _marked(draft: Draft, mark: Mark | None, outcome: Outcome) -> Outcome:
-    document.mark(draft, mark)
-
-    return outcome
 
 
 logger = logging.getLogger("adw.worker")
@@ -264,16 +238,28 @@ class RunExecutor:
         claim = claimed if isinstance(claimed, Claim) else Claim(run=claimed)
         run = claim.run
         try:
-            end = self._do(run) if run.kind in ERRAND_KINDS else self._go_on(claim)
+            if run.kind not in ERRAND_KINDS:
+                with self._home.ownership.own(run.adw_id, run=run, owned=claim.owned) as owned:
+                    end = self._with(owned, claim)
+            elif (handler := self._home.job_handler(run.kind)) is not None:
+                end = handler.work(run)
+            else:
+                raise UsageError(
+                    f"this worker cannot do what runs of kind {run.kind} are for: start one with adw worker"
+                )
         except WorkflowBusy as exc:
             return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
         except (RunLost, StateConflict, Fenced, OwnershipError) as exc:
             logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
-            return self._let_go(run, str(exc))
+            try:
+                return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
+            except (RunLost, DatabaseError):  # it is not ours to give any more
+                return RunResult(run=None, outcome=None, message=str(exc))
         except QuotaExceeded as exc:
             return self._later(run, str(exc), seconds=QUOTA_SECONDS)
         except WorkElsewhere as exc:
-            return self._leave_to(run, exc)
+            again = self._home.runs.requeue(run, reason=str(exc), demands=replace(run.demands, host=exc.host))
+            return RunResult(run=again, outcome=None, message=str(exc))
         except (StateWriteFailed, DatabaseError) as exc:
             return self._later(run, str(exc), seconds=TROUBLE_SECONDS)
         except AdwError as exc:
@@ -281,18 +267,6 @@ class RunExecutor:
         self._answer_latecomers(end)
 
         return end
-
-    def _go_on(self, claim: Claim) -> RunResult:
-        run = claim.run
-        with self._home.ownership.own(run.adw_id, run=run, owned=claim.owned) as owned:
-            return self._with(owned, claim)
-
-    def _do(self, run: Run) -> RunResult:
-        handler = self._home.job_handler(run.kind)
-        if handler is None:
-            raise UsageError(f"this worker cannot do what runs of kind {run.kind} are for: start one with adw worker")
-
-        return handler.work(run)
 
     def _refuse(self, run: Run, cause: AdwError) -> RunResult:
         """End a run that may not be done; a workflow that it names stays as it is."""
@@ -331,7 +305,7 @@ class RunExecutor:
         return RunResult(run=ended, outcome=outcome)
 
     def _carry_on(self, session: WorkSession, charge: LeaseHandle, requests: RequestHandler, claim: Claim) -> Outcome:
-        """Make attempts until the workflow does not simply go on."""
+        """Make attempts until the workflow waits, is parked or is over."""
         if claim.owned is None:
             requests.fetch()
         for request in claim.requests:
@@ -346,8 +320,12 @@ class RunExecutor:
 
         def ends(outcome: Outcome, document: WorkflowDocument) -> RunEnd | None:
             """Return how the run ends with the write of *outcome*; None: there is more to do before it ends."""
-            is_over = isinstance(outcome, Done | Failed | Paused) and not charge.has_business()
-            return end_of(claim.run, outcome) if is_over and not self._has_left(document) else None
+            if not isinstance(outcome, Done | Failed | Paused) or charge.has_business():
+                return None
+            has_comment = self._home.has_forge and document.issue_number is not None
+            has_agent = any(attempt.agent for record in document.phases for attempt in record.attempts)
+            has_left = bool(document.resources) or has_comment or has_agent  # to be released or told outside
+            return None if has_left else end_of(claim.run, outcome)
 
         while True:
             if session.has_begun:
@@ -359,41 +337,31 @@ class RunExecutor:
                 return outcome if session.has_ended else requests.conclude(outcome)
             self._home.status_comment.update(session)
 
-    def _has_left(self, document: WorkflowDocument) -> bool:
-        """Say whether something outside has to be released or told when the work on a workflow ends."""
-        has_comment = self._home.has_forge and document.issue_number is not None
-        has_agent = any(attempt.agent for record in document.phases for attempt in record.attempts)
-
-        return bool(document.resources) or has_comment or has_agent
-
     def _answer_latecomers(self, end: RunResult) -> None:
         """
         Answer requests made after our last poll and before the workflow was free.
 
         Later requesters find it free and make the change themselves; and where a run waits, the next owner answers.
         """
-        run = end.run
+        home, run = self._home, end.run
         if run is None or run.state not in FINAL_RUNS:
             return
         try:
-            if self._home.requests.open_for(run.adw_id):
-                self._answer(run.adw_id)
+            if not home.requests.open_for(run.adw_id):
+                return
+            with (
+                home.ownership.own(run.adw_id) as owned,
+                home.engine.log_of(run.adw_id),
+                home.lease_renewer.charge(owned) as charge,
+            ):
+                requests = RequestHandler(home.requests, WorkSession(home.engine, owned, charge), charge)
+                requests.fetch()
+                requests.obey()
         except WorkflowBusy:
             return  # the next owner does it
         except AdwError:
             said = {"action": "requests_not_answered", "workflow": run.adw_id}
             logger.warning("Requests wait for the next owner", extra=said, exc_info=True)
-
-    def _answer(self, adw_id: str) -> None:
-        home = self._home
-        with (
-            home.ownership.own(adw_id) as owned,
-            home.engine.log_of(adw_id),
-            home.lease_renewer.charge(owned) as charge,
-        ):
-            requests = RequestHandler(home.requests, WorkSession(home.engine, owned, charge), charge)
-            requests.fetch()
-            requests.obey()
 
     # --- acting ------------------------------------------------------------------------------------------------
 
@@ -402,20 +370,6 @@ class RunExecutor:
         again = self._home.runs.requeue(run, not_before=timestamps.to_text(due), reason=why)
 
         return RunResult(run=again, outcome=None, message=why)
-
-    def _leave_to(self, run: Run, why: WorkElsewhere) -> RunResult:
-        """Give a run back for the one host that can go on with its workflow."""
-        demands = replace(run.demands, host=why.host)
-        again = self._home.runs.requeue(run, reason=str(why), demands=demands)
-
-        return RunResult(run=again, outcome=None, message=str(why))
-
-    def _let_go(self, run: Run, why: str) -> RunResult:
-        """Give a run back that we may not work on any more, if it is still ours to give."""
-        try:
-            return self._later(run, why, seconds=busy_seconds(run.attempts))
-        except (RunLost, DatabaseError):
-            return RunResult(run=None, outcome=None, message=why)
 
     def give_up(self, run: Run, cause: Exception) -> RunResult:
         """

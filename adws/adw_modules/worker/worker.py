@@ -109,7 +109,7 @@ class WorkerOptions:
     recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
     patience_seconds: float = 60.0  #: without the database, then it gives up
     ttl_seconds: float = 30.0  #: of a claim
-    terms: ClaimPolicy = NO_TERMS  #: what it offers, and how many runs of a kind go on at a time
+    terms: ClaimPolicy = NO_TERMS  #: what it offers, and how many runs of a kind may be worked on at a time
 
 
 @dataclass(kw_only=True, slots=True)
@@ -198,7 +198,8 @@ class Worker:
             running = self._collect(running, listener)
             self._presence.busy = len(running)
             self._recover_if_due(listener)
-            hint = listener.heard() if self._has_place(len(running)) else None
+            has_place = len(running) < self._options.concurrency and not self._has_claimed_enough()
+            hint = listener.heard() if has_place else None
             claim = self._next(len(running))
             if claim is not None:
                 future = pool.submit(self._work_on, claim)
@@ -208,9 +209,10 @@ class Worker:
                 continue
             if hint is not None:
                 listener.done(hint)  # it is with somebody else, or not for us
-            if not running and self._is_over():
+            is_sure = self._trouble_since is None  # a failed query does not prove that nothing is due
+            if not running and ((self._options.once and is_sure) or self._has_claimed_enough()):
                 break
-            if self._trouble_since is None:  # else it was waited for already
+            if is_sure:  # else it was waited for already
                 self._rest(running, listener)
 
         return running
@@ -227,10 +229,12 @@ class Worker:
         """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
         home, settings, now = self._home, self._home.settings, self._home.clock.monotonic()
         is_due = now - self._recovered_at >= self._options.recover_seconds
-        if self._is_draining or not (is_due or self._has_lost()):
+        if self._is_draining:
             return
-        self._recovered_at = home.clock.monotonic()
         try:
+            if not is_due and not self._losses.has_lost():
+                return
+            self._recovered_at = home.clock.monotonic()
             home.recovery.recover(every_document=not self._has_compared)
             self._has_compared = True
             self._unmatched.give_up()
@@ -242,23 +246,12 @@ class Worker:
         except (AdwError, OSError):
             logger.exception("Could not recover", extra={"action": "recovery_failed"})
 
-    def _has_lost(self) -> bool:
-        try:
-            return self._losses.has_lost()
-        except DatabaseError as exc:
-            self._note_trouble(exc)
-            return False
-
     # --- claiming ----------------------------------------------------------------------------------------------
 
     @property
     def _places(self) -> int:
         """How many runs it works on at a time: one delivery more than it has places for other runs."""
         return self._options.concurrency + 1
-
-    def _has_place(self, busy: int) -> bool:
-        """Say whether it may take up a workflow."""
-        return busy < self._options.concurrency and not self._has_claimed_enough()
 
     def _next(self, busy: int) -> Claim | None:
         if busy >= self._places or self._has_claimed_enough():
@@ -284,12 +277,6 @@ class Worker:
 
     def _has_claimed_enough(self) -> bool:
         return self._options.max_runs is not None and self._taken >= self._options.max_runs
-
-    def _is_over(self) -> bool:
-        """Say whether there is nothing left to wait for; asked when nothing runs and nothing is due."""
-        is_sure = self._trouble_since is None  # a failed query does not prove that nothing is due
-
-        return (self._options.once and is_sure) or self._has_claimed_enough()
 
     def _note_trouble(self, cause: DatabaseError) -> None:
         """Wait a little for a database that is gone; raise when that does not help, or has not helped for long."""
@@ -329,15 +316,14 @@ class Worker:
                 return
             if not may_claim and not running:
                 self._home.clock.sleep(self._options.poll_seconds)
-            elif may_claim and self._has_heard(listener, 0.0 if running else self._options.poll_seconds):
-                return
-
-    def _has_heard(self, listener: Listener, seconds: float) -> bool:
-        try:
-            return listener.hear(seconds)
-        except DatabaseError as exc:
-            self._note_trouble(exc)
-            return True
+            elif may_claim:
+                try:
+                    has_heard = listener.hear(0.0 if running else self._options.poll_seconds)
+                except DatabaseError as exc:
+                    self._note_trouble(exc)
+                    return
+                if has_heard:
+                    return
 
     def _seconds_to_rest(self) -> float:
         """Return how long nothing becomes due by itself: no run, no recovery, no end of somebody's claim."""
@@ -411,16 +397,15 @@ class UnschedulableRuns:
 
     def give_up(self) -> int:
         """Fail the runs that no worker can execute, and return how many there were."""
-        return sum(self._give_up(unschedulable) for unschedulable in self.plan())
+        count = 0
+        for unschedulable in self.plan():
+            run = unschedulable.run
+            # As a worker that meets these requirements: if they changed since, it may not have waited long for others.
+            terms = ClaimPolicy(offer=Capabilities(host=run.demands.host or self._me.host, tags=run.demands.tags))
+            ttl_seconds = self._home.settings.lease_ttl_seconds
+            claimed = self._home.runs.claim(self._me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=terms)
+            if claimed is not None:  # else a worker came after all, or was faster
+                self._home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
+                count += 1
 
-    def _give_up(self, unschedulable: Unmatched) -> bool:
-        run = unschedulable.run
-        # As a worker that meets these requirements: if they changed since, the run may not have waited long for others.
-        terms = ClaimPolicy(offer=Capabilities(host=run.demands.host or self._me.host, tags=run.demands.tags))
-        ttl_seconds = self._home.settings.lease_ttl_seconds
-        claimed = self._home.runs.claim(self._me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=terms)
-        if claimed is None:
-            return False  # a worker came after all, or was faster
-        self._home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
-
-        return True
+        return count

@@ -14,7 +14,6 @@ from adws.adw_modules.deliveries.commands import (
     WorkflowStanding,
     meaning,
     standing_of,
-    why_no_follow_up,
     why_not_listed,
     why_not_permitted,
 )
@@ -206,7 +205,7 @@ def test_work_that_is_sent_back_begins_with_building(names, first):
     assert commands.first_to_rework(document) == first
 
 
-def test_a_workflow_that_never_came_to_building_goes_on_where_it_is():
+def test_a_workflow_that_never_came_to_building_continues_where_it_is():
     early = document_of(spec_of("plan", "build"))
     late = document_of(spec_of("plan", "build"))
     late.phases[1] = late.phases[1].model_copy(update={"status": "complete"})
@@ -220,13 +219,6 @@ def test_the_head_is_what_was_pushed_last():
 
     assert commands.recorded_head(document) == "a" * 40
     assert commands.recorded_head(document_of(spec_of("plan"), branch_name="c", resources=[branch])) == ""
-
-
-def test_work_is_sent_on_a_bounded_number_of_times():
-    document = document_of(spec_of("plan"), followups=3)
-
-    assert why_no_follow_up(document, most=4) == ""
-    assert why_no_follow_up(document, most=3) == ("the work was sent on 3 of 3 times already: a person has to decide")
 
 
 # --- once ------------------------------------------------------------------------------------------------------

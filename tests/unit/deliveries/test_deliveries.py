@@ -302,7 +302,7 @@ def test_a_label_that_is_put_on_again_is_another_wish():
     assert first.intent != second.intent
 
 
-def test_whoever_labels_does_not_get_what_a_stranger_wrote_into_the_issue():
+def test_a_label_does_not_choose_what_a_stranger_wrote_into_the_issue():
     by_another = asked("issues", labeled(body="adw_sdlc_ZTE_iso", user=user("mallory")))
     by_himself = asked("issues", labeled(body="adw_sdlc_ZTE_iso", user=user("Octocat")))
 

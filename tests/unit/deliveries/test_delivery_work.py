@@ -1,4 +1,4 @@
-"""Carrying out deliveries: who may, what comes of it, once, whatever is cut off."""
+"""Carrying out deliveries: who may, the result, and that it is done once, wherever it is cut off."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_id_that_another_workflow_has_starts_nothing(lab):
 # --- continuing ------------------------------------------------------------------------------------------------
 
 
-def test_a_workflow_that_stopped_goes_on_when_it_is_named(lab):
+def test_a_workflow_that_stopped_is_resumed_when_it_is_named(lab):
     lab.stand("PAUSED")
 
     row = lab.carry_out(lab.request(adw_id=ADW_ID, hint="use tabs"))
@@ -162,7 +162,7 @@ def test_an_id_of_another_issue_in_a_comment_never_gets_in(lab, kind):
     assert (lab.home.state(), lab.home.runs.of_workflow(ADW_ID)) == ("paused", ())
 
 
-def test_a_workflow_whose_issue_another_has_does_not_go_on(lab):
+def test_a_workflow_whose_issue_another_has_is_not_resumed(lab):
     """
     Its document names the issue, but the lock does not name it.
     """
@@ -244,7 +244,7 @@ def test_status_is_answered_with_the_table_of_phases(lab):
     assert "| plan | queued |" in only_comment(lab)
 
 
-def test_whoever_works_on_it_is_told_and_marks_what_it_obeyed(lab):
+def test_the_live_owner_is_asked_and_marks_what_it_obeyed(lab):
     lab.stand("ACTIVE")
     held = lab.home.hold()
 
@@ -466,7 +466,7 @@ def carried_out(case: str, at: int) -> tuple[DeliveryLab, str, list[str]]:
 
 
 def facts(lab: DeliveryLab, guid: str):
-    """All that a person could tell apart afterwards."""
+    """All that a person could distinguish afterwards."""
     documents = [lab.home.document(adw_id) for adw_id in lab.workflows()]
     return (
         lab.row(guid).status,
@@ -691,7 +691,7 @@ def test_a_workflow_that_waits_goes_back_to_building_with_what_the_reviewer_said
     assert lab.workflows() == [ADW_ID]
 
 
-def test_a_workflow_that_never_built_goes_on_with_what_the_reviewer_said(lab):
+def test_a_workflow_that_never_built_continues_with_what_the_reviewer_said(lab):
     lab.stand("PAUSED")
     number = lab.put_up()
 

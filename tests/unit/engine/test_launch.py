@@ -30,11 +30,12 @@ def start(**fields) -> NewWorkflow:
 
 
 def test_a_started_workflow_waits_for_a_worker_with_its_issue_and_its_definition(home):
-    started = workflow_creator(home).start(start(issue=FrozenIssue(title="Fix it"), model_set="base", max_minutes=5.0))
+    started = workflow_creator(home).start(start(issue=FrozenIssue(title="Fix it"), model_set="base"))
 
     stored = home.document(started.adw_id)
     assert (stored.current_state, stored.revision, stored.issue.title) == ("pending", 1, "Fix it")
-    assert (stored.model_set, stored.max_minutes, stored.max_retries) == ("base", 5.0, 3)
+    limits = (stored.max_retries, stored.max_reworks, stored.max_total_attempts, stored.max_minutes)
+    assert (stored.model_set, limits) == ("base", (3, 3, 40, 720.0)), "as the settings say"
     assert [record.name for record in stored.phases] == ["plan", "build"]
     assert isinstance(definition_of(stored), WorkflowSpec)
     assert definition_of(stored).phases == SPEC.phases

@@ -100,7 +100,7 @@ def test_the_run_of_a_worker_that_died_after_the_last_write_is_ended(home, monke
 
 
 @pytest.mark.parametrize("change", ["renewed", "resumed", "abandoned"])
-def test_what_moves_on_between_plan_and_deed_is_left_alone(home, monkeypatch, change):
+def test_what_moves_on_after_the_plan_was_made_is_left_alone(home, monkeypatch, change):
     home.create(has_run=change != "abandoned")
     if change == "renewed":
         run = home.claim()

@@ -127,7 +127,7 @@ def test_work_that_died_between_two_phases_fails_at_the_next_one(home):
     )
 
 
-def test_a_delivery_that_every_worker_dies_of_has_failed_and_whoever_asked_is_told(home):
+def test_a_delivery_that_every_worker_dies_of_has_failed_and_says_so_to_its_sender(home):
     told: list[tuple[int, str]] = []
 
     class Errand:
@@ -175,7 +175,7 @@ def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
     assert home.run().state is RunState.STOPPING
 
 
-def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_whoever_asked_reads_it(home):
+def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_the_request_is_answered(home):
     """Nobody works on it again: what was wanted stands on the run, also when nobody saw its worker die."""
     home.create()
     home.crash(is_proven=False)

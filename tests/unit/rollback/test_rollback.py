@@ -79,6 +79,17 @@ def test_an_active_workflow_passes_through_abandoned(world):
     assert world.home.document().state_history[-2].metadata["rollback"] is True
 
 
+def test_the_issue_is_freed_once_and_not_asked_for_with_every_write(world, monkeypatch):
+    locks, asked = world.home.parts.locks, []
+    release = locks.release
+    monkeypatch.setattr(locks, "release", lambda *args, **more: asked.append(args) or release(*args, **more))
+
+    world.roll_back()
+
+    assert len(asked) == 1
+    assert world.what_is_left()["locks"] == []
+
+
 def test_a_second_rollback_changes_nothing(world):
     world.roll_back()
     before, moments = world.what_is_left(), len(world.killer.moments)
@@ -243,7 +254,7 @@ def test_without_a_network_the_rest_is_done_and_the_pull_request_stays_on_the_li
     assert world.what_is_left()["comments"] == {42: 2, 7: 1}
 
 
-def test_a_step_is_tried_again_before_it_is_given_up(world):
+def test_a_step_is_retried_before_it_is_given_up(world):
     answers = [ForgeBusy(1.0), ForgeBusy(1.0)]
     close = world.forge.close_pull_request
 
@@ -258,7 +269,7 @@ def test_a_step_is_tried_again_before_it_is_given_up(world):
     assert len(world.home.clock.slept) == 2
 
 
-def test_what_is_not_worth_another_try_is_not_tried_again(world):
+def test_what_is_not_worth_a_retry_is_not_retried(world):
     world.git.remove_worktree = lambda *_args, **_keywords: (_ for _ in ()).throw(PermissionError(13, "denied"))
 
     report = world.roll_back()
@@ -415,7 +426,7 @@ def test_a_push_that_was_cut_off_is_still_ours(tmp_path, changes):
     assert BRANCH not in world.git.remote
 
 
-def test_a_local_branch_that_somebody_went_on_with_is_left(world):
+def test_a_local_branch_that_somebody_continued_is_left(world):
     world.git.trees.clear()
     world.git.heads[BRANCH] = OTHER_SHA
 
@@ -557,7 +568,7 @@ def test_processes_that_cannot_be_ended_keep_the_worktree(world):
     assert statuses(report)[f"remote_branch:{BRANCH}"] == "done"
 
 
-def test_a_process_of_another_machine_blocks_unless_force_goes_on(tmp_path):
+def test_a_process_of_another_machine_blocks_unless_forced(tmp_path):
     world = RollbackWorld(tmp_path, resources=[effect("process:1", "process", token="u" * 32)])
     world.ending = ProcessEnding(evidence="it was started on there, which is not this machine: nothing was signalled")
 
@@ -605,7 +616,7 @@ def test_the_home_that_is_open_is_used_when_none_is_named(world):
         assert WorkflowRollback(ADW_ID).rollback("why").is_complete
 
 
-def test_a_document_with_an_old_record_of_a_rollback_goes_on(tmp_path):
+def test_a_document_with_an_old_record_of_a_rollback_can_be_rolled_back(tmp_path):
     world = RollbackWorld(tmp_path, state="failed")
     with world.home.parts.ownership.own(ADW_ID) as owned:
         owned.save(owned.document.model_copy(update={"rollback": RollbackRecord(steps=[{"odd": 1}])}))

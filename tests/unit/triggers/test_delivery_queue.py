@@ -76,7 +76,7 @@ def test_when_too_many_wait_the_next_is_told_to_come_later(queue, store, monkeyp
     assert [getattr(answer, "status", 202) for answer in answers] == [202, 202, 202, 202, 503, 503]
 
 
-def test_what_goes_wrong_is_told_to_all_that_were_in_it_and_the_next_go_on(queue, store):
+def test_an_error_reaches_all_that_were_in_the_batch_and_the_next_are_stored(queue, store):
     store.trouble = ZeroDivisionError("a bug")
     answers = asyncio.run(put_all(queue, store, 2))
     store.trouble = None

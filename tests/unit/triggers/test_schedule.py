@@ -1,4 +1,4 @@
-"""When something is due: no tick is lost and none is done twice, whoever was down and for how long."""
+"""When something is due: no tick is lost and none is done twice, however long a cron was down."""
 
 from __future__ import annotations
 

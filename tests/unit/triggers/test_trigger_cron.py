@@ -1,4 +1,4 @@
-"""The cron does each tick once, whatever a job does, and whoever else is at it."""
+"""The cron does each tick once, whatever a job does, and however many crons run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_bug_in_one_job_does_not_keep_the_others_from_being_done(lab):
     assert "ZeroDivisionError" in ran[0].outcome
 
 
-def test_a_database_that_is_gone_leaves_the_tick_for_whoever_comes_next(lab):
+def test_a_database_that_is_gone_leaves_the_tick_for_the_next_cron(lab):
     lab.raises["quota"] = DatabaseUnavailable("gone")
     with pytest.raises(DatabaseUnavailable):
         list(lab.cron().run_due())
@@ -127,7 +127,7 @@ def test_the_claim_of_a_cron_that_is_proven_dead_is_taken_over_at_once(lab):
     assert [ran.status for ran in lab.cron().run_due()] == ["done"]
 
 
-def test_whoever_is_taken_over_while_working_is_told_that_nothing_of_it_counts(lab):
+def test_a_cron_that_is_taken_over_while_working_is_told_that_nothing_of_it_counts(lab):
     def slow(tick):
         lab.clock.advance(500.0)
         lab.book.claim("quota", spec="x", due=tick.due, seen="", owner=lab.processes.me("cron"), ttl_seconds=60.0)
@@ -147,7 +147,7 @@ def test_what_is_told_is_sent_after_everything_else_was_done(lab):
     assert [name for name, _ in lab.done] == ["quota", "recover", "notify"]
 
 
-def test_it_goes_on_from_tick_to_tick_until_it_is_stopped(lab):
+def test_it_runs_from_tick_to_tick_until_it_is_stopped(lab):
     cron = lab.cron()
 
     def tell(_ran):

@@ -68,7 +68,7 @@ def test_a_lease_that_somebody_has_is_left_alone_and_the_run_is_claimed(home):
     assert home.run_executor.work(taken).run.state is RunState.PENDING, "it waits until the workflow is free"
 
 
-def test_a_workflow_that_was_not_given_back_is_taken_over_by_whoever_executes_the_run(home):
+def test_a_workflow_that_was_not_released_is_taken_over_by_the_worker_that_executes_the_run(home):
     home.create()
     former = home.hold()
     home.parts.processes.kill(former.lease.owner)

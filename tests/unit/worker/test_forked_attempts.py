@@ -29,7 +29,7 @@ def test_an_attempt_that_forks_waits_and_leaves_the_workflow_in_its_state():
     assert (told.data["step"], told.data["why"], told.status) == ("fetch", FORKED.reason, "waiting")
 
 
-def test_it_goes_on_as_the_same_attempt_and_is_counted_once():
+def test_it_continues_as_the_same_attempt_and_is_counted_once():
     world = World(spec_of("build"), {"build": [FORKED, WELL]})
     world.attempt()
 
@@ -67,7 +67,7 @@ def test_a_new_round_begins_a_new_attempt():
     assert [(attempt.number, attempt.round) for attempt in world.record("build").attempts] == [(1, 1), (2, 2)]
 
 
-def test_a_crash_while_it_goes_on_is_a_crash_of_that_attempt():
+def test_a_crash_while_it_continues_is_a_crash_of_that_attempt():
     world = World(spec_of("build"), {"build": [FORKED]})
     world.attempt()
     world.die()

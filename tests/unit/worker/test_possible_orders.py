@@ -52,7 +52,7 @@ def asked(document, **how) -> Possible:
     return allowed_actions(document, now=FakeClock().now, **how)
 
 
-def test_what_is_worked_on_can_be_stopped_but_not_told_to_go_on():
+def test_a_workflow_at_work_can_be_stopped_but_not_resumed():
     document = at_work()[0].finished()
 
     assert asked(document, is_live=True) == Possible(
@@ -60,7 +60,7 @@ def test_what_is_worked_on_can_be_stopped_but_not_told_to_go_on():
     )
 
 
-def test_what_is_paused_goes_on_where_it_was_or_from_an_earlier_phase():
+def test_a_paused_workflow_is_resumed_where_it_was_or_from_an_earlier_phase():
     result = asked(paused())
 
     assert (result.may_pause, result.may_stop, result.may_abandon, result.is_retry) == (False, False, True, False)
@@ -76,7 +76,7 @@ def test_a_phase_that_waits_for_a_person_is_decided_and_not_gone_on_with():
     assert asked(waiting(), is_live=True).approval == ""
 
 
-def test_a_failed_workflow_is_tried_again():
+def test_a_failed_workflow_is_retried():
     result = asked(failed())
 
     assert (result.is_retry, result.may_go_on, result.may_pause, result.cancels) == (True, True, False, "")
@@ -101,7 +101,7 @@ def test_a_workflow_that_has_spent_its_money_needs_a_budget():
     assert asked(paused(cost=spent), max_cost_usd=6.0).going_on.needs == ()
 
 
-def test_a_workflow_whose_health_budget_is_gone_cannot_go_on_by_an_order():
+def test_a_workflow_whose_health_budget_is_gone_cannot_be_resumed():
     going_on = asked(failed(max_total_attempts=2)).going_on
 
     assert (going_on.plan, going_on.needs) == ("", ())
@@ -116,7 +116,7 @@ def test_a_retry_that_waits_for_its_moment_can_be_cancelled_or_made_now():
     assert asked(document, is_live=True).cancels == ""
 
 
-def test_an_attempt_that_waits_for_others_is_not_told_to_go_on():
+def test_an_attempt_that_waits_for_others_is_not_resumed():
     draft, result = at_work()
     transitions.fork(draft, result, WaitingForChildren(until=START + timedelta(hours=1), reason="waits for a step"))
     possible = asked(draft.finished())

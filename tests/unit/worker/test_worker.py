@@ -84,7 +84,7 @@ def test_a_run_whose_workflow_was_busy_does_not_count_for_max_runs(home):
     assert (totals.requeued, totals.completed) == (1, 1)
 
 
-def test_an_attempt_that_is_tried_again_is_no_failure(home):
+def test_an_attempt_that_is_retried_is_no_failure(home):
     home.runner.add("plan", BROKEN)
     home.create()
 
@@ -233,7 +233,7 @@ def test_work_under_way_is_suspended_when_the_worker_fails(home):
     assert home.run().state is RunState.PENDING
 
 
-def test_a_bug_parks_its_workflow_and_the_worker_goes_on(home, monkeypatch):
+def test_a_bug_parks_its_workflow_and_the_worker_continues(home, monkeypatch):
     real, is_first = attempt.judge, [True]
 
     def judge(*args, **keywords):
@@ -281,6 +281,48 @@ def test_recovery_comes_first_and_then_every_minute(home):
     made.run()
 
     assert moments == pytest.approx([0.0, 60.0, 120.0, 180.0], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("renewed_at", "moments"),
+    [(None, [0.0, 30.0, 30.25, 30.5, 30.75, 31.0, 91.0]), (29.0, [0.0, 59.0, 59.25, 59.5, 59.75, 60.0, 120.0])],
+    ids=["silent", "renewed"],
+)
+def test_recovery_comes_when_a_claim_ends_and_a_few_times_more_for_its_lease(home, renewed_at, moments):
+    home.runs.enqueue(NewRun(adw_id=THIRD))
+    claimed = home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0)
+    came = []
+
+    def recover():
+        came.append(home.clock.monotonic() - 1000.0)
+        if len(came) == len(moments):
+            made.drain()
+
+    if renewed_at is not None:
+        home.clock.alarms.append((renewed_at, lambda: home.runs.renew(claimed, ttl_seconds=30.0)))
+    made = worker(home, recover=recover)
+    made.run()
+
+    assert came == pytest.approx(moments, abs=0.1)
+
+
+def test_recovery_comes_again_when_the_run_has_a_new_worker(home):
+    run = home.runs.enqueue(NewRun(adw_id=THIRD))
+    me, came = home.parts.processes.me("worker"), []
+    claimed = home.runs.claim(me, ttl_seconds=30.0)
+
+    def recover():
+        came.append(home.clock.monotonic() - 1000.0)
+        if len(came) == 2:
+            home.runs.take_back(claimed, reason="its worker is gone")
+            home.runs.claim(me, ttl_seconds=10.0, run_id=run.run_id)
+        if len(came) == 3:
+            made.drain()
+
+    made = worker(home, recover=recover)
+    made.run()
+
+    assert came == pytest.approx([0.0, 30.0, 40.0], abs=0.1)
 
 
 @pytest.mark.parametrize("error", [AdwError("torn"), StateReadFailed("x", OSError(13, "denied")), OSError("denied")])

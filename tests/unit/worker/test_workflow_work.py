@@ -47,7 +47,7 @@ def asks(home, kind, then=obedient, **payload):
     return attempt
 
 
-def test_work_that_only_another_machine_has_is_given_back_for_that_machine(home):
+def test_work_that_only_another_machine_has_is_released_for_that_machine(home):
     home.create()
 
     def refuse(session, **_how):
@@ -342,7 +342,7 @@ def test_a_pause_asked_of_an_owner_who_died_far_away_says_what_nobody_can_confir
     assert home.answers() == [f"paused: {DOUBT} (lunch)"]
 
 
-def test_what_went_on_in_spite_of_a_doubt_is_stopped_without_it(home):
+def test_work_that_continued_in_spite_of_a_doubt_is_stopped_without_it(home):
     home.runner.add("plan", WELL)
     home.runner.add("build", asks(home, "pause", then=BROKEN, reason="lunch"))
     home.create()
@@ -444,7 +444,7 @@ def test_a_run_that_was_taken_away_does_not_undo_the_last_result(home):
     assert home.run().state is RunState.PENDING
 
 
-def test_what_is_asked_after_the_last_look_is_answered_when_the_workflow_is_free(home, monkeypatch):
+def test_a_request_after_the_last_poll_is_answered_when_the_workflow_is_free(home, monkeypatch):
     home.has_forge = True  # there is a comment to update before the run ends
     end_run = home.parts.leases.end_run
 
@@ -529,7 +529,7 @@ def test_a_run_that_another_worker_has_is_left_to_it(home):
     assert home.run().state is RunState.PENDING
 
 
-def test_a_busy_workflow_is_tried_again_soon(home):
+def test_a_busy_workflow_is_retried_soon(home):
     home.create()
     home.hold()
 
@@ -627,7 +627,7 @@ def errand_run(home):
     return home.claim()
 
 
-def test_a_run_of_another_kind_goes_to_whoever_does_that(home):
+def test_a_run_of_another_kind_goes_to_its_handler(home):
     work = RunExecutor(home.changed(job_handler={"delivery": Errand(home)}.get))
 
     assert work.work(errand_run(home)).run.state is RunState.COMPLETED
