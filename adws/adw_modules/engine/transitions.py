@@ -203,11 +203,14 @@ def over_budget(document: WorkflowDocument) -> str:
     """Return how the workflow's health budget is used up, "" while there is some left."""
     if document.max_total_attempts is None and document.max_minutes is None:
         return ""
-    everything = [totals(record) for record in document.phases]
-    attempts = sum(item.counted for item in everything)
+    attempts, seconds = 0, 0.0
+    for record in document.phases:
+        for attempt in record.attempts:
+            attempts += attempt.status not in NOT_COUNTED
+            seconds += attempt.duration or 0.0
     if document.max_total_attempts is not None and attempts >= document.max_total_attempts:
         return f"{attempts} of {document.max_total_attempts} attempts are used"
-    minutes = sum(item.seconds for item in everything) / 60.0
+    minutes = seconds / 60.0
     if document.max_minutes is not None and minutes >= document.max_minutes:
         return f"{minutes:.1f} of {document.max_minutes:g} minutes are used"
 
