@@ -90,7 +90,7 @@ def test_without_branch_and_commit_the_attempt_fails_and_says_what_to_do():
 
     world.attempt()
 
-    assert "are gone: bring the branch back" in world.record("build").last_failure_reason
+    assert "are gone: restore the branch" in world.record("build").last_failure_reason
 
 
 @pytest.mark.parametrize(
