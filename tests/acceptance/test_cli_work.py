@@ -238,7 +238,7 @@ def test_sigterm_suspends_and_leaves_the_workflow_to_the_next_worker(adw, home):
 )
 def test_a_signal_while_a_retry_is_waited_for_ends_the_wait_at_once(adw, home, number, code, state):
     with Beside(home, "run", "7", "--workflow", "patient") as running:
-        running.line("tried again in", of="stderr")
+        running.line("retrying in", of="stderr")
         running.process.send_signal(number)
         assert running.end() == code
 
@@ -248,7 +248,7 @@ def test_a_signal_while_a_retry_is_waited_for_ends_the_wait_at_once(adw, home, n
 
 def test_a_pause_while_a_retry_is_waited_for_ends_the_command_that_waits(adw, home):
     with Beside(home, "run", "7", "--workflow", "patient") as running:
-        running.line("tried again in", of="stderr")
+        running.line("retrying in", of="stderr")
         paused = adw("pause", adw_id := cli_lab.newest(home), "-m", "lunch")
         assert running.end() == 1
 

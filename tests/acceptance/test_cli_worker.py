@@ -173,7 +173,7 @@ def test_a_run_beside_a_worker_follows_the_workflow_to_its_end_whichever_of_them
     with (home / "adw.toml").open("a") as file:
         file.write(HANDED_OVER)
     with Beside(home, "run", "7", "--workflow", "handed_over") as run:
-        run.line("build: tried again in ", of="stderr")
+        run.line("build: retrying in ", of="stderr")
         (home / "mended").touch()
         adw_id = cli_lab.newest(home)
         with Beside(home, "worker") as worker:

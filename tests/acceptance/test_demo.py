@@ -100,7 +100,7 @@ def test_the_demo_shows_what_happens_as_it_happens_and_the_wait_before_the_retry
     failed = next(line for line in lines if "attempt 1/5 failed" in line)
 
     assert "build did not pass its gate" in failed
-    assert re.search(r"^build: tried again in [\d.]+ s$", done.stderr, flags=re.MULTILINE)
+    assert re.search(r"^build: retrying in [\d.]+ s$", done.stderr, flags=re.MULTILINE)
     assert lines.index("build: attempt 2/5") > lines.index(failed)
 
 

@@ -62,9 +62,10 @@ class Home:
         self.opened = []
 
     def open(self, *, days_ago: float = 0.0, **env: str):
-        """Open the home; what *env* does not say is kept for ever, events and deliveries included."""
-        retention.EVENTS_DAYS = int(env.pop("ADW_RETENTION_EVENTS_DAYS", "0"))
-        retention.DELIVERIES_DAYS = int(env.pop("ADW_RETENTION_DELIVERIES_DAYS", "0"))
+        """Open the home; what *env* does not say is kept for ever, but for events and deliveries as said before."""
+        for name in ("EVENTS_DAYS", "DELIVERIES_DAYS"):
+            if (days := env.pop(f"ADW_RETENTION_{name}", None)) is not None:
+                setattr(retention, name, int(days))
         given = {
             "ADW_HOME": str(self.path),
             "ADW_DATABASE_URL": self.url,
@@ -101,7 +102,7 @@ class Home:
 )
 def home(request, tmp_path, monkeypatch):
     for name in ("EVENTS_DAYS", "DELIVERIES_DAYS"):
-        monkeypatch.setattr(retention, name, getattr(retention, name))  # `Home.open` changes them
+        monkeypatch.setattr(retention, name, 0)  # for ever; `Home.open` changes them
     store, _, url = request.param.partition("-")
     path = tmp_path / "home"
     path.mkdir()
