@@ -859,7 +859,7 @@ class Home:
         wanted = {*ALLOWED_VARIABLES, *variables_of(profile, self.env), *(self.settings.agent_env or ())}
         env = {key: value for key, value in self.env.items() if key in wanted - OWN_SECRETS or key.startswith("LC_")}
 
-        return {**env, **profile.settings}
+        return {**env, **profile.settings, **self.sandboxes.variables_of_user}
 
     @part
     def agent_runner(self) -> AgentRunner:

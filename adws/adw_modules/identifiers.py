@@ -83,6 +83,7 @@ def parse_issue(text: str) -> tuple[int, str] | None:
     return int(match[2]), match[1] or ""
 
 
+@lru_cache(maxsize=256)  # asked with every write, of few repositories
 def comparable(text: str) -> str:
     """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
     try:

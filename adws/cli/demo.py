@@ -20,6 +20,7 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import AdwError, GitError, UsageError
 from adws.adw_modules.identifiers import span
 from adws.adw_modules.process import run as process_run
+from adws.adw_modules.process import tree
 from adws.adw_modules.process.run import ChildProcess, WatchedCommand
 from adws.cli import main, output
 from adws.config import load as config_load
@@ -103,7 +104,9 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
     if stops_half_way:
         (folder / "stop-half-way").touch()
     adw_toml = texts.ADW_TOML.format(
-        agent=toml_file.quoted(f"claude={starter}"), python=toml_file.quoted(sys.executable)
+        agent=toml_file.quoted(f"claude={starter}"),
+        python=toml_file.quoted(sys.executable),
+        folder=toml_file.quoted(str(folder)),
     )
     for name, text in (
         ("greet.py", texts.GREET),
@@ -379,11 +382,11 @@ class Acts:
             self._app.clock.sleep(_AGENT_POLL_SECONDS)
         command.kill()
         output.restore_terminal()
-        agent_pid = int(self._sample.half_way.read_text(encoding="ascii"))
+        adw_id = self.adw_id()
+        agent_pid = self._agent_pid(adw_id)
         self._tell(f"\n$ kill -9 {command.pid}")
         self._tell("adw run is dead, in the middle of build. Nobody told it to end, and nothing was tidied up:")
         self._tell(f"its agent, process {agent_pid}, {'still runs' if self._runs(agent_pid) else 'is gone too'}.")
-        adw_id = self.adw_id()
         self.type("status", adw_id)
         code = self.type("resume", adw_id)
         if code == 0 and self._runs(agent_pid):
@@ -391,6 +394,13 @@ class Acts:
         self._tell(f"The attempt that was cut off is counted; process {agent_pid} was ended before the work went on.")
 
         return code
+
+    def _agent_pid(self, adw_id: str) -> int:
+        """Return the process of the attempt that was cut off; in its sandbox it may have another number."""
+        attempts = [one for phase in self._app.store.load(adw_id).document.phases for one in phase.attempts]
+        record = tree.recorded(attempts[-1].process or {})
+
+        return 0 if record is None else record.identity.pid
 
     def _runs(self, pid: int) -> bool:
         info = self._app.processes.stat(pid)

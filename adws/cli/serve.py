@@ -64,6 +64,8 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
             )
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
             cli_common.install_for_people(settings, least=logging.WARNING)
+        if unboxed := app.sandboxes.check(is_required=True):
+            output.say(unboxed)
         app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
         app.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
@@ -93,7 +95,11 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
 def _start_worker(settings: Settings) -> ChildProcess:
     argv = [sys.executable, "-m", "adws.cli.worker", "--home", str(settings.home), "worker"]
 
-    return ChildProcess(argv, env=config_load.process_environment(), cwd=settings.home)
+    env = config_load.process_environment()
+    if settings.sandbox_required is None and settings.sandbox_mode != "off":
+        env = {**env, "ADW_SANDBOX_REQUIRED": "true"}  # what a server takes in may come from strangers
+
+    return ChildProcess(argv, env=env, cwd=settings.home)
 
 
 def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:

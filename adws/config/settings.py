@@ -266,16 +266,21 @@ class Settings:
     # --- the sandbox ---------------------------------------------------------------------------------------------
 
     sandbox_mode: str = setting(
-        "off",
+        "auto",
         kinds.choice("auto", "off", "landlock", "bubblewrap"),
         "Box of agents, commands and gates: auto is the strongest one that works on this machine.",
     )
-    sandbox_required: bool = setting(
-        "false", kinds.switch, "Whether a phase that cannot have its box fails; else it runs without one, and says so."
+    sandbox_required: bool | None = optional(
+        kinds.switch,
+        "Whether a phase that cannot have its box fails; without it: for adw serve and what deliveries started. Else "
+        "it runs without a box, with a warning.",
+    )
+    sandbox_user: str | None = optional(
+        kinds.account, "Unprivileged user of this machine whom agents, commands and gates run as when adw is root."
     )
     sandbox_egress: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT.",
+        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT, presets.",
     )
     sandbox_read: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may read.")
     sandbox_write: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may write.")
@@ -291,6 +296,9 @@ class Settings:
     sandbox_open_files: int = setting("16384", kinds.whole(0), "Files that a process may have open; 0: any number.")
     sandbox_cpu_seconds: int = setting("14400", kinds.whole(0), "CPU time that one process may use; 0: any.")
     sandbox_file_bytes: int = setting("16 GiB", kinds.size_or_off, "Size of a file that a process may write.")
+    sandbox_free_disk: int = setting(
+        "1 GiB", kinds.size_or_off, "Disk that has to stay free where an attempt works; else it is killed."
+    )
 
     # --- the advisor ---------------------------------------------------------------------------------------------
 

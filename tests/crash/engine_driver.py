@@ -65,6 +65,7 @@ def environment(home: Path, store: str) -> dict[str, str]:
         "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_LOG_LEVEL": "INFO",
         "ADW_RECOVERY_MAX_LOSSES": "1000",
+        "ADW_SANDBOX_MODE": "off",
     }
 
 

@@ -354,7 +354,7 @@ class RunExecutor:
                 requests.note_hints()
             elif (early := requests.obey()) is not None:
                 return early
-            outcome = session.attempt(may_go_on=lambda: not charge.has_business(), end_of=ends)
+            outcome = session.attempt(may_go_on=lambda: not charge.has_requests, end_of=ends)
             if not isinstance(outcome, Next):
                 return outcome if session.has_ended else requests.conclude(outcome)
             self._home.status_comment.update(session)
