@@ -551,7 +551,7 @@ class Home:
 
     @part
     def claim_policy(self) -> ClaimPolicy:
-        """On which terms runs are claimed here: what this machine offers, and how many runs go on at a time."""
+        """On which terms runs are claimed here: what this machine offers, and how many runs are executed at a time."""
         from adws.adw_modules.queue.model import ClaimPolicy
         from adws.adw_modules.workflow.requirements import Capabilities
 
@@ -859,7 +859,7 @@ class Home:
         wanted = {*ALLOWED_VARIABLES, *variables_of(profile, self.env), *(self.settings.agent_env or ())}
         env = {key: value for key, value in self.env.items() if key in wanted - OWN_SECRETS or key.startswith("LC_")}
 
-        return {**env, **profile.settings}
+        return {**env, **profile.settings, **self.sandboxes.variables_of_user}
 
     @part
     def agent_runner(self) -> AgentRunner:
@@ -1042,7 +1042,8 @@ class Home:
         if use == "off":
             return None
         if use == "rules":
-            return RulesAdvisor(spare=self.settings.advisor_models or ())
+            spare = (self.settings.agent_models or {}).get("spare")
+            return RulesAdvisor(spare=(spare,) if spare else ())
         if ":" in use:
             return CallAdvisor(use, partial(Callables(self.settings.home).find, use))
 

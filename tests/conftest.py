@@ -233,6 +233,8 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HOME", str(home))
         patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
         patch.setenv("ADW_HOME", NO_HOME)
+        # Programs that stand for agents are files of the tests, and write where a test looks: both outside of any box.
+        patch.setenv("ADW_SANDBOX_MODE", "off")
         patch.setenv("GIT_ALLOW_PROTOCOL", "file")
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
         patch.setenv("GIT_CEILING_DIRECTORIES", str(place.parent))

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -228,7 +229,7 @@ def commit_the_work():
 
 @trick("outside")
 def write_to_an_absolute_path():
-    (FOLDER / "outside").write_text("was here\n")
+    (home() / "outside.txt" if "TARGETS" in os.environ else FOLDER / "outside").write_text("was here\n")
 
 
 @trick("outside")
@@ -512,6 +513,20 @@ def trace_another_process():
 def leave_a_hidden_process():
     code = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nos.execve('/bin/sleep', ['sleep', sys.argv[1]], {})"
     subprocess.run([sys.executable, "-c", code, target("nap")], check=True)
+
+
+@trick("limits")
+def start_processes_without_end():
+    """At most 2 ** 8 of them, and each ends by itself: a box that does not stop them does no harm either."""
+    code = "import os, signal; [os.fork() for _ in range(8)]; signal.alarm(20); signal.pause()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@trick("limits")
+def fill_the_disk():
+    for number in range(200):
+        Path(f"fill-{number}").write_bytes(bytes(2**20))
+        time.sleep(0.02)
 
 
 _held: socket.socket | None = None

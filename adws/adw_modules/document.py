@@ -50,8 +50,9 @@ class Part(BaseModel):
     def assign(self, **fields: object) -> None:
         """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
         object.__setattr__(self, "stored_text", None)
-        self.__dict__.update(fields)
-        self.__pydantic_fields_set__.update(fields)
+        values, names = self.__dict__, self.__pydantic_fields_set__
+        values |= fields
+        names |= {*fields}
 
     def changed(self, **fields: object) -> Self:
         """Return a copy with *fields*, of the right types: what `model_copy` does, but each step makes five."""
@@ -64,6 +65,10 @@ class Part(BaseModel):
         put(made, "stored_text", None)
 
         return made
+
+
+#: Return what a part's slot holds; raises AttributeError for one that was never set, without asking pydantic first.
+stored_text_of: Callable[[Part], tuple[object, bytes] | None] = Part.__dict__["stored_text"].__get__
 
 
 class HistoryEntry(Part):
@@ -140,7 +145,7 @@ class WorkflowRef(Part):
     name: str
     version: str = "1"
     phases: list[JsonObject] = Field(default_factory=list)
-    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may go on with it
+    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may continue it
     workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
     base: str = ""  #: what a gate that is red on the base commit means; "": as the setting says
     run_phases: list[str] = Field(default_factory=list)  #: those of the definition that it is carried on with; []: all
@@ -234,7 +239,7 @@ class WorkflowDocument(Part):
     model_set: str | None = None
     all_adws: list[str] = Field(default_factory=list)
     deliveries: list[str] = Field(default_factory=list)  #: guids of the newest whose wish is in here already
-    continues: str | None = None  #: the workflow whose branch and pull request it goes on with
+    continues: str | None = None  #: the workflow whose branch and pull request it continues
     followups: int = 0  #: how often a review or red checks sent the work on, that of `continues` included
 
     created_at: str
@@ -282,6 +287,8 @@ class WorkflowDocument(Part):
 #: The last fields of a document, after its outbox: parts and lists of parts. A store does not serialise those again
 #: that did not change.
 PARTS = ("workflow", "issue", "rollback", "resources", "state_history", "phases")
+#: Those of them that are one part, or null.
+SINGLE_PARTS = frozenset({"workflow", "issue", "rollback"})
 
 
 def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
@@ -323,9 +330,13 @@ def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
     return body
 
 
-def part_to_json(part: Part, *, indent: int | None, exclude: set[str] | None = None) -> bytes:
+def part_to_json(
+    part: Part, *, indent: int | None, exclude: set[str] | None = None, exclude_none: bool = False
+) -> bytes:
     """Return one part of a document, without the fields *exclude*, as JSON text; constants are not looked for."""
-    return part.__pydantic_serializer__.to_json(part, indent=indent, by_alias=True, exclude=exclude)
+    return part.__pydantic_serializer__.to_json(
+        part, indent=indent, by_alias=True, exclude=exclude, exclude_none=exclude_none
+    )
 
 
 def object_to_json(data: JsonObject | Sequence[JsonObject], *, indent: int | None) -> bytes:
@@ -407,13 +418,9 @@ class Draft:
     def record_transition(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
         """Add the event of a move that the machine made since it was in *before*."""
         after = self.machine.current_state
-        self.events.append(
-            Event(
-                event_type="state_changed",
-                status=after.value,
-                data={"from": before.value, "to": after.value, **(metadata or {})},
-            )
-        )
+        start, end = before._value_, after._value_
+        data: JsonObject = {"from": start, "to": end, **(metadata or {})}
+        self.events.append(Event(event_type="state_changed", status=end, data=data))
 
     # --- phases ------------------------------------------------------------------------------------------------
 
@@ -459,7 +466,7 @@ class Draft:
                 "status": record.status,
                 "attempt_number": number,
                 **fields,
-                "meta": {**self._meta, **fields.get("meta", {})},
+                "meta": {**self._meta, **fields["meta"]} if "meta" in fields else self._meta,
             }
         reference = self.document.workflow
         catalog = f"{reference.name}@{reference.version}" if reference else None

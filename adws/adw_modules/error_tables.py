@@ -87,8 +87,8 @@ _TABLE = (
     ),
     _rate_limit(
         "quota_window",
-        "The account's usage for this period is used up. adw goes on after the reset; another account or model goes on "
-        "sooner.",
+        "The account's usage for this period is used up. adw continues after the reset; another account or model "
+        "continues sooner.",
         delay=1800.0,
     ),
     # --- transient
@@ -186,7 +186,7 @@ _TABLE = (
         "another attempt can help: adw retry ID.",
     ),
     _fatal("ownership", "Another process has taken this workflow over; this one stops."),
-    _fatal("interrupted", "Somebody interrupted it. It goes on with: adw resume ID."),
+    _fatal("interrupted", "Somebody interrupted it. Continue with: adw resume ID."),
     _fatal("illegal", "The workflow does not allow this step now: adw status ID says what it does allow."),
 )
 
@@ -200,7 +200,7 @@ CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
         ErrorCategory.RATE_LIMIT: CLASSES["rate_limited"].advice,
         ErrorCategory.CONFIGURATION: CLASSES["config"].advice,
         ErrorCategory.RESOURCE: "Something is used up. It is retried after a clean-up.",
-        ErrorCategory.FATAL: "Trying again does not help. Read the message and the traceback.",
+        ErrorCategory.FATAL: "A retry does not help. Read the message and the traceback.",
     }
 )
 

@@ -446,7 +446,7 @@ class RepositoryTampered(AdwError):
     def __init__(self, phase: str, what: str) -> None:
         super().__init__(
             f"while {phase} worked, the git directory that all worktrees share was changed: {what}. "
-            "Look at it and put it back; if it was you, or may stay, go on with: adw retry ID"
+            "Check and revert it; if it was you, or may stay, continue with: adw retry ID"
         )
         self.phase, self.what = phase, what
 
@@ -497,7 +497,7 @@ class WorkElsewhere(AdwError):
 
     def __init__(self, adw_id: str, host: str) -> None:
         super().__init__(
-            f"the work of {adw_id} is on {host} and not on the remote, so only a worker there can go on with it"
+            f"the work of {adw_id} is on {host} and not on the remote, so only a worker there can continue it"
         )
         self.adw_id, self.host = adw_id, host
 

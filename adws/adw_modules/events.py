@@ -44,11 +44,13 @@ class Event:
 
     def to_json(self) -> JsonObject:
         """Return the event as a JSON object without its empty fields."""
-        return {
-            name: value
-            for name, value in self.__dict__.items()
-            if value or (value is not None and value not in _LEFT_OUT)
-        }
+        said, values = JsonObject(), self.__dict__
+        for name in values:  # each step writes some: a comprehension would be a call more
+            value = values[name]
+            if value or (value is not None and value not in _LEFT_OUT):
+                said[name] = value
+
+        return said
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Event:
@@ -124,7 +126,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "sink.",
         "iteration_started": "An element of a collection is taken up for the first time; `data` has the element.",
         "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration. Of a phase "
-        "that is done outside of adw: its task was claimed, or whoever has it says so.",
+        "that is done outside of adw: its task was claimed, or the job reports so.",
         "action_completed": "A call ended well; `data.retry` says whether another one follows, such as the next page.",
         "action_failed": "A call failed, or its worker vanished; `data` has the error, and whether it is made again.",
         "action_suspended": "A call was ended on order, or not begun; it does not count, and is made later.",
@@ -143,7 +145,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not "
         "and how many were `cut` at their limit of calls, and `result` where the results are.",
         "iterator_failed": "Every call of a step is over, and too many failed; `data` has how many.",
-        "iterator_cancelled": "A step was cancelled, and nothing of it goes on; `data` has why.",
+        "iterator_cancelled": "A step was cancelled, and none of its calls continue; `data` has why.",
         "step_started": "A step of a phase begins.",
         "step_completed": "A step of a phase is over; `result` is what it gave, or a part of it when that is large.",
         "step_failed": "A step of a phase failed, and with it the attempt; `data` has the error.",
@@ -175,7 +177,7 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "the attempt and what was found.",
         "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
         "attempt_parked": "A quota is used up, or the network, the forge or a provider is not available; `data` has "
-        "until when the phase waits, and when that is given up. The attempt does not count.",
+        "until when the phase waits, and its deadline. The attempt does not count.",
         "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
         "cost_added": "What an attempt or the doctor used was added to what the workflow cost; `data` has the amount "
         "that counts, who is paid for which model, and the tokens.",
@@ -214,14 +216,14 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
         "work_salvaged": "The worktree may have been cut off by a restart and was not what the last recorded commit "
         "has; `data` has the `ref` that keeps what was there, the `commit` that files and branch are restored to, why, "
         "and which files differ.",
-        "work_moved": "The work goes on on another host, from the last commit on the remote; `data` has from and to. "
-        "What was not committed there is not gone on with.",
-        "work_not_published": "The last commit could not be brought to the remote: only its host can go on with it; "
+        "work_moved": "The work continues on another host, from the last commit on the remote; `data` has from and to. "
+        "What was not committed there is not continued.",
+        "work_not_published": "The last commit could not be pushed to the remote: only its host can continue it; "
         "`data` has the host and why.",
         "worktree_released": "The workflow is completed and its branch is pushed, so its worktree was removed; `data` "
         "has its path, and the patch of what was not committed.",
         "worktree_kept": "The worktree of a completed workflow could not be removed; `data` has its path and why.",
-        "comment_failed": "The comment on the issue could not be brought up to date; `data` has why. The work goes on.",
+        "comment_failed": "The comment on the issue could not be updated; `data` has why. The work continues.",
         "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
         "rollback_step": "A step of a rollback is over; `data` has its outcome.",
         "host_forgotten": "A person gave a host up: what the workflow has there is not undone; `data` has the host, "

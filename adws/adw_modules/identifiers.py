@@ -83,6 +83,7 @@ def parse_issue(text: str) -> tuple[int, str] | None:
     return int(match[2]), match[1] or ""
 
 
+@lru_cache(maxsize=256)  # asked with every write, of few repositories
 def comparable(text: str) -> str:
     """Return `normalise(text)`, or *text* where it names none: what an old document says is not refused any more."""
     try:
@@ -132,7 +133,6 @@ OWN_SECRETS = frozenset(
         "ADW_GITHUB_TOKEN",
         "ADW_NOTIFY_URL",
         "ADW_WEBHOOK_SECRET",
-        "ADW_WEBHOOK_SECRET_NEXT",
         "ADW_WEB_TOKEN",
         "ADW_WEB_METRICS_TOKEN",
         "DATABASE_URL",

@@ -202,7 +202,9 @@ class Plugins:
             raise ConfigError(f"the {kind} {name} ({point.value}) cannot be used: {why}; fix or remove it") from exc
         missing = [needed for needed in _NEEDED[group] if not hasattr(made, needed)]
         if missing:
-            raise ConfigError(f"the {kind} {name} ({point.value}) is none: it has no {missing[0]}, see docs/plugins.md")
+            raise ConfigError(
+                f"the {kind} {name} ({point.value}) cannot be used: it has no {missing[0]}, see docs/plugins.md"
+            )
 
         return made
 

@@ -409,7 +409,7 @@ def _park(
             reason=f"{facts.klass} since {timestamps.to_text(since)}, which is longer than the "
             f"{_span(parking.max_seconds)} that adw waits: {first_line(facts.message)}",
             advice="The service did not come back in time. When it works again: adw retry ID. "
-            "limits.max_outage_hours says how long adw waits.",
+            "adw waits for up to 24 hours.",
             terminal_reason="DEADLINE",
         )
     if told is not None and not is_quota:

@@ -22,7 +22,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, date, datetime, time
 from enum import Enum
@@ -643,17 +643,22 @@ def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor
         for entry in entries:
             _handle_entry(entry)
         return
-    enabled = [entry for entry in entries if _LOGGER.isEnabledFor(LEVELS[str(entry["level"])])]
+    is_enabled: dict[int, bool] = {}
     for handler in handlers:
-        taken = [entry for entry in enabled if LEVELS[str(entry["level"])] >= handler.level]
-        if not taken or handler.adw_id not in {"", adw_id}:
+        if handler.adw_id not in {"", adw_id}:
             continue
         line_of = handler.formatter.line_of if isinstance(handler.formatter, TextFormatter) else _json_line
-        handler.acquire()
-        try:
-            handler.emit_lines(adw_id, [line_of(entry) for entry in taken])
-        finally:
-            handler.release()
+        lines: list[str] = []
+        for entry in entries:
+            level = LEVELS[str(entry["level"])]
+            if level not in is_enabled:
+                is_enabled[level] = _LOGGER.isEnabledFor(level)
+            if is_enabled[level] and level >= handler.level:
+                lines.append(line_of(entry))
+        if not lines:
+            continue
+        with handler.lock or nullcontext():  # what acquire and release of a handler do
+            handler.emit_lines(adw_id, lines)
 
 
 def _handle_entry(entry: JsonObject) -> None:

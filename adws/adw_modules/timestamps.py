@@ -25,7 +25,9 @@ def to_text(moment: datetime) -> str:
 def parse(text: str) -> datetime:
     """Return the aware UTC moment written in *text*; a text without a zone is taken as UTC."""
     moment = datetime.fromisoformat(text)
+    if moment.tzinfo is UTC:  # as adw writes them
+        return moment
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        return moment.replace(tzinfo=UTC)
 
     return moment.astimezone(UTC)

@@ -121,7 +121,7 @@ def judge(event: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
 
 def _judge(event: str, action: str, repository: str, payload: JsonObject, rules: DeliveryRules) -> Verdict:
     if event != "ping" and not rules.repositories:
-        return Ignored(reason="no repository is listened to: set github.repository or webhook.repositories")
+        return Ignored(reason="no repository is listened to: set github.repository")
     if event != "ping" and repository not in rules.repositories:
         return Ignored(reason=f"{repository or 'a delivery without a repository'} is not listened to")
 
@@ -146,7 +146,7 @@ def in_words(request: Request) -> str:
     """Return what is wanted, in one line."""
     if isinstance(request, RunRequest):
         what = request.workflow or "the default workflow"
-        of = f"go on with {request.adw_id}: {what}" if request.adw_id else f"start {what}"
+        of = f"continue {request.adw_id}: {what}" if request.adw_id else f"start {what}"
         return f"{of} for issue {request.issue.number} ({request.cause})"
     whose = f"workflow {request.adw_id}" if request.adw_id else f"the workflow of {request.number}"
 

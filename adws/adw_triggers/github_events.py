@@ -126,16 +126,14 @@ class DeliveryRules:
 
 def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> DeliveryRules:
     """Return the rules that *settings* make; *workflows* are the names there are to start."""
-    secrets = (settings.webhook_secret, settings.webhook_secret_next)
-    named = settings.webhook_repositories or ((settings.repository,) if settings.repository else ())
     follow_ups = FOLLOW_UPS if settings.webhook_max_followups else frozenset()
 
     return DeliveryRules(
-        secrets=tuple(secret for secret in secrets if secret),
-        repositories=tuple(map(comparable, named)),
+        secrets=settings.webhook_secret or (),
+        repositories=(comparable(settings.repository),) if settings.repository else (),
         label=settings.webhook_label,
         login=settings.webhook_login or "",
-        bots=settings.webhook_bots or (),
+        bots=settings.webhook_bots,
         events=frozenset(settings.webhook_events) | follow_ups,
         workflows=tuple(workflows),
     )

@@ -215,7 +215,7 @@ def _too_large(most_bytes: int) -> Problem:
         status=413,
         code="too_large",
         message=f"the body of the request is larger than {most_bytes} bytes",
-        advice="Send less; nothing of it was used.",
+        advice="Send less; the request was not used.",
     )
 
 

@@ -58,6 +58,11 @@ __all__ = ["PATHS", "WebhookReceiver", "handle_webhook_trigger"]
 
 logger = logging.getLogger("adw.webhook")
 
+#: Requests for work that one sender may make in an hour; later ones are answered with 429.
+SENDER_LIMIT = 100
+#: Requests for work about one issue in an hour; later ones are stored and ignored, so that no loop of replies lasts.
+ISSUE_LIMIT = 30
+
 #: Where deliveries come in; the second is the name that ADW set-ups know.
 PATHS = ("/webhooks/github", "/gh-webhook")
 #: Seconds after which a sender is answered whatever happens; GitHub waits 10.
@@ -160,11 +165,8 @@ class WebhookReceiver:
 
     def store(self, arrived: Sequence[Delivery]) -> list[Answer]:
         """Store deliveries in one commit, and return the answer to each, in their order."""
-        settings = self._home.settings
         try:
-            stored = self._home.deliveries.accept(
-                arrived, sender_limit=settings.webhook_sender_limit, issue_limit=settings.webhook_issue_limit
-            )
+            stored = self._home.deliveries.accept(arrived, sender_limit=SENDER_LIMIT, issue_limit=ISSUE_LIMIT)
         except AdwError as exc:
             stored = [exc] * len(arrived)
 
@@ -181,7 +183,7 @@ def _answer_to(result: Delivery | AdwError) -> Answer:
             status=429,
             code="too_many_requests",
             message=str(result),
-            advice="Redeliver it later; webhook.sender_limit is the limit.",
+            advice=f"Redeliver it later; a sender may ask for work {SENDER_LIMIT} times an hour.",
             retry_after=int(WINDOW.total_seconds()),
         )
     if isinstance(result, AdwError):

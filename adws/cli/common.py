@@ -335,7 +335,7 @@ def _waited_for(app: Home, asked: Asked, wait: float) -> Asked | Applied:
 #: command, without `adw` -> (what to type after `adw`, what it does)
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "status": (
-        ("status", "Show what runs, what waits for a person, what is stuck, and what to type."),
+        ("status", "Show running, waiting and stuck workflows, with the command that helps."),
         ("status 1a2b3c4d", "Show how far a workflow is, why it waits, and what it cost."),
         ("status octo/cat#42 --json", "The newest workflow of an issue, for a program."),
         ("status 1a2b3c4d.build.1.fetch --index 3", "Show one iteration of a step with its calls."),
@@ -376,16 +376,19 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "events": (
         ("events 1a2b3c4d", "Show what happened."),
-        ("events 1a2b3c4d -f", "Go on showing what happens, until Ctrl-C."),
+        ("events 1a2b3c4d -f", "Follow the events, until Ctrl-C."),
     ),
     "queue runs": (
-        ("queue runs", "Show what waits and what is with a worker."),
-        ("queue runs --state dead", "Show what was given up because too many workers vanished with it."),
+        ("queue runs", "List queued and running runs."),
+        ("queue runs --state dead", "List runs that failed because too many workers died with them."),
     ),
     "queue workers": (("queue workers", "Show the workers on all machines, and how long each was silent."),),
-    "queue retries": (("queue retries --workflow 1a2b3c4d", "Show what of one workflow is tried again, and when."),),
+    "queue retries": (("queue retries --workflow 1a2b3c4d", "List the scheduled retries of one workflow."),),
     "queue retries cancel": (
-        ('queue retries cancel 1a2b3c4d -m "the service is gone"', "Give a phase up that waits to be tried again."),
+        (
+            'queue retries cancel 1a2b3c4d -m "the service is gone"',
+            "Cancel the retry of a phase; the phase has failed then.",
+        ),
         ("queue retries cancel 1a2b3c4d.build.1.fetch --index 3", "Give one iteration of a loop up."),
     ),
     "queue external": (("queue external --all", "Show every external task, also those that are over."),),
@@ -396,21 +399,21 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("webhook deliveries --verdict ignored", "Show what came in and was not acted on, with the reason."),
     ),
     "state path": (("state path 1a2b3c4d", "Print the worktree, such as for cd $(adw state path 1a2b3c4d)."),),
-    "admin ports": (("admin ports", "Show which workflow has which ports."),),
+    "admin ports": (("admin ports", "List the ports of workflows."),),
     "quota": (("quota", "Show every limit; ends with 1 when one is reached, for cron."),),
     "workflow agents": (("workflow agents", "Show which agents are installed and logged in."),),
     "workflow plugins": (("workflow plugins", "Show what other packages provide; ends with 1 on a problem."),),
     "config": (("config", "Show every setting, its value and where that comes from."),),
     # --- work --------------------------------------------------------------------------------------------------
     "resume": (
-        ("resume 1a2b3c4d", "Go on where it stopped."),
+        ("resume 1a2b3c4d", "Continue where it stopped."),
         ('resume 1a2b3c4d --from test -m "use the other port"', "Begin a phase anew, with a hint."),
     ),
     "retry": (
         ("retry 1a2b3c4d", "Try a failed workflow again."),
         ('retry 1a2b3c4d --grant 2 -m "the key was wrong"', "Allow two more, and say what is different."),
     ),
-    "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Give it up; what it made stays until rollback or gc."),),
+    "abandon": (('abandon 1a2b3c4d -m "solved by hand"', "Abandon it; what it made is kept until rollback or gc."),),
     "approve": (('approve 1a2b3c4d -m "looks right"', "Let a phase that waits for a person pass."),),
     "reject": (('reject 1a2b3c4d -m "the plan misses the tests"', "Send it back to work, with the reason."),),
     "webhook replay": (("webhook replay 72d3162e-cc78-11e3-81ab-4c9367dc0958", "Carry a delivery out again."),),
@@ -428,7 +431,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dashboard --address https://adw.example.com", "The same for a server behind a proxy."),
     ),
     "admin recover": (
-        ("admin recover --dry-run", "Show what would be taken back from dead workers, and by what proof."),
+        ("admin recover --dry-run", "List the runs of dead workers that would be recovered, and why."),
         ("admin recover --mode all", "Look at everything that is with a worker, however young."),
     ),
     "cron": (
@@ -439,7 +442,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "state show": (("state show 1a2b3c4d", "Print the document of a workflow."),),
     "state set": (('state set 1a2b3c4d max_attempts=8 -m "slow tests"', "Change a field, on record."),),
     "state migrate": (
-        ("state migrate --dry-run", "Show which documents are of older versions, and what would become of them."),
+        ("state migrate --dry-run", "Show documents of older versions, and the result of migrating them."),
         ("state migrate agents", "Import what an older ADW set-up left in that directory."),
     ),
     "admin locks": (("admin locks", "Show which workflow has which issue, and whether its owner lives."),),
@@ -448,7 +451,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "admin breakers reset": (("admin breakers reset github", "Close a circuit breaker before its time."),),
     # --- undo --------------------------------------------------------------------------------------------------
     "rollback": (
-        ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what stands in the way."),
+        ("rollback 1a2b3c4d --dry-run", "Show what would be removed, and what prevents it."),
         ("rollback 1a2b3c4d --keep-branch", "Undo all but the branch."),
         ("rollback 1a2b3c4d --forget-host old-laptop", "Give up what is on a machine that is gone for good."),
     ),
@@ -461,13 +464,13 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     # --- data --------------------------------------------------------------------------------------------------
     "db check": (("db check", "Look for damage, and for what does not fit together."),),
     "db upgrade": (("db upgrade", "Bring the database to the version of this adw, with a backup."),),
-    "db rebuild": (("db rebuild", "Make the database again from the documents."),),
-    "db backup": (("db backup nightly.tar.gz", "Write documents and database into one file, while work goes on."),),
+    "db rebuild": (("db rebuild", "Rebuild the database from the documents."),),
+    "db backup": (("db backup nightly.tar.gz", "Write documents and database into one file, while workers run."),),
     "db restore": (("db restore nightly.tar.gz", "Bring a backup back into an empty home."),),
     # --- begin -------------------------------------------------------------------------------------------------
     "demo": (
         ("demo", "See an issue become a pull request, in seconds."),
-        ("demo --crash", "See a killed worker's work go on."),
+        ("demo --crash", "Kill the worker, and see the work resumed."),
         ("demo --rollback", "See that nothing is left of it."),
         ("demo --dashboard", "Watch it in the browser."),
     ),
@@ -477,7 +480,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ('init --yes --test "make check"', "Ask nothing, and say how tests are run."),
     ),
     "doctor": (
-        ("doctor", "Say what is wrong here, and what mends it."),
+        ("doctor", "Check this machine and repository, and suggest fixes."),
         ("doctor --json", "The same for a program; ends with 1 when there is a problem."),
         ("doctor --diagram", "Print the states of a workflow as a Mermaid diagram."),
     ),

@@ -47,7 +47,7 @@ def pause(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: b
 @_WAIT
 @output.json_option
 def abandon(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
-    """Give a workflow up and free its issue; what it made is kept."""
+    """Abandon a workflow and release its issue lock; what it made is kept."""
     return _do(adw_id, lambda it: it.abandon(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
 
 
@@ -56,7 +56,7 @@ def abandon(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
 @click.option("-m", "--message", default="", help="What you think of it, for the history.")
 @output.json_option
 def approve(*, adw_id: str, message: str, as_json: bool) -> int:
-    """Let the phase that waits for a person pass; a worker, or adw resume, goes on with the workflow."""
+    """Approve the phase that waits for a person; a worker, or adw resume, continues the workflow."""
     return _judge(adw_id, lambda it: it.approve(adw_id, by=cli_common.who(), text=message), "approved", as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, a
 
 
 def _lines(adw_id: str, phase: str, verdict: str, applied: Applied) -> list[str]:
-    """Return the result of a decision, and who goes on."""
+    """Return the result of a decision, and who continues the workflow."""
     if applied.run is None:
         return [f"{phase} is {verdict}; workflow {adw_id} is {applied.state}"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from adws.app import Home
 
-_HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "WHAT CAME OF IT")
+_HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "RESULT")
 _KEYS = (
     *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome"),
     *("run_id", "received_at", "finished_at"),
@@ -42,7 +42,7 @@ _WIDEST = 60
 @click.option("--before", metavar="GUID", default="", help="Only those that came before this one.")
 @output.json_option
 def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: bool) -> None:
-    """Show the deliveries that came in, newest first: what each asked for, and what came of it."""
+    """List webhook deliveries and their results, newest first."""
     with main.open_home() as app:
         if not app.has_database():
             output.emit({"deliveries": [], "next_before": None}, "there are no deliveries", as_json=as_json)
@@ -69,9 +69,9 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
 @output.json_option
 def replay(*, guid: str, as_json: bool) -> None:
     """
-    Carry out a delivery again, whatever came of it before.
+    Process a delivery again, whatever its result was.
 
-    One that was ignored is read again with the settings of today. Whoever asked for it needs the permission today too,
+    An ignored delivery is read again with the current settings. Its sender needs the permission now, too,
     and a workflow that it has started is not started twice.
     """
     with main.open_home() as app:

@@ -20,6 +20,7 @@ from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import AdwError, GitError, UsageError
 from adws.adw_modules.identifiers import span
 from adws.adw_modules.process import run as process_run
+from adws.adw_modules.process import tree
 from adws.adw_modules.process.run import ChildProcess, WatchedCommand
 from adws.cli import main, output
 from adws.config import load as config_load
@@ -103,7 +104,9 @@ def make(place: Path, *, pace_seconds: float, stops_half_way: bool) -> Sample:
     if stops_half_way:
         (folder / "stop-half-way").touch()
     adw_toml = texts.ADW_TOML.format(
-        agent=toml_file.quoted(f"claude={starter}"), python=toml_file.quoted(sys.executable)
+        agent=toml_file.quoted(f"claude={starter}"),
+        python=toml_file.quoted(sys.executable),
+        folder=toml_file.quoted(str(folder)),
     )
     for name, text in (
         ("greet.py", texts.GREET),
@@ -263,7 +266,9 @@ EXIT_LEFT_OVER = 1
 
 @click.command()
 @click.option("--directory", metavar="DIR", help="Make the sample there, in a new or empty directory.")
-@click.option("--crash", is_flag=True, help="Kill the work with SIGKILL in the middle of a phase, and let it go on.")
+@click.option(
+    "--crash", is_flag=True, help="Kill the worker with SIGKILL in the middle of a phase, and resume the work."
+)
 @click.option("--rollback", is_flag=True, help="Undo all of it at the end, and show that nothing is left.")
 @click.option("--dashboard", is_flag=True, help="Serve the dashboard on it, open it in the browser; ends with Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Keep the sample after --rollback; without --rollback it is kept anyway.")
@@ -273,7 +278,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
     Carry a sample issue to a pull request on this machine, without an account or a key.
 
     Makes a sample repository with a bare remote and an issue, and runs the workflow sdlc on it. Engine, git, worktree,
-    ports and pull request are real; the coding agent is a script. One phase fails once and is tried again.
+    ports and pull request are real; the coding agent is a script. One phase fails once and is retried.
     """
     if main.given_home() is not None:
         raise UsageError("adw demo makes a home of its own: use adw demo --directory DIR to say where")
@@ -369,7 +374,7 @@ class Acts:
             raise AdwError(f"the sample was not carried through (exit code {code}): what adw said is above")
 
     def _run_and_crash(self) -> int:
-        """Carry the issue half of the way, kill that process in the middle of a phase, and go on."""
+        """Carry the issue half of the way, kill that process in the middle of a phase, and resume."""
         command = self._start("run", str(self._sample.issue))
         while not self._sample.half_way.exists():
             if command.exit_code() is not None:
@@ -377,11 +382,11 @@ class Acts:
             self._app.clock.sleep(_AGENT_POLL_SECONDS)
         command.kill()
         output.restore_terminal()
-        agent_pid = int(self._sample.half_way.read_text(encoding="ascii"))
+        adw_id = self.adw_id()
+        agent_pid = self._agent_pid(adw_id)
         self._tell(f"\n$ kill -9 {command.pid}")
         self._tell("adw run is dead, in the middle of build. Nobody told it to end, and nothing was tidied up:")
         self._tell(f"its agent, process {agent_pid}, {'still runs' if self._runs(agent_pid) else 'is gone too'}.")
-        adw_id = self.adw_id()
         self.type("status", adw_id)
         code = self.type("resume", adw_id)
         if code == 0 and self._runs(agent_pid):
@@ -389,6 +394,13 @@ class Acts:
         self._tell(f"The attempt that was cut off is counted; process {agent_pid} was ended before the work went on.")
 
         return code
+
+    def _agent_pid(self, adw_id: str) -> int:
+        """Return the process of the attempt that was cut off; in its sandbox it may have another number."""
+        attempts = [one for phase in self._app.store.load(adw_id).document.phases for one in phase.attempts]
+        record = tree.recorded(attempts[-1].process or {})
+
+        return 0 if record is None else record.identity.pid
 
     def _runs(self, pid: int) -> bool:
         info = self._app.processes.stat(pid)

@@ -228,7 +228,7 @@ _WIDTHS = (8, 9)  #: of level and area
 @output.json_option
 def doctor(*, diagram: bool, as_json: bool) -> int:
     """
-    Look at all that work stands on, and say what is wrong and what mends it. Nothing is changed.
+    Check everything that a workflow needs, and suggest a fix for each problem. Nothing is changed.
 
     Python, git, settings, agents and their log-in, forge and token, webhooks, database, locks, file system, disk,
     ports, clock. The exit code is 1 when there is a problem; warnings do not count.

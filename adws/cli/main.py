@@ -49,13 +49,13 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "serve": Entry("serve:serve", "Run the dashboard, API, webhooks and workers."),
     },
     "More commands": {
-        "demo": Entry("demo:demo", "Carry a sample issue to a pull request, without an account."),
+        "demo": Entry("demo:demo", "Run a sample issue to a pull request, without an account."),
         "events": Entry("views:events", "Show the events of a workflow."),
         "approve": Entry("control:approve", "Approve the phase that waits for a person."),
         "reject": Entry("control:reject", "Send the phase that waits for a person back, with a hint."),
-        "abandon": Entry("control:abandon", "Give a workflow up and free its issue."),
+        "abandon": Entry("control:abandon", "Abandon a workflow and release its issue lock."),
         "worker": Entry("worker:worker", "Execute queued runs."),
-        "cron": Entry("serve:cron", "Do what is due: poll, watch quotas, recover, notify, report."),
+        "cron": Entry("serve:cron", "Run the schedule: poll, check quotas, recover, notify, report."),
         "dashboard": Entry("serve:dashboard", "Print a link that logs a browser in to the dashboard."),
         "report": Entry("reports:report", "Report success, attempts, costs and failures over a time."),
         "quota": Entry("resources:quota", "Show every limit and how much of it is used."),
@@ -67,7 +67,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "workflow": Entry("", "The workflows, agents and plugins that can be used here."),
         "state": Entry("", "Workflow documents: show, set, migrate, path."),
         "db": Entry("", "The database: upgrade, check, rebuild, move, backup, restore."),
-        "admin": Entry("", "Locks, breakers, ports, left-overs, invariants, recovery."),
+        "admin": Entry("", "Locks, circuit breakers, ports, orphans, invariants, recovery."),
     },
 }
 #: Commands that the last line of the help names.
@@ -78,14 +78,14 @@ OTHERS = {
 #: Group -> command -> where it lives.
 GROUPS: dict[str, dict[str, Entry]] = {
     "queue": {
-        "runs": Entry("runs:runs", "Show queued and running runs, and how runs ended."),
-        "workers": Entry("runs:workers", "Show the workers on all machines, and what they offer."),
-        "retries": Entry("steps:retries", "Show scheduled retries, and cancel one."),
-        "external": Entry("steps:external", "Show tasks that are done outside of adw, and their tokens."),
-        "unschedulable": Entry("runs:unschedulable", "Show runs that no worker can execute."),
+        "runs": Entry("runs:runs", "List queued, running and ended runs."),
+        "workers": Entry("runs:workers", "List the workers on all machines, and what they offer."),
+        "retries": Entry("steps:retries", "List scheduled retries; cancel one."),
+        "external": Entry("steps:external", "List external tasks and their tokens."),
+        "unschedulable": Entry("runs:unschedulable", "List runs that no worker can execute."),
     },
     "webhook": {
-        "deliveries": Entry("deliveries:deliveries", "Show the deliveries that arrived, and their results."),
+        "deliveries": Entry("deliveries:deliveries", "List webhook deliveries and their results."),
         "replay": Entry("deliveries:replay", "Process a delivery again."),
     },
     "workflow": {
@@ -103,19 +103,19 @@ GROUPS: dict[str, dict[str, Entry]] = {
     "db": {
         "upgrade": Entry("maintenance:upgrade", "Bring the schema of the database up to date."),
         "check": Entry("maintenance:check", "Check the database for damage and contradictions."),
-        "rebuild": Entry("maintenance:rebuild", "Make the database again from the documents."),
+        "rebuild": Entry("maintenance:rebuild", "Rebuild the database from the documents."),
         "move": Entry("maintenance:move_to", "Move this home to PostgreSQL."),
         "backup": Entry("maintenance:backup", "Write a backup of documents and database."),
         "restore": Entry("maintenance:restore", "Restore a backup."),
     },
     "admin": {
-        "locks": Entry("resources:locks", "Show which workflow has which issue, and release a lock."),
-        "breakers": Entry("resources:breakers", "Show circuit breakers, and close one."),
-        "ports": Entry("resources:ports", "Show which workflow has which ports."),
-        "gc": Entry("rollback:gc", "Find what ended workflows left behind, and remove it."),
+        "locks": Entry("resources:locks", "List issue locks; release one."),
+        "breakers": Entry("resources:breakers", "List circuit breakers; reset one."),
+        "ports": Entry("resources:ports", "List the ports of workflows."),
+        "gc": Entry("rollback:gc", "Find orphaned resources of ended workflows, and remove them."),
         "verify": Entry("rollback:verify", "Check the invariants."),
-        "adopt": Entry("rollback:adopt", "Take an orphaned worktree back into a workflow."),
-        "recover": Entry("worker:recover", "Find work whose worker is gone."),
+        "adopt": Entry("rollback:adopt", "Adopt an orphaned worktree into a workflow."),
+        "recover": Entry("worker:recover", "Recover the runs of dead workers."),
     },
 }
 #: Name that somebody may remember -> where that is now.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @output.json_option
 def upgrade(*, as_json: bool) -> None:
     """
-    Bring the schema up, and make views again that are missing.
+    Upgrade the schema of the database, and create missing views.
 
     What was there is kept: of a SQLite database a copy beside it, of PostgreSQL a copy of each table.
     """
@@ -56,16 +56,16 @@ def upgrade(*, as_json: bool) -> None:
 @output.json_option
 def check(*, as_json: bool) -> int:
     """
-    Look for damage and loose ends.
+    Check the database for damage and inconsistencies.
 
-    Rows, documents, locks, requests and owners are held against each other. Exits with 1 when something does not fit.
+    Rows, documents, locks, requests and owners are compared. Exits with 1 when something does not match.
     """
     with main.open_home() as app:
         problems = checks.database_problems(app)
     data: JsonObject = {"ok": not problems, "problems": [asdict(problem) for problem in problems]}
 
     rows = [(problem.kind, problem.adw_id or "-", problem.text, problem.hint) for problem in problems]
-    table = output.table(("KIND", "WORKFLOW", "PROBLEM", "WHAT HELPS"), rows)
+    table = output.table(("KIND", "WORKFLOW", "PROBLEM", "FIX"), rows)
     output.emit(data, table if rows else "no problems found", as_json=as_json)
 
     return 1 if problems else 0
@@ -76,7 +76,7 @@ def check(*, as_json: bool) -> int:
 @output.json_option
 def rebuild(*, force: bool, as_json: bool) -> int:
     """
-    Make the database again from the documents. The documents are not changed.
+    Rebuild the database from the documents. The documents are not changed.
 
     Exits with 1 when a document cannot be read and had to be left out.
     """
@@ -101,7 +101,7 @@ def rebuild_lines(report: RebuildReport) -> list[str]:
     lines += [f"cannot be read, left out: {adw_id}: {why}" for adw_id, why in report.unreadable.items()]
     lines += [f"has no document, its copy stays: {adw_id}" for adw_id in report.only_in_database]
     lines += [f"was never written, forgotten: {adw_id}" for adw_id in report.forgotten]
-    lines += [f"was to go on and had no run, waits for a worker again: {adw_id}" for adw_id in report.runs_made]
+    lines += [f"active without a run, queued again: {adw_id}" for adw_id in report.runs_made]
     lines += [f"freed issue {lock.issue_number}, which {lock.adw_id} had" for lock in report.freed]
     lines += [_conflict(conflict) for conflict in report.conflicts]
     lines += [f"only a backup may still have: {what}" for what in report.lost]
@@ -124,8 +124,9 @@ def move_to(*, url: str, dry_run: bool, as_json: bool) -> None:
     """
     Move this home to PostgreSQL: postgresql://USER@HOST/NAME, an empty database.
 
-    Every table and document is copied, read back and compared; then the old database is closed. Refused while anybody
-    works. May be repeated after it was cut off. A password is better given by PGPASSWORD or a file ~/.pgpass.
+    Every table and document is copied, read back and compared; then the old database is closed. Refused
+    while workers run. May be repeated after an interruption. A password is better given by PGPASSWORD or a file
+    ~/.pgpass.
     """
     with main.open_home() as app:
         report = move(app, url, dry_run=dry_run)
@@ -152,7 +153,7 @@ def move_lines(report: MoveReport) -> list[str]:
         return [f"{report.target} is free; there is to be moved: {listed}"]
     if report.gone_on:
         since = counted(report.gone_on, "workflow has", "workflows have")
-        result = f"{report.target} has all of {report.source}; {since} gone on there since"
+        result = f"{report.target} has all of {report.source}; {since} continued there since"
     else:
         result = f"{report.target} has all of {report.source}, read back and compared: {listed}"
     lines = ["it had moved already; it was looked at again", result] if report.was_done else [f"moved: {result}"]
@@ -172,7 +173,7 @@ def move_lines(report: MoveReport) -> list[str]:
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @output.json_option
 def backup(*, path: Path | None, as_json: bool) -> None:
-    """Write documents and database to PATH, a new .tar.gz or a directory; work may go on meanwhile."""
+    """Write documents and database to PATH, a new .tar.gz or a directory; workers may run meanwhile."""
     with main.open_home() as app:
         target = maintenance_backup.archive_path(path, here=Path.cwd(), clock=app.clock)
         report = maintenance_backup.make_backup(target, app, adw_version=adws.__version__)
@@ -197,7 +198,7 @@ def backup_lines(report: BackupReport) -> list[str]:
 @click.option("--force", is_flag=True, help="Replace workflows that exist; their documents are kept aside.")
 @output.json_option
 def restore(*, path: Path, force: bool, as_json: bool) -> None:
-    """Bring the workflows of the backup PATH back. Nothing is changed unless all of it is good."""
+    """Restore the workflows of the backup PATH. Nothing is changed unless the whole backup is valid."""
     with main.open_home() as app:
         report = maintenance_backup.restore(path, app, force=force)
 

@@ -200,18 +200,18 @@ def _width(text: str) -> int:
 _SENTENCES = {
     "attempt_started": "{phase}: attempt {used}/{limit}{with_model}",
     "attempt_failed": "{phase}: attempt {used}/{limit} failed: {message}",
-    "attempt_interrupted": "{phase}: attempt {used}/{limit} was cut off",
+    "attempt_interrupted": "{phase}: attempt {used}/{limit} was interrupted",
     "attempt_suspended": "{phase}: suspended, the attempt does not count",
-    "attempt_parked": "{phase}: {why}; goes on {wait}, the attempt does not count",
+    "attempt_parked": "{phase}: {why}; resuming {wait}, the attempt does not count",
     "attempt_waits": "{phase}: {why}",
-    "attempt_went_on": "{phase}: goes on",
-    "breaker_waited": "{phase}: waits, {why}; goes on {wait}",
+    "attempt_went_on": "{phase}: resumed",
+    "breaker_waited": "{phase}: waiting, {why}; resuming {wait}",
     "cost_unclear": "{phase}: {message}",
     "doctor_decided": "{phase}: the doctor says {decision}{with_model}: {why}",
     "phase_completed": "{phase}: complete{took}",
     "phase_failed": "{phase}: failed ({terminal_reason})",
-    "phase_skipped": "{phase}: left out: {message}",
-    "retry_scheduled": "{phase}: tried again {wait}",
+    "phase_skipped": "{phase}: skipped: {message}",
+    "retry_scheduled": "{phase}: retrying {wait}",
     "rework_asked": "{phase}: sends the work back to {back_to}",
     "base_checked": "{phase}: gates on the base commit: {base}",
     "work_discarded": "{phase}: discarded what is left beside the work: {files}",
@@ -411,4 +411,4 @@ def _wait(at: str, now: str) -> str:
     except ValueError:
         return f"at {at}"
 
-    return "at once" if seconds <= 0.0 else f"in {span(seconds)}"
+    return "now" if seconds <= 0.0 else f"in {span(seconds)}"

@@ -112,7 +112,7 @@ def _workflow_lines(found: Report) -> list[str]:
     if not found.costliest:
         return ["none has cost anything"]
     rows = [
-        (one.adw_id, one.workflow, one.outcome or "goes on", f"{one.cost_usd:.4f}", str(one.attempts), one.last_day)
+        (one.adw_id, one.workflow, one.outcome or "running", f"{one.cost_usd:.4f}", str(one.attempts), one.last_day)
         for one in found.costliest
     ]
 
@@ -217,7 +217,9 @@ workflow_option = click.option(
 @click.option("--since", metavar="WHEN", default="", help=_SINCE)
 @click.option("--by", type=click.Choice(WAYS), help="Show only costs, one line for each of these.")
 @workflow_option
-@click.option("--no-orphans", is_flag=True, help="Do not look for left-overs: that takes longest, and asks the forge.")
+@click.option(
+    "--no-orphans", is_flag=True, help="Do not look for orphaned resources: that takes longest, and asks the forge."
+)
 @click.option(
     "--html",
     metavar="[FILE]",
@@ -238,9 +240,9 @@ def report(
     as_json: bool,
 ) -> None:
     """
-    Show how work went: success metrics, attempts, costs, frequent failures; and what is stuck and left over now.
+    Report success, attempts, costs and frequent failures of a time, and what is stuck or left over now.
 
-    Days are whole days of UTC. What is forgotten because of its age (adw admin gc) still counts. With ID or --by only
+    Days are whole days of UTC. What was deleted because of its age (adw admin gc) still counts. With ID or --by only
     costs are shown, in US dollars, of one workflow or of all; an amount that was estimated from tokens is marked.
     """
     if html is not None and as_json:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.command()
 @output.json_option
 def ports(*, as_json: bool) -> None:
-    """Show which workflow has which ports."""
+    """List the ports of workflows."""
     from adws.adw_modules.resources.ports import is_free
 
     data: list[JsonObject] = []
@@ -120,7 +120,7 @@ _WORDS = {"closed": "closed", "open": "OPEN", "half_open": "half open"}
 @output.json_option
 @click.pass_context
 def breakers(context: click.Context, *, as_json: bool) -> None:
-    """Show which outside parties are held off, and let work through again."""
+    """List circuit breakers; reset one."""
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
@@ -135,12 +135,12 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
         )
         for row in rows
     ]
-    lines = output.table(("PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"), cells)
+    lines = output.table(("SERVICE", "BREAKER", "FAILURES", "OPEN UNTIL", "WHY"), cells)
     if any(row.state == "open" for row in rows):
         lines += ["", "adw admin breakers reset NAME closes one"]
     names = ("name", "state", "failures", "generation", "opened_at", "reopens_at", "reason", "settings", "changed_at")
     data = [{**{name: getattr(row, name) for name in names}, "trials": len(row.permits)} for row in rows]
-    output.emit({"breakers": data}, lines if rows else "no outside party has failed", as_json=as_json)
+    output.emit({"breakers": data}, lines if rows else "no service has failed", as_json=as_json)
 
 
 @breakers.command()
@@ -148,7 +148,7 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Every breaker.")
 @output.json_option
 def reset(*, name: str | None, is_all: bool, as_json: bool) -> None:
-    """Close a breaker, so that its party is asked again at once."""
+    """Close a circuit breaker, so that its service is called again at once."""
     if (name is None) is not is_all:
         raise UsageError("name one breaker, or all of them with --all: adw admin breakers shows them")
     with main.open_home() as app:
@@ -186,7 +186,7 @@ def _breakers(app: Home) -> list[BreakerRow]:
 @output.json_option
 @click.pass_context
 def locks(context: click.Context, *, as_json: bool) -> None:
-    """Show which workflow has which issue, and release a lock."""
+    """List issue locks; release one."""
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
@@ -213,7 +213,7 @@ def locks(context: click.Context, *, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Also when a live owner works under it, or its document cannot be read.")
 @output.json_option
 def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
-    """Release the lock of an issue. Its workflow is not stopped, and takes the lock again if it goes on first."""
+    """Release the lock of an issue. Its workflow is not stopped, and takes the lock again if it continues first."""
     number = check_issue_number(issue)
     with main.open_home() as app:
         lock = app.locks.holder(number, repository) if app.has_database() else None

@@ -23,7 +23,7 @@ EXIT_BLOCKED = 1
 @click.option("--reason", default="", help="Why, for the pull request, the issue and the history.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @click.option(
-    "--force", is_flag=True, help="Go on although work cannot be salvaged, or a process not be confirmed dead."
+    "--force", is_flag=True, help="Continue although work cannot be salvaged, or a process not be confirmed dead."
 )
 @click.option("--keep-branch", is_flag=True, help="Keep the branch, here and at the remote.")
 @click.option(
@@ -54,7 +54,7 @@ def rollback(
     Undo everything a workflow made, in a safe order.
 
     Commits are kept as refs/adw/salvage/ID and uncommitted work as a patch. What cannot be undone now stays on the
-    workflow's list; the same command goes on with it. The exit code is 1 while anything is left that was not asked to
+    workflow's list; the same command continues it. The exit code is 1 while anything is left that was not asked to
     be kept. A merged pull request is not undone. What is on another machine
     is left to a worker there, and the workflow is rolled back when that has done its part.
     """
@@ -95,7 +95,7 @@ def _lines(report: RollbackReport) -> list[str]:
             left.append(f"when that is out of the way: adw rollback {report.adw_id} undoes the rest")
         return [*lines, f"workflow {report.adw_id} is rolled back", *kept, *left]
 
-    again = f"adw rollback {report.adw_id} goes on with it"
+    again = f"adw rollback {report.adw_id} continues it"
     if report.waits_for:
         hosts = ", ".join(report.waits_for)
         again = (
@@ -119,10 +119,10 @@ EXIT_LEFT = 1
 @output.json_option
 def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
     """
-    Find what nobody needs any more, and say what each is: worktrees, branches, ports, processes, pull requests, locks.
+    List what ended workflows left behind: worktrees, branches, ports, processes, pull requests, locks.
 
     An abandoned workflow is rolled back as a whole. Commits and uncommitted work are salvaged first. What is older
-    than the settings of retention say is forgotten: events, logs, deliveries, finished workflows.
+    than the settings of retention say is deleted: events, logs, deliveries, finished workflows.
     """
     if execute and dry_run:
         raise UsageError("--execute and --dry-run exclude each other: leave one of them out")
@@ -164,7 +164,7 @@ def gc(*, execute: bool, dry_run: bool, older_than: str, as_json: bool) -> int:
 @click.argument("what", metavar="ID|PATH")
 @output.json_option
 def adopt(*, what: str, as_json: bool) -> None:
-    """Take an orphaned worktree back into its workflow; one without a workflow gets a new, paused one."""
+    """Adopt an orphaned worktree into its workflow; one without a workflow gets a new, paused one."""
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         done = app.adoption.adopt(what)
@@ -182,7 +182,7 @@ EXIT_BROKEN = 1
 @click.command()
 @output.json_option
 def verify(*, as_json: bool) -> int:
-    """Check what must always hold against documents, database, git, ports and processes; exit 1 when it does not."""
+    """Check the invariants against documents, database, git, ports and processes; exit 1 when one is violated."""
     with main.open_home() as app:
         result = app.verifier.check() if app.has_database() else ()
         counts = {str(number): count for number, count in housekeeping_verify.count_by_invariant(result).items()}

@@ -207,7 +207,7 @@ def _number(value: object) -> float:
 @click.option("--before", type=click.IntRange(min=1), metavar="RUN", help="Only those that are older than this one.")
 @output.json_option
 def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_json: bool) -> None:
-    """Show the runs of workflows, newest first: waiting, with a worker, ended."""
+    """List runs, newest first: queued, running, ended."""
     with main.open_home() as app:
         page = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
         now = app.clock.now()
@@ -242,7 +242,7 @@ def _known_state(text: str) -> RunState:
 @click.command()
 @output.json_option
 def workers(*, as_json: bool) -> None:
-    """Show the workers on every machine: online, draining, silent or gone."""
+    """List the workers on every machine: online, draining, silent or gone."""
     with main.open_home() as app:
         result = app.workers.all() if app.has_database() else ()
         now = app.clock.now()
@@ -254,7 +254,7 @@ def workers(*, as_json: bool) -> None:
 @click.command()
 @output.json_option
 def unschedulable(*, as_json: bool) -> None:
-    """Show the runs that no worker can execute, and why; each is failed after runs.no_match_seconds."""
+    """List the runs that no worker can execute, and why; each fails after runs.no_match_seconds."""
     with main.open_home() as app:
         patience = Patience(no_match=0.0, lease=app.settings.lease_ttl_seconds)
         waiting = app.runs.demanding() if app.has_database() else ()

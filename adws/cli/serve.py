@@ -23,14 +23,13 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.process.run import ChildProcess
-from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran
+from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran, entries_of
 from adws.adw_triggers import trigger_cron
 from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
 from adws.app import key_of
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.config import load as config_load
-from adws.config.settings import BY_NAME
 from adws.web import server
 from adws.web.app import create_app
 from adws.web.dashboard import sessions as dashboard_sessions
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 @output.json_option
 def serve(*, host: str | None, port: int | None, workers: int | None, as_json: bool) -> int:
     """
-    Take webhook deliveries, answer the API and show the dashboard, with workers beside it, until SIGTERM or Ctrl-C.
+    Serve webhooks, API and dashboard, and run workers, until SIGTERM or Ctrl-C.
 
     Listens at loopback unless told otherwise; elsewhere only with ADW_WEB_TOKEN and ADW_WEBHOOK_SECRET.
     """
@@ -65,6 +64,8 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
             )
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
             cli_common.install_for_people(settings, least=logging.WARNING)
+        if unboxed := app.sandboxes.check(is_required=True):
+            output.say(unboxed)
         app.runs.seconds_to_next()  # a database that cannot be used is told now, not to the first delivery
         app.recovery.recover()  # what a server or a worker before this one left
         count = settings.web_workers if workers is None else workers
@@ -94,7 +95,11 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
 def _start_worker(settings: Settings) -> ChildProcess:
     argv = [sys.executable, "-m", "adws.cli.worker", "--home", str(settings.home), "worker"]
 
-    return ChildProcess(argv, env=config_load.process_environment(), cwd=settings.home)
+    env = config_load.process_environment()
+    if settings.sandbox_required is None and settings.sandbox_mode != "off":
+        env = {**env, "ADW_SANDBOX_REQUIRED": "true"}  # what a server takes in may come from strangers
+
+    return ChildProcess(argv, env=env, cwd=settings.home)
 
 
 def _tell(app: Home, address: str, workers: int, *, as_json: bool) -> None:
@@ -205,10 +210,10 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
 
 def checked_entries(home: Home) -> list[ScheduleEntry]:
     """Return the entries as the settings have them; raise ConfigError with all expressions that cannot be used."""
-    entries = []
-    for name in CRON_ENTRIES:
-        setting = BY_NAME[f"cron_{name}"]
-        entries.append(ScheduleEntry(name=name, expression=getattr(home.settings, setting.name), what=setting.help))
+    entries = [
+        ScheduleEntry(name=name, expression=expression, what=CRON_ENTRIES[name][1])
+        for name, expression in entries_of(home.settings).items()
+    ]
     check_entries(entries, lambda name: home.settings.origin(f"cron_{name}"))
 
     return entries
@@ -252,14 +257,14 @@ _HEADERS = ("ENTRY", "WHEN", "NEXT", "LAST", "", "OUTCOME")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Do what is due now, and end; for a crontab or a timer.")
-@click.option("--list", "only_list", is_flag=True, help="Show the entries, and do nothing.")
-@click.option("--now", "entry", metavar="ENTRY", help="Do this entry now, whenever it is due, and end.")
+@click.option("--once", is_flag=True, help="Run what is due now, and end; for a crontab or a timer.")
+@click.option("--list", "only_list", is_flag=True, help="List the jobs of the schedule, and run nothing.")
+@click.option("--now", "entry", metavar="ENTRY", help="Run this job now, whenever it is due, and end.")
 @click.option("--detach", is_flag=True, help="With --now: leave it to a worker (adw worker).")
 @output.json_option
 def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_json: bool) -> int:
     """
-    Do what is due: poll, look after quotas and crashed work, notify, report. Missed ticks are made up for once.
+    Run the jobs of the schedule that are due: poll, check quotas, recover, notify, report. Missed ticks are run once.
 
     Several may run at a time, also on several machines: each tick is done by one of them. Times are UTC.
     """

@@ -67,7 +67,7 @@ def set_(*, adw_id: str, assignments: tuple[str, ...], message: str, allow_new: 
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @output.json_option
 def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
     """

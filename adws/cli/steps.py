@@ -146,7 +146,7 @@ _ERROR_WIDTH = 60
 @output.json_option
 @click.pass_context
 def retries(context: click.Context, *, adw_id: str, limit: int, as_json: bool) -> None:
-    """Show what is tried again later, the next one first, and cancel it."""
+    """List scheduled retries, the next one first; cancel one."""
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
@@ -163,7 +163,7 @@ def retries(context: click.Context, *, adw_id: str, limit: int, as_json: bool) -
 @click.option("-m", "--message", default="", help="Why, for the history.")
 @output.json_option
 def cancel(*, retry_id: str, index: int | None, message: str, as_json: bool) -> None:
-    """Give up what waits under ID: the calls of an execution, or the next attempt of a workflow's phase."""
+    """Cancel the retries of ID: the calls of an execution, or the next attempt of a workflow's phase."""
     answers = importlib.import_module("adws.cli.common")
     with main.open_home() as app:
         done = app.pending_retries.cancel(retry_id, by=answers.who(), index=index, reason=message)
@@ -173,7 +173,7 @@ def cancel(*, retry_id: str, index: int | None, message: str, as_json: bool) -> 
 
 def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
     if not found:
-        return ["Nothing waits to be tried again."]
+        return ["No retries are scheduled."]
     rows = [
         (
             retry.retry_id,
@@ -202,7 +202,7 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
 @output.json_option
 @click.pass_context
 def external(context: click.Context, *, is_all: bool, limit: int, as_json: bool) -> None:
-    """Show the tasks that are done outside of adw, and the token of one."""
+    """List external tasks, and show the token of one."""
     if context.invoked_subcommand is not None:
         return
     with main.open_home() as app:
@@ -214,7 +214,7 @@ def external(context: click.Context, *, is_all: bool, limit: int, as_json: bool)
 
 @external.command()
 @click.argument("name", metavar="TASK")
-@click.option("--token", "with_token", is_flag=True, help="Print its token, too: whoever has it may report.")
+@click.option("--token", "with_token", is_flag=True, help="Print its token, too: with it anybody may report.")
 @output.json_option
 def show(*, name: str, with_token: bool, as_json: bool) -> None:
     """Show one task; TASK may be the id of a workflow, too: then it is the one that it waits for."""

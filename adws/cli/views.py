@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -369,7 +370,7 @@ _NEEDS_PERSON = frozenset({"paused", "failed"})
 @output.json_option
 def status(*, name: str, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool) -> None:
     """
-    Show what runs, what waits for a person and what is stuck, with the command that helps; or the workflow ID.
+    Show running, waiting and stuck workflows with the command that helps; or the workflow ID.
 
     Of a workflow: state, phases, attempts, cost, pull request, branch, worktree, steps, why it waits and what to type.
     ID may also be a step, as the status of its workflow names it (1a2b3c4d.build.1.fetch): then its iterations.
@@ -390,13 +391,21 @@ def status(*, name: str, only_failed: bool, index: int | None, after: int, limit
         loaded = cli_common.load(app, adw_id)
         lease, problem = _lease_of(app, adw_id)
         verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
-        # Before the first attempt there is neither a session nor an execution, and their code need not be loaded.
-        has_begun = problem is None and any(phase.attempts for phase in loaded.document.phases)
+        sessions: Sequence[AgentSession] = ()
+        executions: Sequence[ExecutionLine] = ()
+        ports: Sequence[int] = ()
+        with suppress(DatabaseError):  # the document tells enough without these
+            if problem is None and app.has_database():
+                ports = [row.port for row in app.ports.all() if row.adw_id == adw_id]
+                # Before the first attempt there is neither a session nor an execution: their code need not be loaded.
+                if any(phase.attempts for phase in loaded.document.phases):
+                    sessions = app.sessions.of_workflow(adw_id)
+                    executions = app.execution_views.of_workflow(adw_id, limit=limit)
         shown = Status(
             view=views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices),
-            session=_session_of(app, adw_id) if has_begun else None,
-            executions=_executions_of(app, adw_id, limit) if has_begun else (),
-            ports=_ports_of(app, adw_id) if problem is None else (),
+            session=sessions[-1] if sessions else None,
+            executions=executions,
+            ports=ports,
             explanation=_explanation_of(app, loaded.document),
             database_problem=problem,
         )
@@ -419,7 +428,7 @@ def _explanation_of(app: Home, document: WorkflowDocument) -> Explanation | None
 
 
 def _overview(app: Home, limit: int, *, as_json: bool) -> None:
-    """Show what runs, what waits for a person, and what is stuck."""
+    """Show running, waiting and stuck workflows."""
     from adws.adw_modules.reports.reports import stuck_json
     from adws.adw_modules.state_machine import WorkflowState
     from adws.cli.reports import stuck_lines
@@ -495,7 +504,7 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Workflows on a page, at most 1000."
 )
-@click.option("--cursor", metavar="CURSOR", help="Go on where the page before ended.")
+@click.option("--cursor", metavar="CURSOR", help="Start where the previous page ended.")
 @output.json_option
 def list_(
     *,
@@ -533,10 +542,10 @@ def list_(
 @cli_common.adw_id_argument
 @click.option("--after", metavar="EVENT", help="Only what came after this event.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events to show.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as more happens, until the workflow stops.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing events, until the workflow stops.")
 @output.json_option
 def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json: bool) -> None:
-    """Show what happened to a workflow, in order; with -f and --json one document a line."""
+    """List the events of a workflow, in order; with -f and --json one document a line."""
     with main.open_home() as app:
         if not app.has_database():
             raise app.no_workflow(adw_id)
@@ -570,28 +579,6 @@ def _lease_of(app: Home, adw_id: str) -> tuple[LeaseRow | None, str | None]:
         return (app.leases.read(adw_id) if app.has_database() else None), None
     except DatabaseError as exc:
         return None, str(exc)
-
-
-def _session_of(app: Home, adw_id: str) -> AgentSession | None:
-    """Return the newest session of an agent, None when there was none, or when that cannot be told."""
-    try:
-        result = app.sessions.of_workflow(adw_id) if app.has_database() else ()
-    except DatabaseError:
-        return None
-
-    return result[-1] if result else None
-
-
-def _executions_of(app: Home, adw_id: str, limit: int) -> Sequence[ExecutionLine]:
-    """Return the steps that loop or retry, none when the database cannot say."""
-    try:
-        return app.execution_views.of_workflow(adw_id, limit=limit) if app.has_database() else ()
-    except DatabaseError:
-        return ()
-
-
-def _ports_of(app: Home, adw_id: str) -> list[int]:
-    return [row.port for row in app.ports.all() if row.adw_id == adw_id] if app.has_database() else []
 
 
 def _known_state(text: str | None) -> str | None:

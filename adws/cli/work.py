@@ -1,4 +1,4 @@
-"""`adw run`, `adw resume`, `adw retry`: starting a workflow and making one go on."""
+"""`adw run`, `adw resume`, `adw retry`: starting a workflow and continuing one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _first(end: RunEnding) -> str:
     if state == "paused":
         return f"{name} is paused{f': {end.reason}' if end.reason else ''}"
     if end.has_worker:
-        return f"{name} is {state}, and a worker goes on with it"
+        return f"{name} is {state}, and a worker continues it"
 
     return f"{name} is {state} and waits for a worker{f' ({end.message})' if end.message else ''}"
 
@@ -315,7 +315,7 @@ class Foreground:
             self._app.clock.sleep(_LOOK_SECONDS)
 
     def _newer_run(self, run: Run) -> Run | None:
-        """Return the run that took the place of one that is over, None when the workflow does not go on."""
+        """Return the run that took the place of one that is over, None when the workflow does not continue."""
         while not self._interrupts:
             newest = run_of(self._app, run.adw_id)
             if newest.run_id != run.run_id:
@@ -536,9 +536,7 @@ def _refuse_options_of_starts(
     names = [name for name, value in given.items() if value]
     if names:
         why = "with --id" if adw_id else f"with {spec.name}"
-        raise UsageError(
-            f"{names[0]} is for a workflow that starts, and {why} an earlier one is carried on: leave it out"
-        )
+        raise UsageError(f"{names[0]} is for a new workflow, and {why} an earlier one is continued: leave it out")
 
 
 def _carry_on(
@@ -555,7 +553,7 @@ def _carry_on(
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Carry a workflow on with the phases of another definition."""
+    """Continue a workflow with the phases of another definition."""
     if dry_run:
         plan = app.control.plan_continue(
             adw_id, spec, issue_number=issue_number, repository=repository, hint=hint, budget=budget
@@ -660,7 +658,7 @@ _DEFINITION = click.option(
     "--workflow",
     metavar="NAME",
     shell_complete=cli_common.offer_names,
-    help="Carry it on with the phases of this workflow; the definition for one of an older version that has none.",
+    help="Continue with the phases of this workflow; needed for a document of an older version without a definition.",
 )
 
 
@@ -685,10 +683,10 @@ def resume(
     as_json: bool,
 ) -> int:
     """
-    Make a workflow that stopped go on where it was.
+    Resume a paused or failed workflow.
 
-    While somebody works on it, -m alone leaves the hint for its next attempt. With --workflow also one that is
-    completed goes on, with the phases of that workflow, in the same worktree and branch.
+    While a worker runs it, -m alone leaves the hint for its next attempt. With --workflow a completed workflow is
+    continued, too, with the phases of that workflow, in the same worktree and branch.
     """
     with main.open_home() as app:
         before = cli_common.load(app, adw_id).document  # a wrong id makes no database
@@ -736,14 +734,14 @@ def retry(
     detach: bool,
     as_json: bool,
 ) -> int:
-    """Try a failed workflow again; with --grant also when its attempts are used up."""
+    """Retry a failed workflow; --grant allows more attempts when they are used up."""
     with main.open_home() as app:
         state = cli_common.load(app, adw_id).document.current_state
         spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
         if state != "failed":
             app.control.plan(adw_id, spec=spec)  # what resume would refuse, too, is refused with what to do instead
             resume_it, explain_it = (
-                f"adw resume {adw_id} makes it go on",
+                f"adw resume {adw_id} continues it",
                 f"adw status {adw_id} says what it waits for",
             )
             raise UsageError(

@@ -42,7 +42,7 @@ EXIT_FAILED = 1
     default=0.03,
     show_default=True,
     metavar="S",
-    help="Seconds between two looks at the queue.",
+    help="Seconds between two polls of the queue.",
 )
 @click.option(
     "--tag",
@@ -62,7 +62,7 @@ def worker(
     tags: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Work on runs as they come, until SIGTERM or Ctrl-C: then what is under way is suspended and goes back."""
+    """Execute queued runs until SIGTERM or Ctrl-C; running attempts are suspended then, and queued again."""
     with main.open_home(role="worker") as app:
         settings, terms = app.settings, app.claim_policy
         if settings.log_format != "json":  # then all of it goes to the log, where it is to be
@@ -142,29 +142,29 @@ def _end_with_the_starter() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# `adw admin recover`: finding work whose worker is gone, and making it ready to go on.
+# `adw admin recover`: finding the runs of dead workers, and queueing them again.
 
 
 @click.command()
 @click.option(
     "--mode",
     metavar="none|stale|all",
-    help="How far it goes, instead of recovery.mode: nothing, what is proven to be left, or also what is not.",
+    help="Instead of recovery.mode: none only reports, stale recovers proven cases, all also unproven ones.",
 )
 @click.option(
     "--threshold",
     type=cli_common.NumberRange(min=0.0),
     metavar="S",
-    help="Seconds without a change after which mode stale takes back what nothing is proven about.",
+    help="Seconds without a change after which mode stale recovers runs that nothing is proven about.",
 )
 @click.option("--force", is_flag=True, help="With --mode all: take work also from owners that live.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
-@click.option("--all", "show_all", is_flag=True, help="Also show the workflows that are left alone, and why.")
+@click.option("--all", "show_all", is_flag=True, help="Also list the workflows that are not recovered, and why.")
 @output.json_option
 def recover(
     *, mode: str | None, threshold: float | None, force: bool, dry_run: bool, show_all: bool, as_json: bool
 ) -> int:
-    """Find work whose worker is gone and make it ready to go on; runs nothing itself."""
+    """Recover the runs of dead workers: queue them again, or end them; executes nothing itself."""
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         the_mode = mode_of(mode or app.settings.recovery_mode)

@@ -329,6 +329,7 @@ notify_url = matching(r"https?://[^\s/?#]+\S*", "an address that begins with htt
 
 name = matching(r"[A-Za-z0-9_][\w-]*", "a name: letters, digits, '-' and '_'", "a name of adw workflow list")
 login = matching(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\[bot\])?", "the name of an account, without an @", "login")
+account = matching(r"[a-z_][a-z0-9_-]{0,31}", "the name of a user of this machine", "name of a user")
 person = matching(
     r"[^<>\n]*[^<>\s][^<>\n]* <[^<>@\s]+@[^<>@\s]+>",
     "a name and an address, such as Ada Example <ada@example.com>",

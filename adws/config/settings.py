@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import Connection
 
 AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
+MODEL_ROLES = ("base", "heavy", "lightweight", "advisor", "spare")
 NOTIFY_EVENTS = ("failed", "paused", "approval", "completed", "quota", "breaker", "stuck", "report")
+#: Jobs of the schedule, as `schedule.jobs.CRON_ENTRIES`.
+CRON_JOBS = (
+    "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "retention", "report",
+)  # fmt: skip
 WEBHOOK_EVENTS = ("label", "comment", "opened", "assigned", "closed", "pull_request")
 
 
@@ -124,20 +129,11 @@ class Settings:
     # --- limits of a workflow ------------------------------------------------------------------------------------
 
     max_attempts: int = setting("5", kinds.whole(1), "Attempts a phase has in each round.", key="limits.max_attempts")
-    max_retries: int = setting(
-        "3", kinds.whole(0), "How often a workflow may leave the failed state.", key="limits.max_retries"
-    )
-    max_reworks: int = setting(
-        "3",
-        kinds.whole(0),
-        "How often tests, a review or a conflict with the base may send a workflow back to building.",
-        key="limits.max_reworks",
-    )
     gates_base: str = setting(
         "require",
         kinds.choice("require", "compare", "ignore"),
-        "The command gates of a workflow are run on the commit it starts from before an agent is paid. When one is "
-        "red there: require starts no agent, compare counts only failures that the base does not have, ignore does "
+        "The command gates of a workflow are run on the commit that it starts from, before an agent is paid. When one "
+        "is red there: require starts no agent, compare counts only failures that the base does not have, ignore does "
         "not run them there.",
     )
     default_workflow: str = setting(
@@ -146,25 +142,12 @@ class Settings:
         "Workflow that is run when none is named.",
         key="workflow.default",
     )
-    max_total_attempts: int = setting(
-        "40",
-        kinds.whole(1),
-        "Attempts of a whole workflow, over all phases; then it has failed.",
-        key="limits.max_total_attempts",
-    )
     max_minutes: float = setting(
         "720",
         kinds.seconds,
         "Minutes of work of a whole workflow, waiting left out; then it has failed.",
         key="limits.max_minutes",
         values="minutes",
-    )
-    max_outage_hours: int = setting(
-        "24",
-        kinds.whole(1, 744),
-        "How long a phase waits for a network, a forge or a provider that fails, without using attempts; then the "
-        "workflow has failed.",
-        key="limits.max_outage_hours",
     )
 
     # --- workers and recovery ------------------------------------------------------------------------------------
@@ -177,35 +160,35 @@ class Settings:
     )
     cleanup_command: str | None = optional(
         kinds.shell,
-        "Command that frees disk, memory or ports before a phase is tried again that something was short for.",
+        "Command that frees disk, memory or ports before a phase is retried that ran out of them.",
         key="worker.cleanup_command",
     )
     recover_seconds: float = setting(
-        "60", kinds.seconds, "How often a worker looks for work whose worker is gone.", key="worker.recover_seconds"
+        "60", kinds.seconds, "How often a worker recovers the runs of dead workers.", key="worker.recover_seconds"
     )
     recovery_mode: str = setting(
         "stale",
         kinds.choice("none", "stale", "all"),
-        "How far recovery goes. none: it only says what it would do. stale: it takes back what has a dead owner or a "
-        "lease that is over. all: also what nothing proves anything about, without waiting for the threshold.",
+        "How far recovery goes. none: it only says what it would do. stale: it recovers runs of dead owners and of "
+        "expired leases. all: also runs whose owner nothing proves anything about, without waiting for the threshold.",
         aliases=("RUN_RECOVERY_MODE",),
     )
     recovery_threshold_seconds: float = setting(
         "300",
         kinds.seconds,
-        "Seconds without a change after which mode stale takes back what nothing proves anything about: an owner that "
-        "cannot be read, a claim without an owner, a stop that nobody can confirm.",
+        "Seconds without a change after which mode stale recovers runs that nothing proves anything about: an owner "
+        "that cannot be read, a claim without an owner, a stop that nobody can confirm.",
         aliases=("RUN_RECOVERY_THRESHOLD",),
     )
     recovery_running: str = setting(
         "resume",
         kinds.choice("resume", "fail"),
-        "What becomes of a workflow whose worker was gone in the middle of it: it goes on, or it has failed.",
+        "What happens to a workflow whose worker died while it ran: it is resumed, or it fails.",
     )
     recovery_max_losses: int = setting(
         "5",
         kinds.whole(1),
-        "How often a worker may vanish with a run; then the run is dead and its workflow has failed.",
+        "How often a worker may die with a run; then the run is dead and its workflow has failed.",
     )
 
     # --- the forge -----------------------------------------------------------------------------------------------
@@ -241,8 +224,11 @@ class Settings:
     github_token: str | None = secret(
         kinds.token, "Token for GitHub.", aliases=("GITHUB_PAT", "GH_TOKEN", "GITHUB_TOKEN")
     )
-    webhook_secret: str | None = secret(
-        kinds.token, "Secret that GitHub signs webhook deliveries with.", aliases=("GITHUB_WEBHOOK_SECRET",)
+    webhook_secret: tuple[str, ...] | None = secret(
+        kinds.several(kinds.token, "text, or two separated by a comma"),
+        "Secret that GitHub signs webhook deliveries with. Two, separated by a comma, are both accepted, so that the "
+        "secret of the hook can be replaced.",
+        aliases=("GITHUB_WEBHOOK_SECRET",),
     )
 
     # --- agents --------------------------------------------------------------------------------------------------
@@ -261,23 +247,15 @@ class Settings:
     agent_model: str | None = optional(
         kinds.model, "The model of agents where nothing else names one; without it, the agent's own choice."
     )
-    agent_model_base: str | None = optional(
-        kinds.model, "The model of workflows with the model set base; without it, that of the agent for such work."
-    )
-    agent_model_heavy: str | None = optional(
-        kinds.model, "The model of workflows with the model set heavy; without it, that of the agent for such work."
-    )
-    agent_model_lightweight: str | None = optional(
-        kinds.model,
-        "The model of workflows with the model set lightweight; without it, that of the agent for such work.",
+    agent_models: Mapping[str, str] | None = optional(
+        kinds.pairs(MODEL_ROLES, kinds.model),
+        "The models of workflows with the model set base, heavy or lightweight, of the agent that decides about failed "
+        "attempts (advisor), and one that its rules may try a phase with (spare); without it, the agent's own.",
+        values="heavy=opus, ...",
     )
     agent_env: tuple[str, ...] | None = optional(
         kinds.variables,
         "Names of further environment variables that agents get. Their own credentials they get anyway, adw's never.",
-    )
-    agent_max_turns: int | None = optional(
-        kinds.whole(1),
-        "Most turns of one attempt, for agents that can limit them; without it, as many as the agent takes.",
     )
     agent_billing: str = setting(
         "auto",
@@ -288,16 +266,21 @@ class Settings:
     # --- the sandbox ---------------------------------------------------------------------------------------------
 
     sandbox_mode: str = setting(
-        "off",
+        "auto",
         kinds.choice("auto", "off", "landlock", "bubblewrap"),
         "Box of agents, commands and gates: auto is the strongest one that works on this machine.",
     )
-    sandbox_required: bool = setting(
-        "false", kinds.switch, "Whether a phase that cannot have its box fails; else it runs without one, and says so."
+    sandbox_required: bool | None = optional(
+        kinds.switch,
+        "Whether a phase that cannot have its box fails; without it: for adw serve and what deliveries started. Else "
+        "it runs without a box, with a warning.",
+    )
+    sandbox_user: str | None = optional(
+        kinds.account, "Unprivileged user of this machine whom agents, commands and gates run as when adw is root."
     )
     sandbox_egress: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT.",
+        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT, presets.",
     )
     sandbox_read: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may read.")
     sandbox_write: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may write.")
@@ -313,6 +296,9 @@ class Settings:
     sandbox_open_files: int = setting("16384", kinds.whole(0), "Files that a process may have open; 0: any number.")
     sandbox_cpu_seconds: int = setting("14400", kinds.whole(0), "CPU time that one process may use; 0: any.")
     sandbox_file_bytes: int = setting("16 GiB", kinds.size_or_off, "Size of a file that a process may write.")
+    sandbox_free_disk: int = setting(
+        "1 GiB", kinds.size_or_off, "Disk that has to stay free where an attempt works; else it is killed."
+    )
 
     # --- the advisor ---------------------------------------------------------------------------------------------
 
@@ -320,13 +306,6 @@ class Settings:
         "rules",
         kinds.advisor(*AGENTS),
         "What decides about failed attempts: built-in rules, an agent, or a Python function; off: nothing does.",
-    )
-    advisor_model: str | None = optional(
-        kinds.model, "Model of the agent that decides about failed attempts; without it, the agent's own choice."
-    )
-
-    advisor_models: tuple[str, ...] | None = optional(
-        kinds.models, "Further models that the rules may try a phase with, besides those of the phase itself."
     )
 
     # --- git and worktrees ---------------------------------------------------------------------------------------
@@ -337,7 +316,7 @@ class Settings:
         "Address of that remote; without it, the one that adw recorded when it first used it, or with adw init.",
     )
     git_author: str | None = optional(
-        kinds.person, "Who commits what phases did; without it, whoever git's own configuration names."
+        kinds.person, "Author of the commits; without it, the one that git's own configuration names."
     )
     git_commit_message: str = setting(
         "<type>: <summary> (#<issue>)",
@@ -364,7 +343,7 @@ class Settings:
         "auto",
         kinds.choice("auto", "always", "never"),
         "Push the commits of each phase to refs/adw/wip/ID before its result is written, so that a worker on another "
-        "machine can go on. auto: with PostgreSQL, and what cannot be pushed stays with its machine. always: what "
+        "machine can continue. auto: with PostgreSQL, and what cannot be pushed stays with its machine. always: what "
         "cannot be pushed fails the attempt. never: work stays with its machine.",
     )
 
@@ -374,6 +353,8 @@ class Settings:
         "no", kinds.choice("no", "squash", "merge", "rebase"), "Merge the pull request when it is put up, and how."
     )
     ship_draft: bool = setting("true", kinds.switch, "Put pull requests up as drafts.")
+    ship_squash: bool = setting("false", kinds.switch, "Make one commit of the work before it is pushed.")
+    ship_plan_file: bool = setting("false", kinds.switch, "Leave the file with the plan in the pull request.")
     ship_labels: tuple[str, ...] | None = optional(kinds.texts, "Labels that pull requests get.")
     ship_allow_paths: tuple[str, ...] | None = optional(
         kinds.texts, "Patterns of files that the check before a push lets through, whatever they are."
@@ -417,10 +398,12 @@ class Settings:
     breakers_failure_threshold: int = setting(
         "5",
         kinds.whole(1, 1000),
-        "Failures in a row of an outside party, such as an agent's provider, after which nobody asks it.",
+        "Failures in a row of a service, such as an agent's provider, after which its circuit breaker opens.",
     )
     breakers_reset_timeout_seconds: float = setting(
-        "60", kinds.seconds_between(1, 86400), "How long nobody asks it, unless it said itself until when."
+        "60",
+        kinds.seconds_between(1, 86400),
+        "How long a circuit breaker stays open, unless the service said until when.",
     )
 
     # --- the web server ------------------------------------------------------------------------------------------
@@ -463,44 +446,22 @@ class Settings:
 
     # --- webhooks ------------------------------------------------------------------------------------------------
 
-    webhook_sender_limit: int = setting(
-        "100",
-        kinds.whole(0),
-        "Requests for work that one sender may make in an hour by webhook; those beyond are answered with 429. 0: no "
-        "limit.",
-    )
-    webhook_issue_limit: int = setting(
-        "30",
-        kinds.whole(0),
-        "Requests for work about one issue in an hour; those beyond are kept and ignored, so that nothing that "
-        "answers itself goes on for ever. 0: no limit.",
-    )
-    webhook_secret_next: str | None = secret(
-        kinds.token, "A second secret that deliveries may be signed with, while the secret of the hook is changed."
-    )
     webhook_label: str = setting("adw", kinds.label, "Label that starts a workflow when an issue gets it.")
-    webhook_repositories: tuple[str, ...] | None = optional(
-        kinds.repositories, "Repositories whose deliveries are taken; without it, the one that is worked on."
-    )
     webhook_login: str | None = optional(
         kinds.login,
         "Login of the account that adw has for itself: issues assigned to it start a workflow, and what it says is "
         "never listened to. Not the login of a person.",
     )
-    webhook_bots: tuple[str, ...] | None = optional(
-        kinds.texts, "Logins of programs that may ask for something; all others are ignored."
+    webhook_senders: tuple[str, ...] | None = optional(
+        kinds.texts,
+        "Logins that may ask for something: without people among them, everybody who has the permission. A login with "
+        "! before it may never; programs, whose logins end with [bot], only when they stand here.",
     )
     webhook_permission: str = setting(
         "write",
         kinds.choice("read", "triage", "write", "maintain", "admin"),
         "What a person must be permitted in the repository to ask for something; looked at each time.",
     )
-    webhook_allow: tuple[str, ...] | None = optional(
-        kinds.texts,
-        "Logins of the only people who may ask for something; they need the permission too. Without it, everybody who "
-        "has the permission may.",
-    )
-    webhook_deny: tuple[str, ...] | None = optional(kinds.texts, "Logins that may ask for nothing, whatever else says.")
     webhook_events: tuple[str, ...] = setting(
         ", ".join(WEBHOOK_EVENTS),
         kinds.choices(*WEBHOOK_EVENTS),
@@ -515,41 +476,19 @@ class Settings:
 
     # --- the schedule --------------------------------------------------------------------------------------------
 
-    #: An entry of the schedule that is off is "".
-    cron_notify: str = setting("* * * * *", kinds.cron, "When notifications are sent that no worker has sent.")
-    cron_recover: str = setting(
-        "*/2 * * * *", kinds.cron, "When work whose worker is gone is made ready to go on, and what is stuck is found."
+    cron_disabled: tuple[str, ...] = setting(
+        "none", kinds.choices(*CRON_JOBS), "Jobs of the schedule that do not run by themselves."
     )
-    cron_quota: str = setting(
-        "*/5 * * * *",
-        kinds.cron,
-        "When quotas are looked at; people are told when one is used up, and when it is free; workflows whose "
-        "worktree is too large are paused.",
-    )
-    cron_breakers: str = setting(
-        "*/5 * * * *", kinds.cron, "When breakers whose time has come are made ready for a trial."
-    )
+    #: An expression that is off is "".
     cron_poll_issues: str = setting(
         "*/5 * * * *", kinds.cron, "When open issues with the label are looked for that no delivery told of."
     )
     cron_poll_comments: str = setting(
         "off", kinds.cron, "When open issues without a comment, or whose latest comment is `adw`, are started."
     )
-    cron_redeliver: str = setting(
-        "*/10 * * * *", kinds.cron, "When GitHub is asked to bring deliveries again that failed."
-    )
-    cron_gc: str = setting("30 3 * * *", kinds.cron, "When left-overs are looked for; cron.gc_execute removes them.")
-    cron_retention: str = setting(
-        "45 3 * * *", kinds.cron, "When what is older than the settings of retention say is forgotten."
-    )
     cron_report: str = setting("0 6 * * *", kinds.cron, "When the report of the day is made.")
     cron_gc_execute: bool = setting(
-        "false", kinds.switch, "Whether the schedule removes left-overs, too, and not only names them."
-    )
-    cron_stuck_minutes: int = setting(
-        "120",
-        kinds.whole(0),
-        "So long an attempt may take that has no history of its own yet; longer ones are stuck. 0: nobody is told.",
+        "false", kinds.switch, "Whether the schedule removes orphaned resources instead of only listing them."
     )
 
     # --- notifications -------------------------------------------------------------------------------------------
@@ -569,23 +508,15 @@ class Settings:
         "false", kinds.switch, "Whether notifications about a workflow are also posted as comments on its issue."
     )
     notify_events: tuple[str, ...] = setting(
-        ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "What people are told about."
+        ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "Events that people are notified of."
     )
 
     # --- retention: 0 is for ever --------------------------------------------------------------------------------
 
-    retention_events_days: int = setting(
-        "365", kinds.days(), "Days that events of finished workflows are kept; 0: for ever."
-    )
     retention_logs_days: int = setting(
         "90",
         kinds.days(),
         "Days that logs and the output of attempts are kept after their workflow has finished; 0: for ever.",
-    )
-    retention_deliveries_days: int = setting(
-        "14",
-        kinds.days(3),
-        "Days that deliveries are kept: as long, one that comes again starts nothing; 0: for ever.",
     )
     retention_workflows_days: int = setting(
         "0",
@@ -686,6 +617,21 @@ class Settings:
         return self.database_file is None and self.store == "database"
 
     @property
+    def webhook_allow(self) -> tuple[str, ...]:
+        """Logins of the only people who may ask for something; empty: everybody who has the permission."""
+        return tuple(one for one in self.webhook_senders or () if not one.startswith("!") and not one.endswith("[bot]"))
+
+    @property
+    def webhook_deny(self) -> tuple[str, ...]:
+        """Logins that may ask for nothing."""
+        return tuple(one[1:] for one in self.webhook_senders or () if one.startswith("!"))
+
+    @property
+    def webhook_bots(self) -> tuple[str, ...]:
+        """Logins of programs that may ask for something."""
+        return tuple(one for one in self.webhook_senders or () if not one.startswith("!") and one.endswith("[bot]"))
+
+    @property
     def connections(self) -> Mapping[str, Connection]:
         """Where sinks of steps save to, by name."""
         from adws.adw_modules.workflow.model import Connection  # noqa: PLC0415 - few starts of adw need it
@@ -696,7 +642,7 @@ class Settings:
 
     @property
     def run_limits(self) -> RunLimits:
-        """How many runs may go on at a time."""
+        """How many runs may be executed at a time."""
         from adws.adw_modules.queue.model import RunLimits  # noqa: PLC0415 - few starts of adw need it
 
         tables = {scope: self.file.table(f"limits.{scope}") for scope in SCOPES}
@@ -724,9 +670,8 @@ class Settings:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secret values themselves, for code that has to keep them out of what it writes."""
-        webhook = (self.webhook_secret, self.webhook_secret_next)
-        web = (*(self.web_token or ()), *(self.web_metrics_token or ()))
-        tokens = (self.github_token, *webhook, self.forge_key, self.notify_url, *web)
+        web = (*(self.webhook_secret or ()), *(self.web_token or ()), *(self.web_metrics_token or ()))
+        tokens = (self.github_token, self.forge_key, self.notify_url, *web)
 
         return (*(token for token in tokens if token), *kinds.passwords(self.database_url))
 
@@ -773,8 +718,8 @@ SECTIONS: Mapping[str, str] = {
     "workflows": "Workflows of your own, each a table `[workflows.NAME]`.",
     "phases": "What the phases of built-in workflows run, each a table `[phases.NAME]`.",
     **{
-        f"limits.{scope}": f'How many runs of a {scope} go on at a time: a name and a number; `"*"` is for each that '
-        "is not listed."
+        f"limits.{scope}": f'How many runs of a {scope} are executed at a time: a name and a number; `"*"` is for each '
+        "that is not listed."
         for scope in SCOPES
     },
     "connections": "Databases that sinks of steps save to, each a table `[connections.NAME]`, without passwords.",
@@ -857,7 +802,7 @@ def _wrong_connection_keys(kind: str, table: Mapping[str, object]) -> Iterator[t
     for key, value in table.items():
         if key not in CONNECTION_KEYS[kind]:
             if _SECRET.search(key) and not key.endswith("_env"):
-                yield key, f"{key} stands in a file that is committed: name an environment variable in password_env"
+                yield key, f"{key} would be in a file that is committed: name an environment variable in password_env"
             else:
                 yield key, f"{key!r} is no key of a connection of the type {kind}{hint(key, CONNECTION_KEYS[kind])}"
         elif not isinstance(value, str) or not value.strip():

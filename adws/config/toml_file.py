@@ -278,7 +278,7 @@ class _Reader:
         self._at += 1
 
     def _skip_blank(self) -> int:
-        """Go on to what is not space, comma or comment, and return where that is."""
+        """Skip to what is not space, comma or comment, and return where that is."""
         self._take(_BLANK)
 
         return self._at

@@ -430,15 +430,25 @@ class Checkup:
         app = self._app
         choice = app.sandboxes.choose()
         if choice.why_none:
-            level = PROBLEM if app.settings.sandbox_required else WARNING
-            fix = "install bubblewrap, use a kernel with Landlock, or set sandbox.command"
+            level = PROBLEM if app.sandboxes.is_required() else WARNING
+            fix = (
+                "install bubblewrap, use a kernel with Landlock, or set sandbox.command; "
+                "adw serve needs one unless sandbox.required is false"
+            )
             yield Finding(area="sandbox", level=level, what=f"no sandbox: {choice.why_none}", fix=fix)
         elif choice.backend == "off":
             yield _ok("sandbox", "off by sandbox.mode: agents, commands and gates can do what this user can")
         else:
             yield _ok("sandbox", f"agents, commands and gates run in {choice.backend}")
+        try:
+            app.sandboxes.check(is_required=False)
+        except ConfigError as exc:
+            yield Finding(area="sandbox", level=PROBLEM, what=str(exc), fix="correct the settings of the sandbox")
         if choice.backend not in sandbox_probe.BACKENDS:
             return
+        if os.geteuid() == 0 and app.settings.sandbox_user is None:
+            fix = "run adw as an ordinary user, or set sandbox.user to one"
+            yield _warning("sandbox", "adw is root, and so are agents and commands in their box", fix)
         probed = sandbox_probe.run(choice.backend, env=app.env)
         for name, (promise, fix) in sandbox_probe.PROMISES.items():
             if probed.kept.get(name):

@@ -36,6 +36,10 @@ dir = "forge"
 name = "claude"
 programs = {agent}
 
+# Agents and commands run in a sandbox. The script keeps its notes here, so it may write here.
+[sandbox]
+write = [{folder}]
+
 # The gate of build is its test. What the agent builds at first does not pass: it is retried after a wait. The test is
 # red before anything is built, because it asks for what the issue asks for: so it is not run on the base.
 [phases.build]

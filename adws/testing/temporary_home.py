@@ -28,14 +28,15 @@ def home(path: Path | None = None, *, clock: Clock | None = None, **settings: Se
     Return a home in *path*, or in a temporary directory that goes when the home is closed; use it with `with`.
 
     *settings* are those of `adw config`, by name: `home(repository="acme/widget", max_attempts=2)`. An `adw.toml` in
-    *path* counts, variables of the environment do not. Documents are in the database unless `store="files"` is given.
+    *path* counts, variables of the environment do not. Documents are in the database unless `store="files"` is given,
+    and commands run without a sandbox unless `sandbox_mode` is given.
     The clock is a FakeClock unless another one is given. A part is replaced by assignment before it is used:
     `home.forge = MemoryForge()`.
     """
     place = Path(tempfile.mkdtemp(prefix="adw-home-")).resolve() if path is None else path.resolve()
     given = {"store": "database", **settings}
     overrides = {name: _written(value) for name, value in given.items() if value is not None}
-    loaded = config.load(env={"ADW_HOME": str(place)}, cwd=place, overrides=overrides)
+    loaded = config.load(env={"ADW_HOME": str(place), "ADW_SANDBOX_MODE": "off"}, cwd=place, overrides=overrides)
     file = loaded.database_file
     if file is not None and not file.exists():
         put_database(file)

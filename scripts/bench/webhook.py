@@ -39,6 +39,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from adws import app as app_module
+from adws.adw_triggers import trigger_webhook
 from adws.config import load as config_load
 from adws.web.app import create_app
 
@@ -213,8 +214,8 @@ def main() -> int:
             "ADW_HOME": str(home),
             "ADW_GITHUB_REPOSITORY": "acme/shop",
             "ADW_WEBHOOK_SECRET": SECRET,
-            "ADW_WEBHOOK_SENDER_LIMIT": "1000000",  # it is counted all the same
         }
+        trigger_webhook.SENDER_LIMIT = 1_000_000  # it is counted all the same
         with app_module.open_home(config_load.load(env=env, cwd=home), role="web") as app:
             door = create_app(app)
             met = asyncio.run(

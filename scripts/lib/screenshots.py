@@ -77,7 +77,7 @@ PICTURES = (
     Picture(
         name="review",
         what="The changes of an attempt beside the transcript of its agent",
-        path="{done}/diff?phase=build&attempt=1",
+        path="{done}/diff?phase=build&attempt=2",
         size=(1280, 1160),
     ),
     Picture(name="rollback", what="What a rollback would undo, before it is done", path="{done}/rollback"),

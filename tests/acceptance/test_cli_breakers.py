@@ -24,7 +24,7 @@ def app(home):
 def test_in_a_new_home_nothing_has_failed_and_looking_makes_no_database(adw, home):
     shown = adw("admin", "breakers")
 
-    assert (shown.rc, shown.stdout) == (0, "no outside party has failed\n")
+    assert (shown.rc, shown.stdout) == (0, "no service has failed\n")
     assert adw("admin", "breakers", "--json").json() == {"breakers": []}
     assert adw("admin", "breakers", "reset", "--all").rc == 0
     assert not (home / "state").exists()
@@ -49,7 +49,7 @@ def test_breakers_shows_who_is_held_off_until_when_and_why(adw, app):
         "half_open_max_attempts": 1,
     }
     lines = shown.stdout.splitlines()
-    assert lines[0].split() == ["PARTY", "BREAKER", "FAILURES", "UNTIL", "WHY"]
+    assert lines[0].split() == ["SERVICE", "BREAKER", "FAILURES", "OPEN", "UNTIL", "WHY"]
     assert "OPEN" in lines[1]
     assert "(in 2 h)" in lines[1]
     assert "quota_window: used up" in lines[1]

@@ -182,7 +182,7 @@ def test_a_workflow_that_goes_on_with_earlier_work_finds_the_last_one_of_the_iss
 def test_a_workflow_that_goes_on_with_earlier_work_is_refused_where_there_is_none(lab, name):
     said = lab.refused("run", lab.issue, "--workflow", name)
 
-    assert f"{name} goes on with the work of an earlier workflow, and issue {lab.issue} has none" in said
+    assert f"{name} continues the work of an earlier workflow, and issue {lab.issue} has none" in said
     assert f"adw run {lab.issue} --workflow plan" in said
 
 

@@ -35,14 +35,7 @@ enabled = false
 #: Everything but what a test is about is switched off.
 QUIET = """
 [cron]
-recover = "off"
-quota = "off"
-breakers = "off"
-poll_issues = "off"
-redeliver = "off"
-gc = "off"
-retention = "off"
-report = "off"
+disabled = ["recover", "quota", "breakers", "poll_issues", "redeliver", "gc", "retention", "report"]
 """
 
 
@@ -128,7 +121,7 @@ def test_the_list_shows_when_each_is_due_and_its_last_result_without_doing_anyth
     [("61 * * * *", "bad minute"), ("0 0 30 2 *", "bad day-of-month"), ("every day", "must be five fields")],
 )
 def test_a_bad_expression_is_refused_with_file_and_line(adw, home, text, said):
-    write(home, "[cron]", 'gc = "0 3 * * *"', f'report = "{text}"')
+    write(home, "[cron]", 'poll_issues = "0 3 * * *"', f'report = "{text}"')
 
     done = adw("cron", "--once")
 
@@ -139,7 +132,7 @@ def test_a_bad_expression_is_refused_with_file_and_line(adw, home, text, said):
 
 
 def test_an_entry_can_be_switched_off_by_a_variable(adw, home):
-    done = adw("cron", "--once", "--json", env={"ADW_CRON_GC": "off"})
+    done = adw("cron", "--once", "--json", env={"ADW_CRON_DISABLED": "gc"})
 
     assert "gc" not in {one["name"] for one in done.json()["ran"]}
 
@@ -180,8 +173,8 @@ def test_an_entry_that_makes_no_sense_is_refused_in_one_sentence(adw, home, args
 
 def test_quotas_are_told_once_when_used_up_and_once_when_free(adw, home):
     told = home / "told.txt"
-    write(home, notify(f"sh -c 'echo $ADW_NOTIFY_KIND >> {told}'"), QUIET.replace('quota = "off"', ""))
-    full = {"ADW_QUOTA_MIN_FREE_DISK": "900000 GiB", "ADW_CRON_QUOTA": "* * * * *"}
+    write(home, notify(f"sh -c 'echo $ADW_NOTIFY_KIND >> {told}'"), QUIET.replace('"quota", ', ""))
+    full = {"ADW_QUOTA_MIN_FREE_DISK": "900000 GiB"}
 
     first = adw("cron", "--once", "--json", env=full)
     exceeded = next(one for one in first.json()["ran"] if one["name"] == "quota")
@@ -189,7 +182,7 @@ def test_quotas_are_told_once_when_used_up_and_once_when_free(adw, home):
     _make_due(home)
     adw("cron", "--once", env=full)
     _make_due(home)
-    adw("cron", "--once", env={"ADW_CRON_QUOTA": "* * * * *"})
+    adw("cron", "--once")
 
     assert told.read_text().split() == ["quota_exceeded", "quota_free"]
 

@@ -314,7 +314,7 @@ def test_what_a_killed_worker_left_is_told(adw, doctor, home, claude):
         adw("admin", "recover")
 
     assert {one["level"] for one in findings} == {"warning"}
-    assert any("is dead and did not give it back" in one["what"] for one in findings)
+    assert any("is dead and did not release it" in one["what"] for one in findings)
 
 
 def test_files_that_others_can_read_are_named(doctor, home, claude):

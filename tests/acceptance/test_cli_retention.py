@@ -22,8 +22,7 @@ def test_old_deliveries_are_listed_and_only_forgotten_when_that_is_asked_for(adw
         listed = adw("admin", "gc", *option)
         assert listed.rc == 0, listed.stderr
         assert "1 delivery" in listed.stdout
-        assert "older than 14 days (retention.deliveries_days)" in listed.stdout
-    assert adw("admin", "gc", env={"ADW_RETENTION_DELIVERIES_DAYS": "0"}).stdout == "there is nothing left over\n"
+        assert "older than 14 days" in listed.stdout
 
     assert "1 forgotten" in adw("admin", "gc", "--execute").stdout
     assert adw("admin", "gc").stdout == "there is nothing left over\n"

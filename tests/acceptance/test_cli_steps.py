@@ -118,7 +118,7 @@ def test_a_retry_is_listed_and_cancelled(ask, begun):
     done = ask("queue", "retries", "cancel", retry["retry_id"], "--index", "1", "-m", "not needed", "--json")
 
     assert "iteration 1" in done["message"]
-    assert ask("queue", "retries") == "Nothing waits to be tried again.\n"
+    assert ask("queue", "retries") == "No retries are scheduled.\n"
     ask("worker", "--once")
     assert ask("status", retry["retry_id"], "--json")["iterations"][1]["state"] == "cancelled"
 

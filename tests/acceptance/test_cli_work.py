@@ -98,7 +98,7 @@ def test_a_failed_run_says_where_why_and_what_to_type(adw, home):
     assert advice
     assert following == f"next: adw logs {adw_id}, or adw status {adw_id}"
     assert "build: attempt 1/2 failed: " in done.stderr
-    assert re.search(r"build: tried again (in 0\.0|at once)", done.stderr)  # at once where the machine is slow
+    assert re.search(r"build: retrying (in 0\.0|now)", done.stderr)  # now where the machine is slow
     assert "build: failed (MAX_ATTEMPTS_EXHAUSTED)" in done.stderr
 
 
@@ -273,7 +273,7 @@ def test_resume_after_kill_9_counts_the_attempt_and_goes_on(adw, home):
 
     assert resumed.stdout == f"workflow {adw_id} is completed\n"
     assert resumed.stderr.splitlines()[:3] == [
-        "build: attempt 1/5 was cut off",
+        "build: attempt 1/5 was interrupted",
         f"workflow {adw_id} goes on with build",
         "build: attempt 2/5",
     ]
@@ -331,7 +331,7 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
         ),
         (("short", "abandon"), "is abandoned and cannot go on: adw run 7 starts anew", "run 7 --detach"),
         (("gated", ""), "waits for approval of plan: adw approve ID, or adw reject ID -m TEXT", "reject ID -m TEXT"),
-        (("patient", "pause"), "is paused, not failed: adw resume ID makes it go on", "resume ID --detach"),
+        (("patient", "pause"), "is paused, not failed: adw resume ID continues it", "resume ID --detach"),
         (("patient", ""), "is building, not failed: adw status ID says what it waits for", "status ID"),
     ],
     ids=["completed", "abandoned", "gate", "paused", "waiting"],

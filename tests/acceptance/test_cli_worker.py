@@ -160,7 +160,7 @@ def test_who_wants_to_work_on_what_a_worker_has_sees_what_it_does_and_ctrl_c_lea
         assert worker.end() == 0
 
     assert one.stdout.splitlines() == [
-        f"workflow {adw_id} is building, and a worker goes on with it",
+        f"workflow {adw_id} is building, and a worker continues it",
         f"next: adw status {adw_id}, or adw pause {adw_id}",
     ]
     assert other.stdout == f"workflow {adw_id} is completed\n"

@@ -123,18 +123,6 @@ def test_status_says_what_is_waited_for_and_when_adw_gives_up(adw, home, remote)
     assert "The wait uses no attempt" in adw("status", adw_id).stdout
 
 
-def test_the_deadline_of_an_outage_is_a_setting(adw, home, remote):
-    settle(home, base=300)
-    remote.failures_left = -1
-    _, adw_id = start(adw, 7, "--detach")
-
-    adw("worker", "--once", env={"ADW_LIMITS_MAX_OUTAGE_HOURS": "72"})
-
-    ship = ship_of(adw, adw_id)
-    assert int(ship["wait_deadline_at"][8:10]) != int(ship["retry_at"][8:10])
-    assert adw("worker", "--once", env={"ADW_LIMITS_MAX_OUTAGE_HOURS": "0"}).rc == 2
-
-
 def test_everything_that_waits_for_a_service_is_due_when_its_breaker_is_reset(adw, home, remote):
     settle(home, base=300, threshold=2)
     remote.failures_left = -1

@@ -36,6 +36,7 @@ class StubModel:
 
     def __init__(self, *plays: str) -> None:
         self.plays = list(plays)
+        self.command = COMMAND  #: what it asks for
         self.requests: list[dict] = []  #: every request that counts, as it was sent
         self.hangs = threading.Event()  #: somebody waits for an answer that does not come
         self._released = threading.Event()
@@ -92,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._model.wait_for_ever()
             self.close_connection = True
         else:
-            pieces = _speaker(self.path)(body, None if play == "answer" else COMMAND)
+            pieces = _speaker(self.path)(body, None if play == "answer" else self._model.command)
             self._say(pieces, is_cut=play == "cut")
 
     def _say(self, pieces: list[tuple[str, dict]], *, is_cut: bool) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.agents import real_agents
 from tests.agents.stub_model import StubModel
-from tests.agents.test_real_agents import RealWorld, files_of, hanging_in_build
+from tests.agents.test_real_agents import RealWorld, files_of, hanging_in_build, tries
 from tests.integration.process_lab import is_alive
 from tests.integration.test_sandboxed_agent import BACKENDS, why_missing
-from tests.integration.work_lab import make_work_lab
+from tests.integration.work_lab import QUICK, git, make_work_lab
 
 
 @pytest.fixture(params=[(name, backend) for name in ("claude", "codex") for backend in BACKENDS], ids="-".join)
@@ -39,6 +41,44 @@ def test_an_agent_plans_and_builds_in_its_box(boxed):
     document = boxed.document
     assert document.current_state == "completed", [one.error for record in document.phases for one in record.attempts]
     assert files_of(boxed) == {"stub.txt"}
+
+
+#: What the model asks for in each phase: a plan, work with a test that is run, a commit, and a report.
+STEPS = """\
+case $ADW_PHASE in
+plan) mkdir -p specs; echo "# Plan" > specs/plan.md ;;
+build) echo "import unittest
+class T(unittest.TestCase):
+    def test(self): self.assertTrue(True)" > test_it.py
+    python3 -m unittest -q test_it && git add -A && git commit -qm "Add a test" ;;
+document) echo "# It" > README.md ;;
+esac
+echo '{"success": true, "summary": "done", "findings": []}' > "$ADW_RESULT_FILE"
+"""
+
+
+def test_a_whole_sdlc_with_tests_and_commits_ships_from_its_box(boxed):
+    boxed.model.command = STEPS
+    with boxed.lab.open() as app:
+        spec = app.workflows.get("sdlc")
+    boxed.adw_id = boxed.lab.start(*(replace(phase, retry=QUICK) for phase in spec.phases))
+    boxed.lab.work()
+
+    document = boxed.document
+    assert document.current_state == "completed", [one.error for record in document.phases for one in record.attempts]
+    assert "Add a test" in git(boxed.lab.remote, "log", "--format=%s", "--all").splitlines()
+    assert {record.name: len(record.attempts) for record in document.phases} == dict.fromkeys(
+        ("plan", "build", "lint", "test", "review", "document", "ship", "clean"), 1
+    )
+
+
+def test_an_attempt_after_an_outage_continues_the_conversation(boxed):
+    boxed.run("work", *["429"] * tries(boxed.name, 429))
+
+    first, second = boxed.build.attempts
+    assert boxed.document.current_state == "completed", second.error
+    assert second.agent["is_resumed"]
+    assert second.agent["session_id"] == first.agent["session_id"]
 
 
 def test_after_kill_9_of_the_worker_nothing_runs_and_the_work_goes_on(boxed):

@@ -39,9 +39,9 @@ class TestExecutionsInDatabases(ExecutionContract):
     def make_over(self, database):
         def make_over(adw_id):
             document = make_document(adw_id)
-            params = {**connection.document_params(document), "state": "abandoned", "fence": 1, "home": "files"}
+            params = {**connection.document_params(document, b"{}"), "state": "abandoned", "fence": 1, "home": "files"}
             with database.write() as session:
-                session.run(INSERT_WORKFLOW, {**params, "schema_version": "3.0", "body": "{}"})
+                session.run(INSERT_WORKFLOW, params)
 
         return make_over
 

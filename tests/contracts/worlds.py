@@ -82,10 +82,11 @@ class World:
 INSERT_WORKFLOW = """
 INSERT INTO workflow_states (
     adw_id, repository, issue_number, title, workflow, state, revision, fence, owner, lease_until, lease_boot, taken_at,
-    home, schema_version, created_at, updated_at, body)
+    home, schema_version, is_costing, created_at, updated_at, body)
 VALUES (
     :adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence, '', 0, '', '',
-    :home, :schema_version, :created_at, :updated_at, :body)
+    :home, :schema_version, CASE replace(:body, '"cost_usd"', '') WHEN :body THEN 0 ELSE 1 END, :created_at,
+    :updated_at, :body)
 """
 
 

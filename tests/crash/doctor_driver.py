@@ -75,9 +75,9 @@ def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False)
         "ADW_STATE_STORE": store,
         "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_AGENT_PROGRAMS": f"claude={sys.executable}",
+        "ADW_SANDBOX_MODE": "off",
     }
     env["ADW_RECOVERY_MAX_LOSSES"] = "1000"  # killed workers do not make a run poison
-    env["ADW_LIMITS_MAX_TOTAL_ATTEMPTS"] = "100000"
     app = app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
 
     def tell(_document, events) -> None:

@@ -71,7 +71,7 @@ def open_home(home: Path, store: str) -> app_module.Home:
 @functools.cache  # a third of the time of a writer that is killed after its first step, and no part of what is broken
 def settings_of(home: Path, store: str) -> Settings:
     """Return the settings of *home*, read before the first fork."""
-    env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store}
+    env = {"ADW_HOME": str(home), "ADW_STATE_STORE": store, "ADW_SANDBOX_MODE": "off"}
     if os.environ.get("ADW_DATABASE_URL"):
         env["ADW_DATABASE_URL"] = os.environ["ADW_DATABASE_URL"]
 

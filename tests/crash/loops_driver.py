@@ -214,7 +214,6 @@ class Place:
     def open(self, home: Path) -> app_module.Home:
         """Open *home* as a worker would."""
         env = {"ADW_HOME": str(home), "ADW_FORGE_KIND": "none", "ADW_WORKER_GRACE_SECONDS": "0.2"}
-        env["ADW_LIMITS_MAX_TOTAL_ATTEMPTS"] = "100000"
         if self.url:
             env["ADW_DATABASE_URL"] = self.url
         os.environ.update(env)
@@ -332,7 +331,7 @@ def play(place: Place, kill_at: list[int], concurrency: int) -> tuple[int, list[
     home = place.fresh_home()
     with place.open(home) as app:
         spec = app.workflows.get("crash")
-        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=spec)).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=spec, max_total_attempts=None)).adw_id
     kills, points = 0, []
     for number in [*kill_at, 0]:
         code, points = forked(lambda: work(place, home, adw_id, concurrency), kill_at=number)

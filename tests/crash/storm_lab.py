@@ -77,8 +77,7 @@ class StormHome:
     @property
     def full_env(self) -> dict[str, str]:
         """The variables of a command in this home."""
-        limits = {"ADW_LIMITS_MAX_TOTAL_ATTEMPTS": "100000"}
-        return {**os.environ, **limits, **self.env, "ADW_HOME": str(self.path), "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **self.env, "ADW_HOME": str(self.path), "PYTHONPATH": str(ROOT)}
 
     def open(self) -> app_module.Home:
         """Open it as the command line does."""

@@ -130,7 +130,7 @@ class Lab:
             "ADW_QUOTA_MIN_FREE_DISK": "1",
             "ADW_QUOTA_MIN_FREE_MEMORY": "1",
             "ADW_RECOVERY_MAX_LOSSES": "1000",
-            "ADW_LIMITS_MAX_TOTAL_ATTEMPTS": "100000",
+            "ADW_SANDBOX_MODE": "off",
         }
         app = app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
         app.processes = Machine(clock=app.clock)

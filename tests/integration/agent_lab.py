@@ -83,6 +83,7 @@ class AgentWorld:
             "ADW_HOME": str(self.home),
             "ADW_AGENT_NAME": kind,
             "ADW_AGENT_PROGRAMS": f"{kind}={self.agent.program}",
+            "ADW_SANDBOX_MODE": "off",
         }
         settings = config_load.load(env=told, cwd=self.home)
         self.app = Home(settings, clock=self.clock, role="cli", env=self.env)

@@ -57,7 +57,7 @@ class CallWorld:
             f"worker.grace_seconds = 0.2\n[steps]\nmax_result_bytes = {max_bytes}\n{steps_settings}\n"
             "[connections.main]\ntype = 'sqlite'\npath = 'user.db'\n"
         )
-        settings = config_load.load(env={"ADW_HOME": str(self.home)}, cwd=self.home)
+        settings = config_load.load(env={"ADW_HOME": str(self.home), "ADW_SANDBOX_MODE": "off"}, cwd=self.home)
         self.app = Home(settings, clock=self.clock, role="worker", env=self.env)
         self.app.processes, self.app.redactor = SystemProcesses(clock=SystemClock()), Redactor([SECRET])
         self.tools = self.app.tools

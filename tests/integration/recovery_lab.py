@@ -57,6 +57,7 @@ class RecoveryLab:
             "ADW_STATE_STORE": self.store,
             "ADW_FORGE_KIND": "none",
             "ADW_WORKTREE_ENABLED": "false",
+            "ADW_SANDBOX_MODE": "off",
             **self.env,
         }
         app = app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")

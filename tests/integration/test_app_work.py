@@ -38,7 +38,9 @@ wait
 
 @pytest.fixture
 def app(home):
-    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as opened:
+    with app_module.open_home(
+        config_load.load(env={"ADW_HOME": str(home), "ADW_SANDBOX_MODE": "off"}, cwd=home), role="worker"
+    ) as opened:
         yield opened
 
 

@@ -108,7 +108,7 @@ def test_a_dead_owner_is_named(look, copies, world, processes):
     world.leases.take(FIRST, owner, ttl_seconds=30.0)
     processes.kill(owner)
 
-    assert look({FIRST: 3}) == [("owner", FIRST, f"its owner {owner.describe()} is dead and did not give it back")]
+    assert look({FIRST: 3}) == [("owner", FIRST, f"its owner {owner.describe()} is dead and did not release it")]
 
 
 def test_a_document_of_the_other_home_is_named(look, copies):

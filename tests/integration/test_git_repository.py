@@ -90,6 +90,28 @@ def test_a_worktree_has_its_branch_its_lock_and_no_upstream(lab):
     assert config.returncode == 1, "a plain git push of the agent goes nowhere"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lab, tree: git(tree, "switch", "-q", "-c", "another"),
+        lambda lab, tree: git(tree, "checkout", "-q", "--detach"),
+        lambda lab, tree: git(lab.main, "worktree", "unlock", str(tree)),
+        lambda lab, tree: (tree / ".git").write_text(f"gitdir: {lab.main / '.git'}\n"),
+        lambda lab, tree: (tree / ".git").unlink(),
+        lambda lab, tree: tree.rename(tree.with_name("moved")),
+    ],
+    ids=["another-branch", "no-branch", "unlocked", "linked-elsewhere", "no-link", "moved"],
+)
+def test_a_worktree_is_as_it_was_made_until_its_files_say_anything_else(lab, change):
+    tree = lab.add().path
+    assert lab.repository.is_as_made(tree, branch=BRANCH, reason=REASON)
+    assert not lab.repository.is_as_made(tree, branch=BRANCH, reason="adw:another")
+
+    change(lab, tree)
+
+    assert not lab.repository.is_as_made(tree, branch=BRANCH, reason=REASON)
+
+
 def test_a_branch_at_another_commit_is_refused_and_left(lab):
     theirs = commit_on_remote(lab, "a.txt", "a")
     old = lab.repository.commit_of("refs/heads/main")

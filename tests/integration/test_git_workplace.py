@@ -179,6 +179,47 @@ def test_a_rebase_moves_the_work_onto_the_new_base(lab, tree):
     assert (tree / "theirs.txt").exists()
 
 
+@pytest.mark.parametrize("is_squashed", [False, True], ids=["commits", "squashed"])
+def test_the_plan_is_taken_out_of_the_branch_once_and_all_other_work_stays(lab, tree, is_squashed):
+    base = git(tree, "rev-parse", "HEAD").strip()
+    (tree / "specs").mkdir()
+    for name in ("specs/plan.md", "one.txt", "two.txt"):
+        (tree / name).write_text(f"{name}\n")
+        assert lab.workplace.commit_all(tree, f"Add {name}\n")
+    (tree / "notes.txt").write_text("not committed\n")
+
+    def trim() -> list[str]:
+        lab.workplace.trim(tree, base, without="specs/plan.md", message="feat: All of it\n", is_squashed=is_squashed)
+        return git(tree, "log", "--format=%s", f"{base}..HEAD").splitlines()
+
+    subjects = trim()
+    head = git(tree, "rev-parse", "HEAD")
+
+    assert subjects == (
+        ["feat: All of it"]
+        if is_squashed
+        else ["Remove specs/plan.md", "Add two.txt", "Add one.txt", "Add specs/plan.md"]
+    )
+    assert git(tree, "diff", "--name-only", base, "HEAD").split() == ["one.txt", "two.txt"]
+    assert git(tree, "status", "--porcelain").split() == ["??", "notes.txt"]
+    assert (trim(), git(tree, "rev-parse", "HEAD")) == (subjects, head)
+
+
+def test_a_plan_that_is_all_the_work_or_belongs_to_the_base_stays(lab, tree):
+    base = git(tree, "rev-parse", "HEAD").strip()
+    (tree / "app.py").write_text("print('changed')\n")
+    (tree / "plan.md").write_text("steps\n")
+    first = lab.workplace.commit_all(tree, "Work\n")
+    lab.workplace.trim(tree, base, without="app.py", message="x", is_squashed=False)
+    assert git(tree, "rev-parse", "HEAD").strip() == first
+    git(tree, "checkout", "-q", base, "--", "app.py")
+    only = lab.workplace.commit_all(tree, "Only the plan\n")
+
+    lab.workplace.trim(tree, base, without="plan.md", message="x", is_squashed=False)
+
+    assert git(tree, "rev-parse", "HEAD").strip() == only
+
+
 def test_a_conflict_is_named_and_nothing_is_changed(lab, tree):
     (tree / "app.py").write_text("print('mine')\n")
     mine = lab.workplace.commit_all(tree, "mine")

@@ -48,7 +48,7 @@ class Home:
         templates.prepare_home(self.path)
 
     def open(self, url: str = "", **env: str):
-        settings = {"ADW_HOME": str(self.path), "ADW_STATE_STORE": self.store, **env}
+        settings = {"ADW_HOME": str(self.path), "ADW_STATE_STORE": self.store, "ADW_SANDBOX_MODE": "off", **env}
         if url:
             settings |= {"ADW_DATABASE_URL": url, "ADW_STATE_STORE": "database"}
         return app_module.open_home(config_load.load(env=settings, cwd=self.path), role="worker")

@@ -88,8 +88,8 @@ def test_names_are_found_without_loading_anything(installed):
     [
         ("broken", "the runner broken (a_package:broken) cannot be used: RuntimeError: no licence"),
         ("leaving", "the runner leaving (a_package:leaving) cannot be used: SystemExit: 3"),
-        ("poor", "the runner poor (a_package:Poor) is none: it has no check"),
-        ("thing", "the runner thing (a_package:thing) is none: it has no check"),
+        ("poor", "the runner poor (a_package:Poor) cannot be used: it has no check"),
+        ("thing", "the runner thing (a_package:thing) cannot be used: it has no check"),
         ("lost", "the runner lost (no_such_module:Thing) cannot be used: ModuleNotFoundError"),
         ("nobody", "there is no runner nobody: install the package that brings it"),
     ],

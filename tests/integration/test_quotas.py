@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import document
+from adws import testing
+from adws.adw_modules import document, timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database
 from adws.adw_modules.errors import QuotaExceeded
@@ -233,3 +234,17 @@ def test_what_was_spent_counts_even_without_an_estimate(make, database):
 
     assert refused.name == "cost"
     assert "has cost 11.00 of 10.00 USD" in str(refused)
+
+
+@pytest.mark.parametrize("store", ["files", "database"])
+def test_what_an_attempt_cost_counts_from_the_write_that_stores_it(store):
+    with testing.home(store=store, quota_max_cost_per_day=10) as home:
+        now = timestamps.to_text(home.clock.now())
+        with home.ownership.create(make_document(FIRST, repository="acme/widget")) as owned:
+            attempt = document.AttemptRecord(number=1, started_at=now, ended_at=now)
+            for report, left in ((None, 10.0), ({"cost_usd": 4.0}, 6.0), ({"cost_usd": 7.0}, 3.0)):
+                phase = document.PhaseRecord(name="build", state="building", attempts=[attempt.changed(report=report)])
+                owned.save(owned.document.changed(phases=[phase]))
+                home.store.flush()
+
+                assert home.quotas.rest_of_day() == left

@@ -172,7 +172,7 @@ def test_a_run_whose_worker_is_dead_or_silent_is_named(database, clock, found):
     ]
 
     found.processes.kill(worker)
-    assert found() == [(FIRST, f"run {run.run_id}: its worker {worker.describe()} is dead and did not give it back")]
+    assert found() == [(FIRST, f"run {run.run_id}: its worker {worker.describe()} is dead and did not release it")]
 
 
 def test_a_run_of_a_workflow_that_is_gone_is_named_but_a_start_makes_its_own(database, clock, found):

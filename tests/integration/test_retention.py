@@ -27,6 +27,7 @@ from tests.contracts.worlds import make_owner
 DONE = (PhaseSpec(name="plan", state="planning", runner="command", shell="echo planned"),)
 FAILING = (PhaseSpec(name="plan", state="planning", runner="command", shell="exit 1", max_attempts=1),)
 ALL = {f"ADW_RETENTION_{name}_DAYS": "30" for name in ("EVENTS", "LOGS", "DELIVERIES", "WORKFLOWS")}
+SETTINGS = ("ADW_RETENTION_LOGS_DAYS", "ADW_RETENTION_WORKFLOWS_DAYS")
 TABLES = (
     "workflow_states",
     "events",
@@ -61,11 +62,14 @@ class Home:
         self.opened = []
 
     def open(self, *, days_ago: float = 0.0, **env: str):
+        """Open the home; what *env* does not say is kept for ever, events and deliveries included."""
+        retention.EVENTS_DAYS = int(env.pop("ADW_RETENTION_EVENTS_DAYS", "0"))
+        retention.DELIVERIES_DAYS = int(env.pop("ADW_RETENTION_DELIVERIES_DAYS", "0"))
         given = {
             "ADW_HOME": str(self.path),
             "ADW_DATABASE_URL": self.url,
             "ADW_STATE_STORE": self.store,
-            **dict.fromkeys(ALL, "0"),
+            **dict.fromkeys(SETTINGS, "0"),
             **env,
         }
         app = app_module.open_home(
@@ -95,7 +99,9 @@ class Home:
         pytest.param("database-pg_url", marks=pytest.mark.postgres),
     ]
 )
-def home(request, tmp_path):
+def home(request, tmp_path, monkeypatch):
+    for name in ("EVENTS_DAYS", "DELIVERIES_DAYS"):
+        monkeypatch.setattr(retention, name, getattr(retention, name))  # `Home.open` changes them
     store, _, url = request.param.partition("-")
     path = tmp_path / "home"
     path.mkdir()

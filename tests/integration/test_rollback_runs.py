@@ -126,7 +126,7 @@ def test_what_is_blocked_is_retried_later_and_then_left_to_a_person(lab, monkeyp
             app.run_executor.work(claimed)
         run = newest(app)
         assert run.state is RunState.FAILED
-        assert f"adw rollback {ADW_ID} goes on with it" in run.reason
+        assert f"adw rollback {ADW_ID} continues it" in run.reason
         assert app.store.load(ADW_ID).document.current_state == "abandoned"
 
 

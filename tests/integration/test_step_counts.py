@@ -17,15 +17,15 @@ def counts_of(store: str) -> dict[str, int]:
     return json.loads(done.stdout)
 
 
-def test_nine_phases_in_the_database_take_12_commits_and_6000_function_calls():
+def test_nine_phases_in_the_database_take_12_commits_and_5300_function_calls():
     counts = counts_of("database")
 
     assert counts["commits"] <= 12, counts
-    assert counts["calls"] <= 6_000, counts
+    assert counts["calls"] <= 5_300, counts
 
 
-def test_nine_phases_in_files_take_14_durable_writes_and_6800_function_calls():
+def test_nine_phases_in_files_take_14_durable_writes_and_6000_function_calls():
     counts = counts_of("files")
 
     assert counts["commits"] + counts["replaces"] <= 14, counts
-    assert counts["calls"] <= 6_800, counts
+    assert counts["calls"] <= 6_000, counts

@@ -291,7 +291,7 @@ def test_work_that_could_not_be_published_waits_for_its_machine(tmp_path, pg_url
 
     run = two.beta.runs(adw_id)[0]
     assert (run.state, run.demands.host) == (RunState.PENDING, "alpha")
-    assert "only a worker there can go on with it" in run.reason
+    assert "only a worker there can continue it" in run.reason
     assert two.wip(adw_id) is None
     [told] = [event for event in two.beta.events(adw_id) if event.event_type == "work_not_published"]
     assert told.data["host"] == "alpha"

@@ -10,6 +10,7 @@ import threading
 import httpx
 import pytest
 
+from adws.adw_triggers import trigger_webhook
 from adws.adw_triggers.trigger_webhook import PATHS, WebhookReceiver
 from tests.integration.web_lab import SECRET, WebLab, labelled, signed
 
@@ -157,8 +158,9 @@ def test_one_guid_with_another_body_is_a_conflict(lab):
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_too_often_is_refused_and_repeats_still_get_their_answer(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEBHOOK_SENDER_LIMIT": "3"}) as lab:
+def test_who_asks_too_often_is_refused_and_repeats_still_get_their_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(trigger_webhook, "SENDER_LIMIT", 3)
+    with WebLab(tmp_path / "home") as lab:
         first = [lab.deliver(labelled(number, guid=f"guid-{number}"))[0] for number in range(1, 4)]
         [fourth] = lab.deliver(labelled(4, guid="guid-4"))
         [repeat] = lab.deliver(labelled(1, guid="guid-1"))
@@ -173,8 +175,9 @@ def test_who_asks_too_often_is_refused_and_repeats_still_get_their_answer(tmp_pa
         assert lab.app.deliveries.get("guid-4") is None
 
 
-def test_an_issue_that_is_asked_about_in_a_loop_is_left_alone(tmp_path):
-    with WebLab(tmp_path / "home", {"ADW_WEBHOOK_ISSUE_LIMIT": "3"}) as lab:
+def test_an_issue_that_is_asked_about_in_a_loop_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(trigger_webhook, "ISSUE_LIMIT", 3)
+    with WebLab(tmp_path / "home") as lab:
         answers = [lab.deliver(comment("/adw status", guid=f"guid-{number}"))[0].json() for number in range(6)]
         [elsewhere] = lab.deliver(comment("/adw status", issue=8, guid="elsewhere"))
 

@@ -40,7 +40,8 @@ class Host:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_WORKER_GRACE_SECONDS": "0.2", **self.env}
+        own = {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_WORKER_GRACE_SECONDS": "0.2"}
+        return {**own, "ADW_SANDBOX_MODE": "off", **self.env}
 
     def open(self, **env: str) -> app_module.Home:
         """Open the home as a worker does."""

@@ -56,7 +56,8 @@ class WorkLab:
 
     def open(self) -> app_module.Home:
         """Open the home as a worker does."""
-        env = {"ADW_HOME": str(self.home), "ADW_FORGE_KIND": "local", "ADW_WORKER_GRACE_SECONDS": "0.2", **self.env}
+        env = {"ADW_HOME": str(self.home), "ADW_FORGE_KIND": "local", "ADW_WORKER_GRACE_SECONDS": "0.2"}
+        env |= {"ADW_SANDBOX_MODE": "off", **self.env}
 
         return app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
 

@@ -119,7 +119,7 @@ def engine_home(
     return SimpleNamespace(
         clock=clock,
         redactor=Redactor(),
-        settings=SimpleNamespace(quota_max_cost=None, max_outage_hours=24),
+        settings=SimpleNamespace(quota_max_cost=None),
         folder_of=Path,
         host="here",
         log_of=nullcontext,

@@ -226,7 +226,6 @@ class SpaceWorld(World):
             **{
                 "settings": SimpleNamespace(
                     quota_max_cost=None,
-                    max_outage_hours=24,
                     worktree_release=True,
                     home=Path("/repo"),
                     trees_dir=Path("/repo/trees"),

@@ -320,7 +320,7 @@ _PARTS: Mapping[str, tuple[str, Callable[[PromptFacts], str]]] = MappingProxyTyp
     {
         "adw_id": ("The id of the workflow.", lambda facts: facts.adw_id),
         "attempt": ("The number of this attempt at the phase.", lambda facts: str(facts.situation.attempt)),
-        "base": ("The commit the work of this phase stands on.", lambda facts: facts.base),
+        "base": ("The commit that the work of this phase is based on.", lambda facts: facts.base),
         "branch": ("The branch that is worked on.", lambda facts: facts.branch),
         "goal": (
             "The issue as it was when the workflow started, fenced. Comes at the end when it is not placed.",

@@ -163,6 +163,7 @@ STATE_COLUMNS = (
     "taken_at",
     "home",
     "schema_version",
+    "is_costing",
     "created_at",
     "updated_at",
     "body",
@@ -215,6 +216,9 @@ _JSON_COLUMNS = ("result", "context", "data", "meta")
 _NUMBER_COLUMNS = frozenset({"revision", "attempt_number", "iteration_index", "total_iterations", "duration"})
 _TEXT_COLUMNS = tuple(name for name in EVENT_COLUMNS if name not in _JSON_COLUMNS and name not in _NUMBER_COLUMNS)
 _texts_of = itemgetter(*_TEXT_COLUMNS)
+_said_of = itemgetter(
+    *[name for name in _TEXT_COLUMNS if name not in {"adw_id", "event_id", "event_type", "created_at"}]
+)
 _json_of = itemgetter(*_JSON_COLUMNS)
 
 
@@ -231,18 +235,30 @@ def summary_params(summary: WorkflowSummary) -> dict[str, object]:
     return _list_params(summary, title=summary.title, workflow=summary.workflow, state=summary.state)
 
 
-def document_params(document: WorkflowDocument) -> dict[str, object]:
-    """Return the columns of a list that *document* has, without the detour of a summary: each step needs them."""
-    title, workflow = document.issue_title, document.workflow_name
+#: What stands in the text of a document in which an attempt has a cost.
+COSTING = b'"cost_usd"'
 
-    return _list_params(document, title=title, workflow=workflow, state=document.current_state)
+
+def document_params(document: WorkflowDocument, body: bytes) -> dict[str, object]:
+    """Return the columns of *document*, whose text is *body*, without the detour of a summary: each step needs them."""
+    issue, workflow = document.issue, document.workflow
+    params = _list_params(
+        document,
+        title=issue.title if issue is not None else "",
+        workflow=workflow.name if workflow is not None else "",
+        state=document.current_state,
+    )
+    params["fence"], params["schema_version"] = document.fence, document.state_version
+    params["is_costing"], params["body"] = int(COSTING in body), body.decode("utf-8")
+
+    return params
 
 
 def _list_params(
     line: WorkflowSummary | WorkflowDocument, *, title: str, workflow: str, state: str
 ) -> dict[str, object]:
     repository, title = comparable(line.repository), title[:TITLE_LENGTH]
-    if plain(texts := f"{repository}{title}{workflow}") != texts:
+    if not (texts := f"{repository}{title}{workflow}").isascii() or "\x00" in texts:
         repository, title, workflow = plain(repository), plain(title), plain(workflow)
 
     return {
@@ -276,9 +292,21 @@ def to_summary(row: Row) -> WorkflowSummary:
     )
 
 
-def event_params(event: Event) -> dict[str, object]:
-    """Return a stamped event as parameters; raise StateUnserialisable when it holds what JSON cannot."""
-    params: dict[str, object] = dict(event.__dict__)  # its fields are the columns
+def event_rows(events: Sequence[Event]) -> list[Params]:
+    """Return stamped events as parameters of `EVENT_INSERT`; raise StateUnserialisable for what JSON cannot hold."""
+    rows: list[Params] = []
+    meta, text = None, ""  # those of one step mostly share theirs
+    for event in events:
+        params = event_params(event, meta_text=text if event.meta is meta else "")
+        meta, text = event.meta, params["meta"]
+        rows += (params,)
+
+    return rows
+
+
+def event_params(event: Event, *, meta_text: str = "") -> dict[str, Any]:
+    """Return a stamped event as parameters, with *meta_text* as its `meta` if given; raises as `event_rows` does."""
+    params: dict[str, Any] = {**event.__dict__}  # its fields are the columns
     try:
         texts = "".join(filter(None, _texts_of(params)))  # one check for all of them: every step stores some events
     except TypeError:  # in an outbox that was changed by hand anything can stand
@@ -290,6 +318,9 @@ def event_params(event: Event) -> dict[str, object]:
         if value is None:
             params[name] = "null"
             continue
+        if meta_text and name == "meta":
+            params[name] = meta_text
+            continue
         try:
             params[name] = "{}" if value == {} else strict_json(value)
         except (ValueError, TypeError, RecursionError) as exc:
@@ -300,9 +331,11 @@ def event_params(event: Event) -> dict[str, object]:
 
 def event_texts(rows: Sequence[Params]) -> str:
     """Return everything in *rows* that `event_params` made which may hold a secret, as one JSON array."""
-    texts = [text for row in rows for text in _texts_of(row) if text]
+    # Most texts stand in several of the rows. Keys and moments were made a moment ago, by adw.
+    texts = {text for row in rows for text in _said_of(row) if text}
+    values = {text for row in rows for text in _json_of(row)}
 
-    return f"[{', '.join([strict_json(texts), *[text for row in rows for text in _json_of(row)]])}]"
+    return f"[{', '.join((strict_json([*texts]), *values))}]"
 
 
 def to_event(row: Row) -> Event:

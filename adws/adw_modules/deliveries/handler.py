@@ -167,7 +167,7 @@ class DeliveryHandler:
                 due = timestamps.to_text(home.clock.now() + timedelta(seconds=seconds))
                 again = home.runs.requeue(run, not_before=due, reason=str(exc))
                 return RunResult(run=again, outcome=None, message=str(exc))
-            why = f"given up after {run.attempts} tries: {exc}"
+            why = f"failed after {run.attempts} tries: {exc}"
             return self._finish(run, DeliveryResult(status=FAILED, text=why), RunEnd(state=RunState.FAILED, reason=why))
 
         facts = {"delivery": row.guid, "status": result.status, "outcome": result.text, "workflow": result.adw_id}
@@ -324,7 +324,7 @@ class DeliveryHandler:
             self._home.workflow_creator.document(new)  # raises before anything is touched when it cannot be run here
         except (WorkflowInvalid, StateInvalid) as exc:
             return DeliveryResult(
-                status=REFUSED, text=f"{document.adw_id} cannot be gone on with: {exc}", adw_id=document.adw_id
+                status=REFUSED, text=f"{document.adw_id} cannot be continued: {exc}", adw_id=document.adw_id
             )
         if document.worktree_path:
             self._home.post_merge_cleanup.worktree(document.adw_id)  # its branch can be in one worktree only

@@ -335,7 +335,8 @@ class AgentAdvisor:
             options={"permissions": "read", "session": "fresh", "evidence": "result"},
         )
         # The record of the failed attempt is left alone, but for the process.
-        own = replace(context, model=home.settings.advisor_model or "", record_agent=lambda _facts: None, effects=None)
+        model = (home.settings.agent_models or {}).get("advisor", "")
+        own = replace(context, model=model, record_agent=lambda _facts: None, effects=None)
         report = home.agent_runners[self.name].run(phase, own)
         if not isinstance(report, RunReport):
             return no_answer(self.name, f"it was stopped: {report.reason}")

@@ -89,6 +89,8 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
+#: How long a phase waits for a network, a forge or a provider that fails, without using attempts.
+MAX_OUTAGE_SECONDS = 24 * 3600.0
 #: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
 NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
 
@@ -513,7 +515,7 @@ class WorkSession:
             self.owned.document.phases[chosen.index],
             clock=self._home.clock,
             redact=self._home.redactor.redact,
-            max_outage_seconds=self._home.settings.max_outage_hours * 3600.0,
+            max_outage_seconds=MAX_OUTAGE_SECONDS,
             has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
         )
 
@@ -706,9 +708,15 @@ def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
 
 
 def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> None:
-    """Add an event for each host that the sandbox kept the attempt from."""
-    for host, times in sorted(context.denied.items()) if context is not None else ():
+    """Add an event for each host that the sandbox kept the attempt from, and a warning that people see."""
+    denied = sorted(context.denied.items()) if context is not None else []
+    for host, times in denied:
         draft.add_event("egress_denied", index, data={"host": host, "count": times})
+    if denied:
+        about = f"{draft.phase(index).name}: the sandbox denied connections to "
+        hosts = ", ".join(f"{host} ({times})" for host, times in denied)
+        others = [warning for warning in draft.document.warnings if not warning.startswith(about)]
+        draft.document.warnings = [*others, f"{about}{hosts}; sandbox.egress allows hosts"]
 
 
 def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:
@@ -769,31 +777,34 @@ _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase
 
 def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
     """Write the log lines of *events*, which are stored with *document*, with the counters that it has."""
-    phases = {phase.name: phase for phase in document.phases}
     entries: list[JsonObject] = []
+    record: PhaseRecord | None = None
     for event in events:
         kind, status = event.event_type, event.status
         if kind == "phase_completed" or (kind == "state_changed" and status in _UNLOGGED_STATES):
             continue  # the line before or after says it
-        record = phases.get(event.node_name or "")
+        if record is None or record.name != event.node_name:  # those of one step are about one phase or two
+            record = None
+            for phase in document.phases:
+                if phase.name == event.node_name:
+                    record = phase
         used, allowed = (record.attempts_used, record.max_attempts + record.granted) if record else (None, None)
         sentence = f"Attempt {used}/{allowed}" if kind == "attempt_started" else kind.replace("_", " ").capitalize()
-        entries.append(
-            {
-                "timestamp": document.updated_at,
-                "adw_id": document.adw_id,
-                "phase": redactor.redact_text(event.node_name or "workflow"),
-                "level": _LEVELS.get(kind, "INFO"),
-                "message": sentence,
-                "event_type": kind,
-                "status": status,
-                "attempt": event.attempt_number,
-                "attempts_used": used,
-                "max_attempts": allowed,
-                "revision": document.revision,
-                "details": redactor.redact(event.data),
-            }
-        )
+        entry: JsonObject = {
+            "timestamp": document.updated_at,
+            "adw_id": document.adw_id,
+            "phase": redactor.redact_text(event.node_name or "workflow"),
+            "level": _LEVELS.get(kind, "INFO"),
+            "message": sentence,
+            "event_type": kind,
+            "status": status,
+            "attempt": event.attempt_number,
+            "attempts_used": used,
+            "max_attempts": allowed,
+            "revision": document.revision,
+            "details": redactor.redact(event.data) if event.data else {},
+        }
+        entries.append(entry)
     if entries:
         write_entries(document.adw_id, entries, redactor)
 

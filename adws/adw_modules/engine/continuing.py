@@ -39,7 +39,7 @@ class ContinuePlan:
         """Return the plan in a sentence."""
         phases = " ".join(phase.name for phase in self.named.phases)
 
-        return f"workflow {self.adw_id} goes on with {self.named.name} ({phases})"
+        return f"workflow {self.adw_id} continues with {self.named.name} ({phases})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -101,7 +101,7 @@ class ResumePlan:
 
     def describe(self) -> str:
         """Return the plan in a sentence."""
-        where = f"goes on with {self.phase}" if self.phase else "is finished"
+        where = f"continues with {self.phase}" if self.phase else "is finished"
         afresh = ", from its beginning" if self.starts_round else ""
         more = f", with {self.grant} more attempt{'s' if self.grant > 1 else ''}" if self.grant else ""
 

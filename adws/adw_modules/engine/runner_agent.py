@@ -54,7 +54,6 @@ from adws.adw_modules.phase import (
 )
 from adws.adw_modules.process.output import CappedFile
 from adws.adw_modules.process.run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
-from adws.adw_modules.sandbox import probe
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec
 
@@ -475,7 +474,7 @@ class AgentRunner:
             model=job.context.model,
             session_id=known.session_id if known else fresh,
             is_resumed=known is not None,
-            max_turns=job.options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
+            max_turns=job.options.max_turns,
             budget_usd=budget,
             permissions=job.options.permissions or settings.agent_permissions,
             arguments=job.options.arguments,
@@ -521,9 +520,7 @@ class AgentRunner:
 
     def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
         home, able = self._home, job.profile.capabilities
-        is_boxed = home.sandboxes.choose(job.phase.sandbox).backend in probe.BACKENDS
-        # Our box keeps what it may do; its own inside of it would refuse every command.
-        called = replace(task, permissions="all") if is_boxed and able.boxes_itself else task
+        called = home.sandboxes.task_inside(task, job.profile, job.phase.sandbox)
         names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
         command = CommandLine(
             argv=(home.agent_preflight.program(job.profile), *job.profile.argv(called)),

@@ -34,6 +34,7 @@ from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import ForgeEffects
 from adws.adw_modules.forge.model import Forge, NewPullRequest, PullRequest
 from adws.adw_modules.git import change_policy
+from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.change_policy import DiffRules
 from adws.adw_modules.git.git import issue_class
 from adws.adw_modules.identifiers import JsonObject
@@ -90,6 +91,10 @@ class ShipRunner:
                 said = f"{base} moved to {tip[:12]} and conflicts in {', '.join(conflicts)}: rebase the work onto it"
                 result: JsonObject = {"success": False, "conflicts": list(conflicts), "onto": tip}
                 return RunReport(ok=True, wants_rework=True, summary=said, result=result)
+        plan_file = "" if home.settings.ship_plan_file else document.plan_file or ""
+        if plan_file or home.settings.ship_squash:
+            message = git_module.commit_message(document, phase.name, home.settings.git_commit_message)
+            home.workplace.trim(path, tip, without=plan_file, message=message, is_squashed=home.settings.ship_squash)
         head = git.commit_of(f"refs/heads/{branch}")
         if head is None:
             raise ShippingRefused(f"branch {branch} is gone: there is nothing to ship")
@@ -165,7 +170,7 @@ class ShipRunner:
         number = pull_request.number
         if not pull_request.is_merged:
             if pull_request.state != "open":
-                raise ShippingRefused(f"pull request #{number} was closed: open it again, or give the workflow up")
+                raise ShippingRefused(f"pull request #{number} was closed: open it again, or abandon the workflow")
             for label in settings.ship_labels or ():
                 undo: JsonObject = {"number": number, "label": label}
                 act = partial(_add_label, forge, number, label)
@@ -190,7 +195,9 @@ class ShipRunner:
                 kind=issue_class(document), number=document.issue_number, title=document.issue_title
             ),
             body=forge_text.pull_request_body(
-                adw_id=document.adw_id, number=document.issue_number, summary=summary_of(document)
+                adw_id=document.adw_id,
+                number=document.issue_number,
+                summary=summary_of(document, with_plan=home.settings.ship_plan_file),
             ),
             head=branch,
             base=base,
@@ -280,15 +287,15 @@ def _add_label(forge: Forge, number: int, label: str) -> JsonObject:
     return {}
 
 
-def summary_of(document: WorkflowDocument) -> str:
-    """Return what was done, phase by phase, as its phases said."""
+def summary_of(document: WorkflowDocument, *, with_plan: bool) -> str:
+    """Return what was done, phase by phase, as its phases said; *with_plan* names the file with the plan."""
     lines = []
     for record in document.phases:
         last = last_attempt(record)
         said = (last.report or {}).get("summary") if last is not None and record.status == "complete" else None
         if isinstance(said, str) and said.strip():
             lines.append(f"- {record.name}: {' '.join(said.split())[:300]}")
-    plan = [f"Plan: `{document.plan_file}`"] if document.plan_file else []
+    plan = [f"Plan: `{document.plan_file}`"] if with_plan and document.plan_file else []
 
     return "\n\n".join(filter(None, [document.issue_title, "\n".join(lines), *plan]))
 
@@ -328,7 +335,7 @@ class StatusComment:
         except AdwError as exc:
             why = str(exc)
             said = {"action": "comment_failed", "workflow": session.document.adw_id}
-            logger.warning("The comment could not be brought up to date", extra=said, exc_info=True)
+            logger.warning("The comment could not be updated", extra=said, exc_info=True)
             session.change(lambda draft: draft.add_event("comment_failed", data={"why": why}))
 
     def _write(self, session: WorkSession, number: int) -> None:

@@ -28,7 +28,7 @@ from adws.adw_modules.phase import (
     Wait,
     WaitingForChildren,
 )
-from adws.adw_modules.state_machine import WorkflowState, as_json, rank
+from adws.adw_modules.state_machine import STATES, WorkflowState, as_json, rank
 from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ def last_attempt(record: PhaseRecord) -> AttemptRecord | None:
 
 def running_attempt(record: PhaseRecord) -> AttemptRecord | None:
     """Return the attempt that is recorded as running, if its end is not."""
-    last = last_attempt(record)
+    last = record.attempts[-1] if record.attempts else None
     return last if last is not None and last.status == "running" else None
 
 
 def waiting_attempt(record: PhaseRecord) -> AttemptRecord | None:
     """Return the attempt of this round that waits for work that others do."""
-    last = last_attempt(record)
+    last = record.attempts[-1] if record.attempts else None
     return last if last is not None and last.status == WAITING and last.round == record.round else None
 
 
@@ -397,7 +397,7 @@ def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int, model: str = 
     from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
 
     phase, record = chosen.spec, draft.document.phases[chosen.index]
-    draft.advance_to(WorkflowState(phase.state))
+    draft.advance_to(STATES[phase.state])
     last = last_attempt(record)
     attempt = AttemptRecord(
         number=last.number + 1 if last else 1,
@@ -735,9 +735,11 @@ def duration(draft: Draft, index: int) -> float:
 def since_first(draft: Draft, index: int) -> float | None:
     """Return the seconds since the first attempt of a phase's round was begun, None when none was."""
     record = draft.document.phases[index]
-    first = next((attempt for attempt in record.attempts if attempt.round == record.round), None)
+    for attempt in record.attempts:
+        if attempt.round == record.round:
+            return max(0.0, (draft.at - timestamps.parse(attempt.started_at)).total_seconds())
 
-    return None if first is None else max(0.0, (draft.at - timestamps.parse(first.started_at)).total_seconds())
+    return None
 
 
 # Attempts that end early: interrupted by a crash, or suspended on order.

@@ -210,9 +210,9 @@ def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", d
     if state in _OVER:
         to_do = ""
     elif state in _STOPPED:
-        to_do = f"To go on: `adw resume {adw_id}`. To give it up: `adw abandon {adw_id}`."
+        to_do = f"To continue: `adw resume {adw_id}`. To abandon it: `adw abandon {adw_id}`."
     else:
-        to_do = f"To stop it: `adw pause {adw_id}`. To go on after that: `adw resume {adw_id}`."
+        to_do = f"To stop it: `adw pause {adw_id}`. To continue after that: `adw resume {adw_id}`."
 
     shown = state.replace("_", " ")
     blocks = [

@@ -326,6 +326,36 @@ class GitWorkplace:
 
         return tuple(dict.fromkeys(conflicts))
 
+    def trim(self, path: Path, onto: str, *, without: str, message: str, is_squashed: bool) -> None:
+        """
+        Take the file *without* ("": none), unless *onto* has it, out of what the branch adds to *onto*.
+
+        With *is_squashed* all of it becomes one commit with *message*, else the removal is a commit of its own. The
+        branch moves in one step, and nothing is changed a second time.
+        """
+        base, head = self._commit(path, onto), self._commit(path, "HEAD")
+        named = _literally([without]) if without else []
+        added = self._files_at(path, head, named) - self._files_at(path, base, named)
+        commits = len(self._git(path, "rev-list", f"{base}..{head}").text.split())
+        if not added and (commits <= 1 or not is_squashed):
+            return
+        spare = self._clear_locks(path) / "adw-trim-index"
+        _remove_index(spare)
+        try:
+            env = {"GIT_INDEX_FILE": str(spare)}
+            self._long(path, "read-tree", head, env=env)
+            for some in _literally(sorted(added)):
+                self._long(path, "rm", "--quiet", "--cached", "--", *some, env=env)
+            tree = self._long(path, "write-tree", env=env).text.strip()
+        finally:
+            _remove_index(spare)
+        if tree == self._git(path, "rev-parse", f"{base}^{{tree}}").text.strip():
+            return  # there is nothing but the file: it is the work
+        text = message if is_squashed else f"Remove {without}"
+        parent = base if is_squashed else head
+        made = self._git(path, "commit-tree", tree, "-p", parent, "-m", text).text.strip()
+        self._long(path, "reset", "--quiet", "--keep", made)
+
     def _stop_rebase(self, path: Path) -> None:
         """Undo a rebase that is not finished: ours that met a conflict, or one that was killed."""
         git_dir = self._clear_locks(path)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 OVER = frozenset(state.value for state in TERMINAL_STATES)
 #: What a merge has made part of the repository or of its history: nobody undoes it any more.
 MERGED_KINDS = frozenset({"branch", "remote_branch", "pull_request", "comment", "label"})
+#: Days that the events of finished workflows, and deliveries, are kept: a delivery that is repeated within this time
+#: starts nothing.
+EVENTS_DAYS, DELIVERIES_DAYS = 365, 14
 #: Rows that are read, or deleted, in one transaction.
 AT_ONCE = 500
 
@@ -111,7 +114,8 @@ class Retention:
 
     def _old(self, setting: str, name: str, *, adw_id: str = "") -> Orphan:
         kind = "workflow_old" if setting == "workflows" else f"{setting}_old"
-        why = f"older than {counted(self._days(setting), 'day')} (retention.{setting}_days)"
+        key = f" (retention.{setting}_days)" if setting in {"logs", "workflows"} else ""
+        why = f"older than {counted(self._days(setting), 'day')}{key}"
 
         return Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=self._before(setting))
 
@@ -198,9 +202,15 @@ class Retention:
 
     def _days(self, setting: str) -> int:
         """Return for how many days what *setting* names is kept; 0: for ever."""
-        days: int = getattr(self._home.settings, f"retention_{setting}_days")
+        settings = self._home.settings
+        days = {
+            "events": EVENTS_DAYS,
+            "logs": settings.retention_logs_days,
+            "deliveries": DELIVERIES_DAYS,
+            "workflows": settings.retention_workflows_days,
+        }
 
-        return days
+        return days[setting]
 
 
 #: Beginning of the name of a directory that is on its way out; no workflow can have such a name.

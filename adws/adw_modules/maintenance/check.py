@@ -191,7 +191,7 @@ def _owner_problems(
     """Yield workflows and runs whose worker is gone, runs of workflows that are, and workers that nobody can name."""
     for adw_id, row in known.items():
         if row.owner is not None and row.verdict is Verdict.DEAD:
-            text = f"its owner {row.owner.describe()} is dead and did not give it back"
+            text = f"its owner {row.owner.describe()} is dead and did not release it"
             yield Inconsistency("owner", text, "the next command that works on it takes it over", adw_id)
     with database.read() as session:
         runners = session.all(workers.CHECK_RUNNERS)
@@ -207,7 +207,7 @@ def _owner_problems(
         owner = OwnerRecord.from_text(run.owner)
         name = owner.describe() if owner else "whose record cannot be read"
         if processes.verdict(owner) is Verdict.DEAD:
-            text = f"run {run.run_id}: its worker {name} is dead and did not give it back"
+            text = f"run {run.run_id}: its worker {name} is dead and did not release it"
         elif run.seconds_left <= 0.0:
             text = f"run {run.run_id}: the claim of its worker {name} is over and was not renewed"
         else:

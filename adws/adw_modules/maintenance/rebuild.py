@@ -693,15 +693,16 @@ class Reconstruction:
                 """
                 INSERT INTO workflow_states (
                   adw_id, repository, issue_number, title, workflow, state, revision, fence,
-                  owner, lease_until, lease_boot, taken_at, home, schema_version, created_at, updated_at, body)
+                  owner, lease_until, lease_boot, taken_at, home, schema_version, is_costing, created_at, updated_at,
+                  body)
                 VALUES (:adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence,
-                  '', 0, '', '', :home, :schema_version, :created_at, :updated_at, :body)
+                  '', 0, '', '', :home, :schema_version, :is_costing, :created_at, :updated_at, :body)
                 ON CONFLICT (adw_id) DO UPDATE
                 SET repository = excluded.repository, issue_number = excluded.issue_number, title = excluded.title,
                     workflow = excluded.workflow, state = excluded.state, revision = excluded.revision,
                     fence = excluded.fence, lease_until = 0, lease_boot = '', home = excluded.home,
-                    schema_version = excluded.schema_version, created_at = excluded.created_at,
-                    updated_at = excluded.updated_at, body = excluded.body
+                    schema_version = excluded.schema_version, is_costing = excluded.is_costing,
+                    created_at = excluded.created_at, updated_at = excluded.updated_at, body = excluded.body
                 """,
                 [
                     {
@@ -709,6 +710,7 @@ class Reconstruction:
                         "fence": row.fence,
                         "home": contents.home,
                         "schema_version": CURRENT_VERSION,
+                        "is_costing": int(connection.COSTING in row.body),
                         "body": row.body.decode(),
                     }
                     for row in contents.rows

@@ -188,7 +188,7 @@ class WorkflowRegistry:
         self._register = database.render(
             f"INSERT INTO workflow_states ({', '.join(connection.STATE_COLUMNS)})"
             " VALUES (:adw_id, :repository, :issue_number, :title, :workflow, :state, 0, 1,"
-            " :owner, {now} + :ttl, :boot, :taken_at, :home, :schema_version, :created_at, :updated_at, '')"
+            " :owner, {now} + :ttl, :boot, :taken_at, :home, :schema_version, 0, :created_at, :updated_at, '')"
             " ON CONFLICT (adw_id) DO NOTHING"
         )
 

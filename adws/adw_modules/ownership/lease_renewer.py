@@ -105,7 +105,7 @@ class LeaseHandle:
 
     def current(self) -> Order | None:
         """Return the order to obey, None while the work may go on."""
-        if self.silent_seconds >= self._give_up_seconds:
+        if self._clock.boottime() - self.owned.renewed_at >= self._give_up_seconds:
             reason = f"the lease could not be renewed for {self.silent_seconds:.0f} s"
             self.give(Order(kind="lost_lease", reason=reason, is_urgent=True))
         order, standing = self._order, self._standing()
@@ -162,9 +162,14 @@ class LeaseHandle:
             self._requests.pop(request_id, None)
             self._answered.add(request_id)
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait for an answer."""
+        return bool(self._requests)
+
     def has_business(self) -> bool:
-        """Say whether something waits that has to be looked at between two phases."""
-        return self.current() is not None or bool(self._requests)
+        """Say whether an order or a request has to be looked at between two phases."""
+        return self.current() is not None or self.has_requests
 
 
 def reason_of(request: Request) -> str:
@@ -269,7 +274,7 @@ class LeaseRenewer:
                 self.look()
             except Exception:
                 # A bug, and everything this process owns hangs on this thread.
-                logger.exception("The keeper failed", extra={"action": "keeper_failed"})
+                logger.exception("The lease renewer failed", extra={"action": "lease_renewer_failed"})
 
     def look(self) -> None:
         """Do one round: renew what is due, fetch requests. Errors are logged and retried in the next round."""

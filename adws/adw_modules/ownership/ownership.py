@@ -329,7 +329,7 @@ class OwnedWorkflow:
 
     def stop_writing(self) -> None:
         """Refuse every further write, flush what the store collected, and free the file lock."""
-        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was given back: own it again to write"
+        self._why_over = self._why_over or f"workflow {self.lease.adw_id} was released: own it again to write"
         if self.is_renewed:
             with _logged("projection_behind", self.lease.adw_id):
                 self._ownership.store.flush(self.lease.adw_id)

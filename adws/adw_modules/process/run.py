@@ -14,7 +14,9 @@ import os
 import resource
 import selectors
 import shutil
+import signal
 import subprocess
+import sys
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +24,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import FailedRun, RunFailed
 from adws.adw_modules.interfaces import Clock, ProcessRecord
 from adws.adw_modules.phase import Order, Orders
+from adws.adw_modules.process.cgroup import ControlGroup
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.output import OutputStream, Tail
 from adws.adw_modules.process.tree import GRACE_SECONDS, TICK_SECONDS, TOKEN_VARIABLE, ProcessTree, describe
@@ -45,6 +48,10 @@ PIPE_SECONDS = 5.0
 #: Waits for our signal, then becomes the command: same pid, same start time. No signal means that we died: do nothing.
 _WAIT = 'read -r adw_go || exit 125; adw_in=$1; unset adw_go; shift; exec "$@" <"$adw_in"'
 _CHUNK = 65_536
+#: CPU time from the signal that says that it is used up to the one that kills.
+_CPU_GRACE_SECONDS = 5
+#: Signals of the kernel that say which limit was reached; a shell reports them as 128 and more.
+_LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file"}
 #: Reads after the end: far more than a pipe can hold.
 _LAST_READS = 64
 #: Seconds between two checks of the descendants while the output never pauses.
@@ -80,6 +87,36 @@ class Limits:
     open_files: int | None = None  #: of each process
     cpu_seconds: int | None = None  #: of each process
     file_bytes: int | None = None  #: of each file that is written
+    free_disk_bytes: int | None = None  #: that have to stay free where the command works
+
+    def describe(self, kind: str) -> str:
+        """Return the limit of *kind* as messages name it, such as `memory limit 8 GiB`."""
+        if kind == "memory":
+            return f"memory limit {_size(self.memory_bytes)}"
+        if kind == "disk":
+            return f"disk limit, less than {_size(self.free_disk_bytes)} is free"
+        if kind == "file":
+            return f"file size limit {_size(self.file_bytes)}"
+        if kind == "cpu":
+            return f"CPU time limit {self.cpu_seconds} seconds"
+
+        return f"process limit {self.processes}"
+
+
+def _size(size: int | None) -> str:
+    number = size or 0
+
+    return f"{number / 2**30:g} GiB" if number >= 2**30 else f"{number / 2**20:g} MiB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """A user of this machine whom a command is run as."""
+
+    name: str
+    uid: int
+    gid: int
+    home: Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +134,7 @@ class CommandLine:
     stdin_path: Path | None = None  #: absolute; what it reads, None: nothing
     sandbox: Sandbox | None = None
     limits: Limits = field(default_factory=Limits)
+    account: Account | None = None  #: whom it is run as; None: this user, or whom its sandbox turns into
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,9 +186,14 @@ def run_process(
             stack.callback(streams[name].close)
         child = _start(command, command.sandbox.argv(argv) if command.sandbox else argv, token=me.token)
         stack.callback(_close_pipes, child)
+        limits = command.limits
+        group = ControlGroup.make(me.token, memory_bytes=limits.memory_bytes, processes=limits.processes)
+        if group is not None:
+            group.add(child.pid)
+            stack.callback(group.remove)
         identity = replace(me, pid=child.pid, start_ticks=processes.observe(child.pid).start_ticks)
         tree = ProcessTree(processes, identity, token=me.token, is_child=True)
-        watch = _Watch(command, child, tree, streams, clock=clock, orders=orders, saw_result=saw_result)
+        watch = _Watch(command, child, tree, streams, clock=clock, orders=orders, saw_result=saw_result, group=group)
         stack.callback(watch.close)
         try:
             shown = redactor.redact(list(command.argv))
@@ -204,7 +247,7 @@ def _unusable(name: str, subtype: str, message: str) -> RunFailed:
 def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
-            ["/bin/sh", "-c", _WAIT, "sh", str(command.stdin_path or os.devnull), *argv],
+            ["/bin/sh", "-c", f"{_ulimits(command.limits)}{_WAIT}", "sh", str(command.stdin_path or os.devnull), *argv],
             cwd=command.cwd,
             env={**command.env, TOKEN_VARIABLE: token},
             stdin=subprocess.PIPE,
@@ -212,15 +255,20 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
+            **_identity_of(command.account),
         )
 
     if command.sandbox is not None and command.sandbox.confines_thread:
         child = _in_confined_thread(command.sandbox, start)
     else:  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
         child = start()
-    _set_limits(child.pid, command.limits)
 
     return child
+
+
+def _identity_of(account: Account | None) -> dict[str, Any]:
+    """Return the options with which a process is started as *account*, in no further group."""
+    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
 def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
@@ -261,20 +309,24 @@ def start_boxed(
     return output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
-def _set_limits(pid: int, limits: Limits) -> None:
-    """Limit a process that waits at its pipe, and all that it starts."""
-    if not hasattr(resource, "prlimit"):
-        return  # not Linux
-    wanted = {
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_CPU: limits.cpu_seconds,
-        resource.RLIMIT_FSIZE: limits.file_bytes,
-    }
-    for kind, value in wanted.items():
-        if value is not None:
-            hard = resource.prlimit(pid, kind)[1]
-            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.prlimit(pid, kind, (most, most))
+def _ulimits(limits: Limits) -> str:
+    """Return the lines of shell that limit a process which waits at its pipe, and all that it starts."""
+    wanted = [
+        ("n", resource.RLIMIT_NOFILE, limits.open_files, 1),
+        ("t", resource.RLIMIT_CPU, limits.cpu_seconds, 1),
+        ("f", resource.RLIMIT_FSIZE, limits.file_bytes, 512),
+    ]
+    lines = []
+    for letter, kind, value, unit in wanted:
+        if value is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # First comes SIGXCPU, which says why; one that ignores it is killed.
+        last = most + _CPU_GRACE_SECONDS if kind == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else most
+        lines += [f"ulimit -S -{letter} {most // unit}", f"ulimit -H -{letter} {last // unit}"]
+
+    return "".join(f"{line}; " for line in lines)
 
 
 def _close_pipes(child: subprocess.Popen[bytes]) -> None:
@@ -297,8 +349,10 @@ class _Watch:
         clock: Clock,
         orders: Orders,
         saw_result: Callable[[], bool] | None,
+        group: ControlGroup | None,
     ) -> None:
         self._command = command
+        self._group = group
         self._child = child
         self._tree = tree
         self._streams = streams
@@ -314,6 +368,9 @@ class _Watch:
         self._is_lost = False  #: it was collected by somebody else
         self._timed_out: str | None = None
         self._exceeded = ""
+        least = command.limits.free_disk_bytes
+        #: Bytes that have to stay free; None: no limit, or there was less before the command began.
+        self._disk_bytes = least if least is not None and _free_bytes(command.cwd) >= least else None
         self._ordered: Order | None = None
         self._leftovers: tuple[ProcessStat, ...] = ()
         self._survivors: tuple[ProcessStat, ...] = ()
@@ -383,15 +440,17 @@ class _Watch:
     def _exceeded_limit(self) -> str:
         """Return the limit that all that it started exceeds, "" for none."""
         limits = self._command.limits
-        if limits.memory_bytes is None and limits.processes is None:
-            return ""
-        number, memory = self._tree.usage()
-        if limits.processes is not None and number > limits.processes:
-            return f"process limit {limits.processes}"
-        if limits.memory_bytes is not None and memory > limits.memory_bytes:
-            return f"memory limit {limits.memory_bytes / 2**30:g} GiB"
+        hit = self._group.limit_hit() if self._group is not None else ""
+        if limits.memory_bytes is not None or limits.processes is not None:
+            number, memory = self._tree.usage()
+            if limits.processes is not None and number > limits.processes:
+                hit = "processes"
+            elif limits.memory_bytes is not None and memory > limits.memory_bytes:
+                hit = "memory"
+        if self._disk_bytes is not None and _free_bytes(self._command.cwd) < self._disk_bytes:
+            hit = "disk"
 
-        return ""
+        return limits.describe(hit) if hit else ""
 
     def _clock_that_ran_out(self, now: float, result_at: float | None) -> str | None:
         limits = self._command.timeouts
@@ -435,6 +494,11 @@ class _Watch:
     def end(self, tail: str) -> ProcessEnd:
         status = self._status if self._has_run else None
         has_exited = status is not None and status.si_code == os.CLD_EXITED
+        if not self._exceeded and status is not None and self._ordered is None and self._timed_out is None:
+            code = status.si_status - 128 if has_exited else status.si_status
+            hit = self._group.limit_hit() if self._group is not None and status.si_status != 0 else ""
+            hit = hit or next((kind for number, kind in _LIMIT_SIGNALS.items() if code == number), "")
+            self._exceeded = self._command.limits.describe(hit) if hit else ""
 
         return ProcessEnd(
             exit_code=status.si_status if status and has_exited else None,
@@ -497,6 +561,16 @@ class _Watch:
             self._tree.leader_is_lost()
 
         return self._is_lost or self._status is not None
+
+
+def _free_bytes(place: Path) -> int:
+    """Return how many bytes of the file system of *place* ordinary users may still use."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return sys.maxsize  # the directory itself is gone: nothing can be said
+
+    return found.f_bavail * found.f_frsize
 
 
 # --- a short command whose output is the answer ----------------------------------------------------------------------

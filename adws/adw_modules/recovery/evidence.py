@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.engine.transitions import in_doubt, is_exhausted, running_attempt
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound
 from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, PageQuery, Verdict
 from adws.adw_modules.queue.model import ITERATION, ROLLBACK, WITHOUT_WORKFLOW, Run
@@ -123,11 +122,21 @@ def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | Non
     except AdwError as exc:
         is_known = seen.lease_row is not None or seen.has_issue
         return replace(seen, problem=str(exc), is_unwritten=is_known and isinstance(exc, StateNotFound))
-    running = next((record for record in document.phases if running_attempt(record) is not None), None)
+    from adws.adw_modules.engine import transitions  # noqa: PLC0415 - `adw status` needs no rules of attempts
+
+    running = next((record for record in document.phases if transitions.running_attempt(record) is not None), None)
     # The phase that comes next; `choose` decides in the end.
     next_phase = next((record for record in document.phases if record.status not in _PASSED), None)
-    is_spent = next_phase is not None and next_phase.status not in ("failed", "waiting") and is_exhausted(next_phase)
-    left = [(index, one) for index, one in in_doubt(document.phases) if _verdict(one, owners) is not Verdict.UNKNOWN]
+    is_spent = (
+        next_phase is not None
+        and next_phase.status not in ("failed", "waiting")
+        and transitions.is_exhausted(next_phase)
+    )
+    left = [
+        (index, one)
+        for index, one in transitions.in_doubt(document.phases)
+        if _verdict(one, owners) is not Verdict.UNKNOWN
+    ]
     # The copy of a workflow that is worked on is behind most of the time; its owner updates it.
     is_compared = home.settings.store == "files" and not seen.lease.is_live
 

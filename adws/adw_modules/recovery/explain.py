@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps, views
-from adws.adw_modules.circuit_breaker import seen
 from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import FINAL_RUNS, NO_DEMANDS, RunState, full_labels
@@ -297,6 +296,8 @@ def _breaker_of(home: Home, document: WorkflowDocument, now: datetime) -> Breake
     services = next((phase.waits_for for phase in document.phases if phase.status == "retry_wait"), {})
     if not services:
         return None
+    from adws.adw_modules.circuit_breaker import seen  # noqa: PLC0415 - a third of the start of `adw status` elsewhere
+
     rows = [seen(row, now) for row in home.breakers.stored() if row.name in services]
 
     return next((row for row in rows if row.state != "closed" or row.generation != services[row.name]), None)

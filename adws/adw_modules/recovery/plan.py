@@ -281,7 +281,7 @@ class _Planner:
         if row.is_errand:
             steps = self._about_errand(row)
         elif not row.state:
-            steps = [self._step(row, RecoveryAction.REPORT, row.problem or "its document says no state")]
+            steps = [self._step(row, RecoveryAction.REPORT, row.problem or "its document has no state")]
             # A worker ends the run of a document that nobody can read, and says why.
             if row.run_state in LIVE_RUNS and not (self._why_run_kept(row) or self._why_kept(row.lease)):
                 after = RunState.STOPPED if row.run_state is RunState.STOPPING else RunState.PENDING
@@ -402,7 +402,7 @@ class _Planner:
             return ""
         who = f"nobody can tell whether {claim.owner} lives" if claim.owner else "it has a worker, and nobody says who"
 
-        return f"{who}: it is taken back in {left:.0f} s"
+        return f"{who}: it is reclaimed in {left:.0f} s"
 
     def _seconds_to_wait(self, claim: Claim) -> float:
         """Return how long something that nothing is proven about is still left alone; nobody waits in mode all."""

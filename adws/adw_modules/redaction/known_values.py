@@ -166,7 +166,7 @@ def _base64_inside(raw: bytes, shift: int) -> tuple[str, str]:
 class ValueNet:
     """An index of known secrets; built once, never changed."""
 
-    __slots__ = ("_grams", "_needles", "_ordered", "_seeds", "_words", "whole")
+    __slots__ = ("_grams", "_needles", "_ordered", "_seeds", "_words", "has_words", "whole")
 
     def __init__(self, known_values: Iterable[str]) -> None:
         # What is part of the mask cannot be hidden: the mask would be hidden again and again.
@@ -186,6 +186,8 @@ class ValueNet:
                     needles.update(spellings(part))
 
         self._words = tuple(re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in sorted(words))
+        #: Whether there are values that are hidden as whole words: nothing else is shorter than SHORTEST_PIECE.
+        self.has_words = bool(words)
         self._grams = frozenset(grams)
         self._ordered: list[str] | None = None  # only reading a stream needs it
         self._seeds = frozenset(seeds)
@@ -206,11 +208,6 @@ class ValueNet:
                 for each in maps:
                     start, end = each.back(start, end)  # noqa: PLW2901 - one step down each time
                 yield Match(start, start, end)
-
-    @property
-    def has_words(self) -> bool:
-        """Whether there are values that are hidden as whole words: nothing else is shorter than SHORTEST_PIECE."""
-        return bool(self._words)
 
     def has_any(self, text: str) -> bool:
         """Say whether `find` finds something in *text*."""

@@ -129,7 +129,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "adw_queue_runs",
         GAUGE,
-        "Runs that are not over, and those that were given up, by kind and where they stand.",
+        "Unfinished and dead runs, by kind and state.",
         ("kind", "state"),
     ),
     Metric(
@@ -715,7 +715,7 @@ SELECT kind, place, count(*), min(since) FROM (
     CASE WHEN state <> 'pending' THEN state WHEN not_before <= :moment THEN 'waiting' ELSE 'delayed' END AS place,
     CASE WHEN state = 'pending' AND not_before > updated_at THEN not_before ELSE updated_at END AS since
   FROM {runs} WHERE finished_at IS NULL
-) AS standing GROUP BY kind, place ORDER BY kind, place
+) AS places GROUP BY kind, place ORDER BY kind, place
 """
 #: The condition is that of the index, which SQLite uses only for queries that say so.
 DEAD = """

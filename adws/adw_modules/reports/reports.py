@@ -409,10 +409,7 @@ class Reporting:
             is_limit_reached=is_limit_reached,
         )
 
-        minutes = settings.cron_stuck_minutes
-        terms = StuckTerms(
-            lease_seconds=settings.lease_ttl_seconds, after=timedelta(minutes=minutes) if minutes else None
-        )
+        terms = StuckTerms(lease_seconds=settings.lease_ttl_seconds)
 
         return find_stuck(facts, terms)
 

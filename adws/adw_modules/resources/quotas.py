@@ -53,20 +53,17 @@ _BLOCK_BYTES = 512
 COSTING, OF_AGENTS = '%"cost_usd"%', '%"provider"%'
 #: Rows that are read at once.
 CHUNK = 500
-#: How a dialect reads parts of a document in its row. `is_costing` is as in ix_workflow_states_costing, which it is
-#: read along.
+#: How a dialect reads parts of a document in its row.
 _DOCUMENT_SQL: Mapping[str, Mapping[str, str]] = {
     "sqlite": {
         "cost": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
         "cap": "CAST(json_extract(body, '$.max_cost_usd') AS REAL)",
         "phases": "json_extract(body, '$.phases')",
-        "is_costing": "body LIKE '%\"cost_usd\"%'",
     },
     "postgresql": {
         "cost": "CAST(body::json -> 'cost' ->> 'total_usd' AS float8)",
         "cap": "CAST(body::json ->> 'max_cost_usd' AS float8)",
         "phases": "CAST(body::json -> 'phases' AS text)",
-        "is_costing": "strpos(body, '\"cost_usd\"') > 0",
     },
 }
 
@@ -469,7 +466,7 @@ class Quotas:
             unit="worktrees",
             is_exceeded=len(others) >= limit,
             detail=f"{len(others)} of {limit} worktrees are in use: finish or roll back a workflow (adw list), remove "
-            "left-overs with adw admin gc, or raise quota.max_worktrees",
+            "orphans with adw admin gc, or raise quota.max_worktrees",
             reserved=len(others - there),
         )
 
@@ -565,7 +562,7 @@ def spent_since_sql(dialect: str) -> str:
 
     return (
         f"SELECT adw_id, workflow, {part['phases']} FROM workflow_states "
-        f"WHERE updated_at >= :since AND revision > 0 AND {part['is_costing']}"
+        "WHERE updated_at >= :since AND revision > 0 AND is_costing = 1"
     )
 
 

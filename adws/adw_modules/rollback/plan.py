@@ -212,7 +212,7 @@ def _continued(earlier: Step | None, planned: Step, options: RollbackOptions) ->
         return earlier
     step = planned if earlier is None else replace(planned, facts={**planned.facts, **earlier.facts})
     if step.host and step.host in options.forget_hosts:
-        return step.ended(FORGOTTEN, f"{step.host} was given up by {options.by or 'a person'}: {options.reason}")
+        return step.ended(FORGOTTEN, f"{step.host} was declared lost by {options.by or 'a person'}: {options.reason}")
     maker = step.facts.get("made_by")
     if isinstance(maker, str) and maker:
         return step.ended("kept", f"workflow {maker} made it")

@@ -211,7 +211,7 @@ class Rollbacks:
                 seconds = min(MAX_BLOCKED_SECONDS, TROUBLE_SECONDS * 2.0 ** min(max(run.attempts - 1, 0), 16))
                 outcome = RetryAt(phase="the rollback", at=now + timedelta(seconds=seconds), reason=blocked)
             else:
-                message = f"{blocked}; adw rollback {run.adw_id} goes on with it"
+                message = f"{blocked}; adw rollback {run.adw_id} continues it"
                 outcome = Failed(phase="the rollback", reason="BLOCKED", message=message)
             end = end_of(run, outcome)
             if report.waits_for:  # the rest waits for a worker on that machine, and for nobody else
@@ -332,7 +332,7 @@ class Rollbacks:
         hosts = {step.host for step in self._plan(document, replace(options, forget_hosts=()))} - {""}
         for host in options.forget_hosts:
             if host == self._home.host:
-                raise UsageError(f"this is {host}: what is here is undone here, and not given up")
+                raise UsageError(f"this is {host}: what is here is undone here, and cannot be forgotten")
             if host not in hosts:
                 known = ", ".join(sorted(hosts)) or "no machine"
                 raise UsageError(f"workflow {document.adw_id} has nothing on {host}: it has something on {known}")

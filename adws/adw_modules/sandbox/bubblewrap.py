@@ -12,10 +12,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from adws.adw_modules.process.run import Account
 from adws.adw_modules.sandbox.policy import ETC_HIDDEN, Policy
 
 #: Where the proxy is inside the box, as the proxy variables say.
 PROXY_PORT = 3128
+#: Directories that are links into /usr on most systems.
+_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 FORWARDER = Path(__file__).with_name("forwarder.py")
 
 
@@ -30,8 +33,10 @@ class BubblewrapSandbox:
     name = "bubblewrap"
     confines_thread = False
 
-    def __init__(self, policy: Policy, *, proxy_socket: Path | None = None) -> None:
+    def __init__(self, policy: Policy, *, proxy_socket: Path | None = None, account: Account | None = None) -> None:
+        """Run commands as *account*; only root can."""
         self._policy = policy
+        self._account = account
         self._proxy_socket = proxy_socket
 
     def confine(self) -> None:
@@ -40,10 +45,11 @@ class BubblewrapSandbox:
     def argv(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return the call of bwrap that runs *argv*."""
         bridge: tuple[str, ...] = ()
-        if self._proxy_socket is not None:
+        if self._proxy_socket is not None or self._account is not None:
             local = [f"{port}=127.0.0.1:{port}" for port in self._policy.local_ports if port not in self._inside]
-            ports = ",".join([str(PROXY_PORT), *local])
-            bridge = (_python(), "-I", "-S", str(FORWARDER), str(self._proxy_socket), ports)
+            ports = ",".join([str(PROXY_PORT), *local]) if self._proxy_socket is not None else ""
+            who = "" if self._account is None else f"{self._account.uid}:{self._account.gid}"
+            bridge = (_python(), "-I", "-S", str(FORWARDER), str(self._proxy_socket or ""), ports, who)
 
         return (program(), *self._options(), "--", *bridge, *argv)
 
@@ -54,14 +60,20 @@ class BubblewrapSandbox:
 
     def _options(self) -> Iterator[str]:
         policy = self._policy
-        yield from ("--die-with-parent", "--new-session", "--unshare-user-try", "--unshare-pid", "--unshare-ipc")
-        yield from ("--unshare-uts", "--unshare-cgroup-try", "--unshare-net", "--cap-drop", "ALL")
-        yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/var/tmp", "--dir", "/run")  # noqa: S108 - inside of the box
-        for path in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")):
-            if path.is_symlink():
-                yield from ("--symlink", str(path.readlink()), str(path))
+        yield from ("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+        yield from ("--unshare-cgroup-try", "--unshare-net", "--cap-drop", "ALL")
+        if self._account is None:
+            yield "--unshare-user-try"
+        else:  # root makes the mounts, and the forwarder turns into the user before it starts the command
+            yield from ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+        yield from ("--proc", "/proc", "--dev", "/dev", "--dir", "/run")
+        for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside of the box
+            yield from ("--perms", "1777", "--tmpfs", place)
+        links = [path for path in map(Path, _LINKS) if path.is_symlink()]
+        for path in links:
+            yield from ("--symlink", str(path.readlink()), str(path))
         # One mount of /etc, with its hidden entries covered, is faster than one for each entry.
-        made = (Path("/proc"), Path("/dev"), Path("/etc"))
+        made = (Path("/proc"), Path("/dev"), Path("/etc"), *links)
         mounts = {path: "--ro-bind-try" for path in policy.read if not any(path.is_relative_to(one) for one in made)}
         mounts[Path("/etc")] = mounts[FORWARDER] = "--ro-bind-try"
         if self._proxy_socket is not None:
@@ -70,7 +82,11 @@ class BubblewrapSandbox:
         mounts.update(dict.fromkeys(policy.protected, "--ro-bind-try"))
         for path in sorted(mounts):  # a directory before what is in it
             around = next((parent for parent in path.parents if parent in mounts), None)
-            if around is None or mounts[around] != mounts[path]:
+            is_there = around is not None and (mounts[around] == mounts[path] or path != path.resolve())
+            if around is None and self._account is not None:  # bwrap makes what leads there for itself alone
+                for parent in reversed(path.parents[:-1]):
+                    yield from ("--perms", "0755", "--dir", str(parent))
+            if not is_there:  # a name that leads elsewhere is in the mount around it
                 yield from (mounts[path], str(path), str(path))
         for path in (Path("/etc", name) for name in sorted(ETC_HIDDEN)):
             if path.is_dir():

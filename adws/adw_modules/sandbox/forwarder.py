@@ -1,17 +1,21 @@
 """
 Runs inside a bubblewrap box, before the command: lets ports of its loopback interface lead to the proxy outside.
 
-`forwarder.py SOCKET PORT[=HOST:PORT],... COMMAND...`: what connects to the first port talks to the proxy itself, what
-connects to another one is led to HOST:PORT through it. Standard library only: no package of adw can be seen there.
+`forwarder.py SOCKET PORT[=HOST:PORT],... UID:GID COMMAND...`: what connects to the first port talks to the proxy
+itself, what connects to another one is led to HOST:PORT through it. With UID:GID it turns into that user first; any of
+the three may be empty. Standard library only: no package of adw can be seen there.
 """
 
+from __future__ import annotations
+
+import _socket
 import os
-import socket
 import sys
-import threading
 
 
-def relay(source: socket.socket, sink: socket.socket) -> None:
+def relay(source: _socket.socket, sink: _socket.socket) -> None:
+    import socket  # noqa: PLC0415 - see main
+
     try:
         while data := source.recv(65536):
             sink.sendall(data)
@@ -20,7 +24,10 @@ def relay(source: socket.socket, sink: socket.socket) -> None:
         pass
 
 
-def forward(client: socket.socket, path: str, target: str) -> None:
+def forward(client: _socket.socket, path: str, target: str) -> None:
+    import socket  # noqa: PLC0415 - see main
+    import threading  # noqa: PLC0415 - see main
+
     proxy = socket.socket(socket.AF_UNIX)
     try:
         proxy.connect(path)
@@ -45,18 +52,34 @@ def forward(client: socket.socket, path: str, target: str) -> None:
         client.close()
 
 
-def serve(listener: socket.socket, path: str, target: str) -> None:
+def serve(number: int, path: str, target: str) -> None:
+    import socket  # noqa: PLC0415 - see main
+    import threading  # noqa: PLC0415 - see main
+
+    listener = socket.socket(fileno=number)
     while True:
         client, _ = listener.accept()
         threading.Thread(target=forward, args=(client, path, target), daemon=True).start()
 
 
 def main() -> None:
-    path, ports, argv = sys.argv[1], sys.argv[2], sys.argv[3:]
+    path, ports, who, argv = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+    if who:
+        uid, gid = map(int, who.split(":"))
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    if not ports:
+        os.execv(argv[0], argv)  # noqa: S606 - becoming the command is what this is for
+    # Loading the modules socket and threading takes longer than all the rest: the command does not wait for it.
     listeners = []
     for entry in ports.split(","):
         number, _, target = entry.partition("=")
-        listeners.append((socket.create_server(("127.0.0.1", int(number)), backlog=64), target))
+        listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", int(number)))
+        listener.listen(64)
+        listeners.append((listener, target))
     if os.fork():
         for listener, _ in listeners:
             listener.close()
@@ -65,9 +88,10 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    threads = [threading.Thread(target=serve, args=(one, path, target)) for one, target in listeners]
-    for thread in threads:
-        thread.start()
+    import threading  # noqa: PLC0415 - see above
+
+    for listener, target in listeners:
+        threading.Thread(target=serve, args=(listener.detach(), path, target)).start()
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ AGENT_HOSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "aider": ("*.anthropic.com", "api.openai.com", "*.googleapis.com", "openrouter.ai"),
     }
 )
+#: Directories of a box that can be written: home, temporary files, results. The one around them cannot.
+SCRATCH = ("home", "tmp", "out")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -60,7 +62,7 @@ class Policy:
     """The box of one command."""
 
     cwd: Path
-    scratch: Path  #: a directory of the workflow's own: home, temporary files
+    scratch: Path  #: a directory of the workflow's own, with those of SCRATCH
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()  #: below a path of *write*, read-only all the same where a backend can do that
@@ -112,7 +114,7 @@ def build(
     read = [*map(Path, SYSTEM), *_etc(), Path("/proc"), Path("/sys"), *_devices()]
     read += [*_toolchains(surroundings), *_program(program), *_own_paths(surroundings.home, surroundings.read)]
     read += [*files]
-    write = [scratch, *results, *_own_paths(surroundings.home, surroundings.write)]
+    write = [*(scratch / name for name in SCRATCH), *results, *_own_paths(surroundings.home, surroundings.write)]
     write += _agent_home(agent, surroundings) if agent else []
     protected: list[Path] = []
     read.append(cwd)
@@ -145,8 +147,10 @@ def build(
 
 
 def _existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the paths that exist, with symbolic links resolved: rules and mounts are about real places."""
-    return tuple(dict.fromkeys(path.resolve() for path in paths if path.exists()))
+    """Return the paths that exist: the real places, which rules and mounts are about, and the names that lead there."""
+    both = (one for path in paths if path.exists() for one in (path.resolve(), path.absolute()))
+
+    return tuple(dict.fromkeys(both))
 
 
 def _etc() -> Iterator[Path]:
@@ -178,11 +182,13 @@ def _toolchains(surroundings: Surroundings) -> Iterator[Path]:
         holds_hidden = any(path == around or path.is_relative_to(around) for path in hidden)
         if place.name in {"bin", "sbin"} and around not in too_wide and not holds_hidden:
             yield around
-    yield from (Path(place) for place in (sys.base_prefix, sys.prefix, *_LINKED_PYTHON))
+    yield from (Path(place) for place in (sys.base_prefix, sys.prefix, *_LINKED_PYTHON, _PACKAGE))
     for variable, usual in (("RUSTUP_HOME", ".rustup"), ("CARGO_HOME", ".cargo/registry"), ("NVM_DIR", ".nvm")):
         yield Path(surroundings.env.get(variable) or home / usual)
 
 
+#: adw itself: programs in a box may use its library, and it is not always installed below the prefix.
+_PACKAGE = str(Path(__file__).parents[2])
 #: Where the standard library of a virtual environment really is.
 _LINKED_PYTHON = (str(Path(os.__file__).resolve().parent), str(Path(sys.executable).resolve().parent))
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.clock import SystemClock
-from adws.adw_modules.errors import AdwError
+from adws.adw_modules.errors import AdwError, ConfigError
 from adws.adw_modules.process.run import ChildProcess, start_boxed
 from adws.adw_modules.sandbox import bubblewrap, landlock, policy
 from adws.adw_modules.sandbox.policy import Surroundings
@@ -99,6 +99,21 @@ def why_unusable(backend: str, probed: Probed) -> str:
     return f"{backend} does not hold that {broken[0]}" if broken else ""
 
 
+def known(backend: str, *, env: Mapping[str, str]) -> Probed:
+    """Return what `run` says of *backend*; one that worked is tried once by a process, with the same PATH."""
+    key = (backend, env.get("PATH", os.defpath), bubblewrap.program())
+    if key in _KNOWN:
+        return _KNOWN[key]
+    result = run(backend, env=env)
+    if not why_unusable(backend, result):  # a machine that is short of something is no reason to give up for good
+        _KNOWN[key] = result
+
+    return result
+
+
+_KNOWN: dict[tuple[str, str, str], Probed] = {}
+
+
 def run(backend: str, *, env: Mapping[str, str]) -> Probed:
     """Try everything in a box of *backend* and return what holds."""
     if backend == "bubblewrap" and not bubblewrap.program():
@@ -128,7 +143,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
                 socket.socket(socket.AF_UNIX) as unix,
             ):
                 udp.bind(("127.0.0.1", 0))
-                udp.settimeout(0.2)
+                udp.setblocking(False)  # what was sent on this machine has arrived when the sender has ended
                 unix.bind(str(place / "s"))
                 unix.listen()
                 facts = {
@@ -142,13 +157,15 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
                 }
                 python = str(Path(sys.executable).resolve())
                 inside = {"PATH": env.get("PATH", os.defpath), "HOME": str(place / "scratch")}
-                said, _ = start_boxed(
+                said, errors = start_boxed(
                     box,
                     (python, "-I", "-S", "-c", _INSIDE, json.dumps(facts)),
                     cwd=place / "work",
                     env=inside,
                     seconds=_SECONDS,
                 )
+                if not said.strip():
+                    raise ConfigError(errors.strip().rpartition("\n")[2] or "it said nothing")
                 kept = {name: bool(value) for name, value in json.loads(said).items()}
                 # A file system or a network of its own: what was done there did not arrive here.
                 kept["write"] = not (place / "outside").exists()

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file
-from adws.adw_modules.errors import AdwError, FailedRun, GitError, RunFailed
+from adws.adw_modules.errors import AdwError, ConfigError, FailedRun, GitError, RunFailed
 from adws.adw_modules.git.private_dir import config_text
-from adws.adw_modules.process.run import CommandLine, Limits, find_program
-from adws.adw_modules.sandbox import bubblewrap, policy, probe
+from adws.adw_modules.process.run import Account, CommandLine, Limits, find_program
+from adws.adw_modules.sandbox import account, bubblewrap, policy, probe, registries
 from adws.adw_modules.sandbox.bubblewrap import BubblewrapSandbox
 from adws.adw_modules.sandbox.egress import EgressProxy
 from adws.adw_modules.sandbox.landlock import LandlockSandbox
 from adws.adw_modules.sandbox.policy import GitPlaces, Policy, Surroundings
 
 if TYPE_CHECKING:
+    from adws.adw_modules.agent import AgentProfile, AgentTask
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
@@ -36,6 +37,8 @@ OFF, AUTO, LANDLOCK, BUBBLEWRAP, COMMAND = "off", "auto", "landlock", "bubblewra
 FOLDER = "box"
 #: Variables that would lead a boxed command out of the home directory of its box.
 _HOME_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
+#: Directories of agents, which are made when they are missing; the rest are files.
+_AGENT_FOLDERS = {name for names in policy.AGENT_HOMES.values() for name in names if "." not in name.lstrip(".")}
 _PORT_VARIABLES = ("ADW_BACKEND_PORT", "ADW_FRONTEND_PORT", "PORT")
 _NO_PROXY = "localhost,127.0.0.1,::1"
 
@@ -71,11 +74,56 @@ class Sandboxes:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._chosen: dict[str, Choice] = {}
+        self._warned: set[str] = set()  #: workflows that were told that there is no box
+
+    def is_required(self, document: WorkflowDocument | None = None) -> bool:
+        """Say whether a command of *document* that should have a box, and cannot have one, is refused."""
+        settings = self._home.settings
+        if settings.sandbox_required is not None or settings.sandbox_user is not None:
+            return settings.sandbox_required is True or settings.sandbox_user is not None
+
+        return document is not None and bool(document.deliveries)
 
     @property
-    def is_required(self) -> bool:
-        """Whether a command that should have a box, and cannot have one, is refused."""
-        return self._home.settings.sandbox_required
+    def variables_of_user(self) -> Mapping[str, str]:
+        """Variables that lead an agent to the files of the user of `sandbox.user`; none where that is nobody else."""
+        with contextlib.suppress(ConfigError):
+            name = self._home.settings.sandbox_user
+            user = None if name is None else account.find(name)
+            if user is not None:
+                return {"HOME": str(user.home), "USER": user.name, "LOGNAME": user.name}
+
+        return {}
+
+    def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
+        """Return *task* for an agent whose own sandbox has to be off: inside of ours it would refuse every command."""
+        is_boxed = self.choose(own).backend in probe.BACKENDS
+
+        return replace(task, permissions="all") if is_boxed and profile.capabilities.boxes_itself else task
+
+    def check(self, *, is_required: bool) -> str:
+        """
+        Return what a person has to know of the box before work starts, "" for nothing.
+
+        Raises ConfigError when there is none and *is_required*, and for a `sandbox.user` that is of no use.
+        """
+        settings = self._home.settings
+        choice = self.choose()
+        if settings.sandbox_user is not None:
+            account.find(settings.sandbox_user)
+        wants = settings.sandbox_required is True or settings.sandbox_user is not None
+        if choice.backend == OFF and not choice.why_none and wants:
+            name = "sandbox.required" if settings.sandbox_required else "sandbox.user"
+            raise ConfigError(f"{name} is set, and sandbox.mode is off: set sandbox.mode to auto, or take one back")
+        if choice.why_none and (is_required and settings.sandbox_required is not False):
+            raise ConfigError(
+                f"there is no sandbox here: {choice.why_none}. adw doctor says what to do; "
+                "without one only with sandbox.required = false"
+            )
+        if choice.why_none:
+            return f"agents, commands and gates run without a sandbox: {choice.why_none}; see adw doctor"
+
+        return "" if choice.backend != OFF else "agents, commands and gates run without a sandbox (sandbox.mode is off)"
 
     @property
     def limits(self) -> Limits:
@@ -88,15 +136,17 @@ class Sandboxes:
             open_files=settings.sandbox_open_files or None,
             cpu_seconds=settings.sandbox_cpu_seconds or None,
             file_bytes=settings.sandbox_file_bytes or None,
+            free_disk_bytes=settings.sandbox_free_disk or None,
         )
 
     def choose(self, own: str = "") -> Choice:
         """Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once."""
         mode = own or self._home.settings.sandbox_mode
-        if mode not in self._chosen:
-            self._chosen[mode] = self._choose(mode)
+        known = self._chosen.get(mode) or self._choose(mode)
+        if not known.why_none:
+            self._chosen[mode] = known
 
-        return self._chosen[mode]
+        return known
 
     def _choose(self, mode: str) -> Choice:
         if mode == OFF:
@@ -108,7 +158,7 @@ class Sandboxes:
         wanted = probe.BACKENDS if mode == AUTO else (mode,)
         reasons = []
         for backend in wanted:
-            why = probe.why_unusable(backend, probe.run(backend, env=self._home.env))
+            why = probe.why_unusable(backend, probe.known(backend, env=self._home.env))
             if not why:
                 return Choice(backend=backend)
             reasons.append(f"{backend}: {why}")
@@ -141,10 +191,13 @@ class Sandboxes:
         choice = self.choose(own)
         limited = replace(command, limits=self.limits)
         if choice.backend == OFF:
-            if choice.why_none and self.is_required:
-                text = f"sandbox.required is set, and there is no sandbox here: {choice.why_none}; see adw doctor"
+            is_wanted = choice.why_none or self._home.settings.sandbox_required or self._home.settings.sandbox_user
+            if own != OFF and is_wanted and self.is_required(document):
+                why = choice.why_none or "sandbox.mode is off"
+                text = f"a sandbox is required, and there is none here: {why}; see adw doctor and sandbox.required"
                 raise RunFailed(FailedRun(subtype="config", text=text), text)
-            if choice.why_none:
+            if choice.why_none and document.adw_id not in self._warned:
+                self._warned.add(document.adw_id)
                 say(f"runs without a sandbox: {choice.why_none}; see adw doctor")
             yield limited
             return
@@ -152,8 +205,16 @@ class Sandboxes:
             yield replace(limited, sandbox=CommandSandbox(self._home.settings.sandbox_command or ""))
             return
 
+        user = self._account()
+        if user is not None:
+            command = replace(
+                command, env={**command.env, "HOME": str(user.home), "USER": user.name, "LOGNAME": user.name}
+            )
         scratch = self._home.folder_of(document.adw_id) / FOLDER
-        env = self._prepare(scratch, command, agent)
+        hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
+        owned = [*policy.AGENT_HOMES.get(agent, ()), *registries.files_of(hosts)]
+        env = self._prepare(scratch, command, owned, user)
+        read = [*files, *([command.stdin_path] if command.stdin_path else ())]
         moved = {variable: scratch / "out" / path.name for variable, path in (outputs or {}).items()}
         for variable, path in (outputs or {}).items():
             moved[variable].unlink(missing_ok=True)
@@ -168,14 +229,16 @@ class Sandboxes:
             agent=agent,
             git=self._git_places(command.cwd, document.branch_name or ""),
             may_write=may_write,
-            files=[*files, *([command.stdin_path] if command.stdin_path else ())],
+            files=[*read, *(_person(command) / name for name in registries.files_of(hosts))],
             results=folders,
-            egress=[*egress, *(self._home.settings.sandbox_egress or ())],
+            egress=registries.expanded(hosts, env=command.env),
             ports=[int(env[name]) for name in _PORT_VARIABLES if env.get(name, "").isdigit()],
         )
+        if user is not None:
+            self._hand_over(user, choice.backend, rules, command, read)
         refused: dict[str, int] = {} if denied is None else denied
         try:
-            with self._open(choice.backend, rules, replace(limited, env=env), refused) as ready:
+            with self._open(choice.backend, rules, replace(limited, env=env), refused, user) as ready:
                 yield ready
         finally:
             for host, times in refused.items():
@@ -185,7 +248,9 @@ class Sandboxes:
                     os.replace(moved[variable], path)  # noqa: PTH105 - a link stays a link, and is refused when it is read
 
     @contextlib.contextmanager
-    def _open(self, backend: str, rules: Policy, command: CommandLine, denied: dict[str, int]) -> Iterator[CommandLine]:
+    def _open(
+        self, backend: str, rules: Policy, command: CommandLine, denied: dict[str, int], user: Account | None
+    ) -> Iterator[CommandLine]:
         """Yield *command* in a box of *backend* with its proxy, and count afterwards what was denied to it."""
         with tempfile.TemporaryDirectory(prefix="adw-box-") as place:  # short: the name of a socket has 100 characters
             socket_path = Path(place, "proxy") if backend == BUBBLEWRAP else None
@@ -196,35 +261,79 @@ class Sandboxes:
             env = {**command.env, **dict.fromkeys(variables, address), "NO_PROXY": _NO_PROXY, "no_proxy": _NO_PROXY}
             env["NODE_USE_ENV_PROXY"] = "1"
             try:
-                if socket_path is not None:
-                    box: BubblewrapSandbox | LandlockSandbox = BubblewrapSandbox(rules, proxy_socket=socket_path)
-                else:
-                    box = LandlockSandbox(rules, proxy_port=proxy.port)
-                yield replace(command, env=env, sandbox=box)
+                if socket_path is None:
+                    yield replace(command, env=env, sandbox=LandlockSandbox(rules, proxy_port=proxy.port), account=user)
+                    return
+                if user is not None:
+                    account.give(socket_path.parent, user)
+                yield replace(
+                    command, env=env, sandbox=BubblewrapSandbox(rules, proxy_socket=socket_path, account=user)
+                )
             finally:
                 proxy.close()
                 for host, count in proxy.denied.items():
                     denied[host] = denied.get(host, 0) + count
 
-    def _prepare(self, scratch: Path, command: CommandLine, agent: str) -> dict[str, str]:
-        """Make the directories of a workflow's box, and return the environment inside."""
-        for name in ("home", "tmp", "out"):
+    def _account(self) -> Account | None:
+        """Return whom commands are run as, None for the user that adw has; raise RunFailed."""
+        name = self._home.settings.sandbox_user
+        try:
+            return None if name is None else account.find(name)
+        except ConfigError as exc:
+            raise RunFailed(FailedRun(subtype="config", text=str(exc)), str(exc)) from exc
+
+    def _hand_over(
+        self, user: Account, backend: str, rules: Policy, command: CommandLine, files: Iterable[Path]
+    ) -> None:
+        """Let *user* do what *rules* allow, by owner and mode of the files; raise RunFailed when that cannot be."""
+        home = self._home
+        if not home.has_worktrees:
+            text = "sandbox.user needs worktrees: where work is done in place, all of the home would become that user's"
+            raise RunFailed(FailedRun(subtype="config", text=text), text)
+        shared = home.git.common_dir
+        for path in rules.write:
+            if path.is_relative_to(shared) and not path.is_relative_to(shared / "worktrees"):
+                account.open_directories(path, user)
+                for log in path.glob("*") if path.is_relative_to(shared / "logs") else ():
+                    account.give(log, user)
+            elif not any(path == Path(own) for own in home.settings.sandbox_write or ()):
+                account.give(path, user)
+        account.let_read(files, user)
+        if backend == BUBBLEWRAP:
+            return  # what leads to a place is made anew in its mounts
+        for path in (rules.cwd, rules.scratch / "home", *files, *rules.write):
+            account.let_pass(path, [home.settings.state_dir, home.settings.trees_dir])
+        for path in (rules.cwd, rules.scratch, Path(find_program(command))):
+            if why := account.why_unreachable(path, user):
+                text = f"{why} on the way to {path}: move it, or install bubblewrap"
+                raise RunFailed(FailedRun(subtype="config", text=text), text)
+
+    def _prepare(
+        self, scratch: Path, command: CommandLine, owned: Iterable[str], user: Account | None
+    ) -> dict[str, str]:
+        """Make the directories of a workflow's box, with links to *owned* files of the person; return its variables."""
+        for name in policy.SCRATCH:
             durable_file.make_directory(str(scratch / name))
         home = scratch / "home"
-        person = Path(command.env.get("HOME") or Path.home())
+        person = _person(command)
         try:
             name, _, address = self._home.git_commands.author().partition("<")
         except AdwError:
             name = address = ""
         known = [("user.name", name.strip()), ("user.email", address.strip(" >"))] if name else []
+        if user is not None:  # the worktree is the user's, its git directory is not
+            known.append(("safe.directory", "*"))
         # Replaced as a whole: a boxed command may have put a link there, and another one may be reading it.
         with tempfile.NamedTemporaryFile("w", dir=scratch, delete=False, encoding="utf-8") as file:
             file.write(config_text(known))
         Path(file.name).replace(home / ".gitconfig")
-        for own in policy.AGENT_HOMES.get(agent, ()):
+        for own in owned:
             real, link = person / own, home / own
-            if not real.exists() and "." not in own.lstrip("."):
+            if own in _AGENT_FOLDERS and not real.exists():
                 real.mkdir(parents=True, mode=0o700)
+            for part in reversed(link.relative_to(home).parents[:-1]):
+                if (home / part).is_symlink():  # a boxed command may have put it there: nothing is made behind it
+                    (home / part).unlink()
             link.parent.mkdir(parents=True, exist_ok=True)
             if real.exists() and not link.exists():
                 link.unlink(missing_ok=True)
@@ -237,7 +346,7 @@ class Sandboxes:
         settings = self._home.settings
 
         return Surroundings(
-            home=Path(command.env.get("HOME") or Path.home()),
+            home=_person(command),
             env=command.env,
             read=settings.sandbox_read or (),
             write=settings.sandbox_write or (),
@@ -258,3 +367,8 @@ class Sandboxes:
                 (common / place / branch).parent.mkdir(parents=True, exist_ok=True)
 
         return GitPlaces(common=common, own=own, branch=branch)
+
+
+def _person(command: CommandLine) -> Path:
+    """Return the home directory of the person whom *command* would be run by without a box."""
+    return Path(command.env.get("HOME") or Path.home())

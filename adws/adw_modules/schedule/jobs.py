@@ -46,24 +46,35 @@ from adws.adw_modules.worker.control import Applied
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
     from adws.adw_modules.process.identity import SystemProcesses
-    from adws.adw_modules.reports.model import StuckNow
     from adws.adw_modules.schedule.store import ScheduleStore
     from adws.app import Home
+    from adws.config.settings import Settings
 
 
-#: Every entry of the schedule, in the order in which they are shown; the setting is `cron_<name>`.
-CRON_ENTRIES = (
-    "notify",
-    "recover",
-    "quota",
-    "breakers",
-    "poll_issues",
-    "poll_comments",
-    "redeliver",
-    "gc",
-    "retention",
-    "report",
-)
+#: Every job of the schedule, in the order in which they are shown: when it runs, and what it does. The setting
+#: `cron_<name>` has the expression of those that stand here without one.
+CRON_ENTRIES: Mapping[str, tuple[str, str]] = {
+    "notify": ("* * * * *", "Send the notifications that no worker has sent."),
+    "recover": ("*/2 * * * *", "Recover the runs of dead workers, and find stuck workflows."),
+    "quota": ("*/5 * * * *", "Check the quotas; notify when one is used up or free; pause too large worktrees."),
+    "breakers": ("*/5 * * * *", "Let circuit breakers whose timeout is over try a call."),
+    "poll_issues": ("", "Start open issues with the label that no delivery reported."),
+    "poll_comments": ("", "Start open issues without a comment, or whose latest comment is `adw`."),
+    "redeliver": ("*/10 * * * *", "Ask GitHub to deliver failed deliveries again."),
+    "gc": ("30 3 * * *", "Find orphaned resources; cron.gc_execute removes them."),
+    "retention": ("45 3 * * *", "Delete what is older than its retention time."),
+    "report": ("", "Make the daily report."),
+}
+
+
+def entries_of(settings: Settings) -> dict[str, str]:
+    """Return the jobs of the schedule: name -> when it runs by itself, "" for never."""
+    return {
+        name: "" if name in settings.cron_disabled else expression or getattr(settings, f"cron_{name}")
+        for name, (expression, _what) in CRON_ENTRIES.items()
+    }
+
+
 #: Quotas of one machine; the others are those of everybody who shares the database.
 OF_MACHINE = frozenset({"disk", "memory", "worktrees", "worktree_size"})
 #: Notifications are forgotten after this long.
@@ -185,7 +196,7 @@ class CronJobs:
         steps = self._home.recovery.recover().steps
         done = [step for step in steps if step.action is not RecoveryAction.REPORT]
         needs = [step for step in steps if step.action is RecoveryAction.REPORT]
-        stuck = self._stuck()
+        stuck = self._home.reporting.stuck()
         channels = self._home.notifier.channels_of("stuck")
         notices = [
             notify.stuck_notice(
@@ -288,7 +299,7 @@ class CronJobs:
             cost_usd=sum(entry.cost_usd or 0.0 for entry in costs),
             attempts=len(costs),
             waiting=queue.due.number + queue.later.number,
-            stuck=self._stuck(),
+            stuck=self._home.reporting.stuck(),
             outcomes=reports.outcomes(window),
             failures=reports.failures(window, limit=_MOST_FAILURES),
         )
@@ -303,10 +314,6 @@ class CronJobs:
             details=tuple(text.splitlines()),
         )
 
-    def _stuck(self) -> tuple[StuckNow, ...]:
-        """Return what does not move as it should, nothing where that is not looked for."""
-        return self._home.reporting.stuck() if self._home.settings.cron_stuck_minutes else ()
-
     def notify(self, tick: Tick) -> JobEnd:
         """Make notices of what happened, send what is due, and bring the sums of reports up."""
         del tick
@@ -315,7 +322,7 @@ class CronJobs:
         self._home.reports.refresh()
 
         return JobEnd(
-            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} given up"
+            outcome=f"{made} new, {sent['sent']} sent, {sent['pending']} to be retried, {sent['given_up']} failed"
         )
 
 
@@ -437,11 +444,6 @@ class CronRuns:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    @property
-    def entries(self) -> dict[str, str]:
-        """The entries of the schedule: name -> when it comes by itself, "" for never."""
-        return {name: getattr(self._home.settings, f"cron_{name}") for name in CRON_ENTRIES}
-
     def queue(self, entry: str, *, by: str = "") -> Run:
         """Return the durable run that does *entry*; the one that waits or is under way when there is one."""
         self._check(entry)
@@ -462,7 +464,7 @@ class CronRuns:
             processes=self._home.processes,
         )
 
-        return work.do(entry, spec=self.entries[entry], due=now, row=row)
+        return work.do(entry, spec=entries_of(self._home.settings)[entry], due=now, row=row)
 
     def work(self, run: Run) -> RunResult:
         """Execute a claimed run and end it; an entry that another cron runs at the moment is retried soon."""

@@ -158,7 +158,7 @@ def _adapt(name: str, value: JsonValue, types: Mapping[str, str]) -> object:
         return value if isinstance(value, str) else as_json(value)
     if kind in _WHOLE_TYPES and isinstance(value, float):
         if not value.is_integer():
-            raise SinkRefused(f"the column {name} holds whole numbers, and {value} is none: change its type")
+            raise SinkRefused(f"the column {name} holds whole numbers, and {value} is not one: change its type")
         return int(value)
     if isinstance(value, dict | list):
         raise SinkRefused(f"the column {name} has the type {kind}, and cannot hold a list or a table: choose `rows`")

@@ -373,7 +373,7 @@ class _PhaseSteps:
         self._tell("step_completed", step, result=shown, data={"is_cut": True} if is_cut else {})
         self._save(step)
         self._context.say(
-            f"step {step.name} reached max_attempts and goes on with what it collected: there are more pages"
+            f"step {step.name} reached max_attempts and continues with what it collected: there are more pages"
             if is_cut
             else f"step {step.name} is done"
         )

@@ -584,7 +584,7 @@ class AgentTool:
                 folder=folder,
                 model=context.model if model is None else _text(model, "model"),
                 session_id=uuid_of(home.clock.token()) if able.chooses_session else "",
-                max_turns=options.max_turns or (settings.agent_max_turns if able.limits_turns else None),
+                max_turns=options.max_turns,
                 permissions=options.permissions or PERMISSIONS,
                 arguments=options.arguments,
             )
@@ -628,15 +628,16 @@ class AgentTool:
 
         names = (*variables_of(profile, home.env), *(settings.agent_env or ()))
         env = _environment(home, context, [name for name in names if name not in OWN_SECRETS])
+        phase = _phase_of(context)
+        called = home.sandboxes.task_inside(task, profile, phase.sandbox)
         command = CommandLine(
-            argv=(home.agent_preflight.program(profile), *profile.argv(task)),
+            argv=(home.agent_preflight.program(profile), *profile.argv(called)),
             cwd=Path(task.cwd),
             env={**env, **profile.settings, **GIT_VARIABLES},
             timeouts=Timeouts(wall=timeout_seconds, idle=None),
             grace_seconds=settings.grace_seconds,
             stdin_path=task.prompt_file if profile.capabilities.reads_stdin else None,
         )
-        phase = _phase_of(context)
         with home.sandboxes.boxed(
             command,
             context.document,

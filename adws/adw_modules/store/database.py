@@ -156,10 +156,12 @@ class DatabaseStateStore:
                         """
                         INSERT INTO workflow_states (
                             adw_id, repository, issue_number, title, workflow, state, revision, fence, owner,
-                            lease_until, lease_boot, taken_at, home, schema_version, created_at, updated_at, body)
+                            lease_until, lease_boot, taken_at, home, schema_version, is_costing, created_at,
+                            updated_at, body)
                         VALUES (
                             :adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence, '',
-                            0, '', '', 'database', :schema_version, :created_at, :updated_at, :body)
+                            0, '', '', 'database', :schema_version, :is_costing, :created_at,
+                            :updated_at, :body)
                         ON CONFLICT (adw_id) DO NOTHING
                         """,
                         params,
@@ -250,16 +252,7 @@ class DatabaseStateStore:
 
 def _params(after: Revision, *, expected: int) -> Params:
     """Return the columns of the row of a document, and the revision that it has to follow."""
-    document = after.document
-    params = connection.document_params(document)
-    params.update(
-        fence=document.fence,
-        schema_version=document.state_version,
-        body=after.body.decode("utf-8"),
-        expected=expected,
-    )
-
-    return params
+    return {**connection.document_params(after.document, after.body), "expected": expected}
 
 
 def _head(session: Session, adw_id: str) -> Row | None:
@@ -277,6 +270,7 @@ def _write_row(session: Session, params: Params) -> bool:
             updated_at = :updated_at, body = :body
         WHERE adw_id = :adw_id AND home = 'database' AND revision = :expected AND fence <= :fence
           AND repository = :repository AND workflow = :workflow AND created_at = :created_at AND title = :title
+          AND is_costing = :is_costing
           AND coalesce(issue_number, 0) = coalesce(:issue_number, 0)
         """,
         params,
@@ -288,7 +282,7 @@ def _write_row(session: Session, params: Params) -> bool:
             UPDATE workflow_states
             SET repository = :repository, issue_number = :issue_number, title = :title, workflow = :workflow,
                 state = :state, revision = :revision, fence = :fence, schema_version = :schema_version,
-                created_at = :created_at, updated_at = :updated_at, body = :body
+                is_costing = :is_costing, created_at = :created_at, updated_at = :updated_at, body = :body
             WHERE adw_id = :adw_id AND home = 'database' AND revision = :expected AND fence <= :fence
             """,
             params,

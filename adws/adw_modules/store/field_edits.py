@@ -142,7 +142,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "checksum": _WRITES,
         "outbox": "events leave it by themselves; adw events ID shows them",
         "current_state": _MOVES,
-        "resume_state": "it goes on where it was paused; adw resume ID --from PHASE chooses another place",
+        "resume_state": "it continues where it was paused; adw resume ID --from PHASE chooses another place",
         "failed_phase": "a move to failed records it; adw resume ID --from PHASE chooses another place",
         "furthest_failed": _RETRIES,
         "state_history": "the history is written by moves alone; adw events ID shows it",
@@ -159,7 +159,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "continues": "it is decided when a workflow starts; start a new one for other work",
         "phases": "attempts are recorded by who makes them; adw retry ID tries one again",
         "resources": "what a workflow made is recorded by who makes it; adw rollback ID undoes it",
-        "rollback": "adw rollback ID begins a rollback and goes on with it",
+        "rollback": "adw rollback ID begins or continues a rollback",
     }
 )
 

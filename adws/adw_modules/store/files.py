@@ -313,9 +313,11 @@ class _FencedTemp:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        is_fenced = isinstance(exc, durable_file.TempBlocked)
-        if isinstance(exc, OSError) and not self._is_published and self.fd >= 0:
-            is_fenced = self._was_taken_away()
+        is_fenced = False
+        if exc is not None:
+            is_fenced = isinstance(exc, durable_file.TempBlocked)
+            if isinstance(exc, OSError) and not self._is_published and self.fd >= 0:
+                is_fenced = self._was_taken_away()
         if self.fd >= 0:
             durable_file.discard_temp(self._directory, self.name, self.fd)
         durable_file.close_quietly(self._directory)
@@ -574,12 +576,12 @@ class FileStateStore:
         return resolve(directory, folder, adw_id, max_bytes=self._max_bytes, copy_of=copy_of)
 
     def _remember(self, adw_id: str, known: _Known) -> None:
-        if len(self._known) >= MAX_REMEMBERED:
-            self._known.clear()
         if known.signature is None:
             self._known.pop(adw_id, None)
-        else:
-            self._known[adw_id] = known
+            return
+        if adw_id not in self._known and len(self._known) >= MAX_REMEMBERED:
+            self._known.clear()
+        self._known[adw_id] = known
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -623,7 +625,11 @@ class FileStateStore:
         """
         adw_id, expected = check_adw_id(document.adw_id), document.revision
         folder = self._folder(adw_id)
-        directory = self._open_for_save(adw_id, folder)
+        directory = _open_to_write(folder)
+        if directory is None:  # perhaps the database has a copy of what was lost
+            if self._projection is None or self._projection.copy_of(adw_id) is None:
+                raise StateNotFound(adw_id)
+            directory = _make_folder(folder)
         try:
             with _FencedTemp(directory, folder, adw_id, fence) as temp:
                 # Compared only now: from here to the rename nobody else with this fence can write.
@@ -722,15 +728,6 @@ class FileStateStore:
             raise StateWriteFailed(folder, exc) from exc
         finally:
             durable_file.close_quietly(directory)
-
-    def _open_for_save(self, adw_id: str, folder: str) -> int:
-        directory = _open_to_write(folder)
-        if directory is not None:
-            return directory
-        if self._projection is None or self._projection.copy_of(adw_id) is None:
-            raise StateNotFound(adw_id)
-
-        return _make_folder(folder)
 
     def _read_again(self, directory: int, folder: str, adw_id: str) -> tuple[_Known, Repair | None]:
         """Return what is on the disk, and what has to be put right there."""

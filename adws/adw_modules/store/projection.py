@@ -19,7 +19,6 @@ from adws.adw_modules.db.connection import Params, Session
 from adws.adw_modules.document import WorkflowDocument
 from adws.adw_modules.errors import AdwError
 from adws.adw_modules.identifiers import check_adw_id
-from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.store import serialization
 from adws.adw_modules.store.serialization import Revision
 
@@ -102,7 +101,7 @@ class Projection:
         try:
             self.flush()
         except AdwError:
-            logger.warning("Database copy not brought up", extra={"action": "projection_behind"}, exc_info=True)
+            logger.warning("Database copy not updated", extra={"action": "projection_behind"}, exc_info=True)
 
     def confirmed_revision(self, adw_id: str) -> int:
         """Return the last revision whose events are known to be durable in the database, 0 when unknown."""
@@ -125,8 +124,7 @@ class Projection:
     def _commit(self, revision: Revision, *, is_synced: bool = False) -> None:
         """Commit one write, waiting for the disk when the last such commit is long ago."""
         document, body, event_rows = revision
-        params = connection.document_params(document)
-        params.update(fence=document.fence, schema_version=CURRENT_VERSION, body=body.decode("utf-8"))
+        params = connection.document_params(document, body)
         database = self._home.database
         now = database.clock.monotonic()
         is_synced = is_synced or database.unsynced is database or now - self._synced_at >= self._interval
@@ -169,6 +167,7 @@ def _write_row(session: Session, params: Params) -> None:
             body = :body
         WHERE adw_id = :adw_id AND home = 'files' AND revision < :revision
           AND repository = :repository AND workflow = :workflow AND created_at = :created_at AND title = :title
+          AND is_costing = :is_costing
           AND coalesce(issue_number, 0) = coalesce(:issue_number, 0)
         """,
         params,
@@ -178,15 +177,15 @@ def _write_row(session: Session, params: Params) -> None:
         """
         INSERT INTO workflow_states (
             adw_id, repository, issue_number, title, workflow, state, revision, fence, owner, lease_until, lease_boot,
-            taken_at, home, schema_version, created_at, updated_at, body)
+            taken_at, home, schema_version, is_costing, created_at, updated_at, body)
         VALUES (
             :adw_id, :repository, :issue_number, :title, :workflow, :state, :revision, :fence, '', 0, '',
-            '', 'files', :schema_version, :created_at, :updated_at, :body)
+            '', 'files', :schema_version, :is_costing, :created_at, :updated_at, :body)
         ON CONFLICT (adw_id) DO UPDATE
         SET repository = excluded.repository, issue_number = excluded.issue_number, title = excluded.title,
             workflow = excluded.workflow, state = excluded.state, revision = excluded.revision,
-            schema_version = excluded.schema_version, created_at = excluded.created_at,
-            updated_at = excluded.updated_at, body = excluded.body
+            schema_version = excluded.schema_version, is_costing = excluded.is_costing,
+            created_at = excluded.created_at, updated_at = excluded.updated_at, body = excluded.body
         WHERE workflow_states.home = 'files' AND workflow_states.revision < excluded.revision
         """,
         params,

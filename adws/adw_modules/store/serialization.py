@@ -20,7 +20,7 @@ from adws.adw_modules import events as events_module
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Params
-from adws.adw_modules.document import Part, PhaseRecord, WorkflowDocument, part_to_json
+from adws.adw_modules.document import Part, PhaseRecord, WorkflowDocument, part_to_json, stored_text_of
 from adws.adw_modules.errors import StateUnserialisable
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
@@ -229,7 +229,8 @@ class Serializer:
     A part of a document that did not change is the same object, and has the text it was written with: only what is new
     in a revision is serialised and searched for secrets. *scrub* takes secrets out of a text. *max_outbox* is how many
     events a document keeps: None for all that are not confirmed, 0 where events are stored beside the document.
-    *max_bytes* None: a document of any size. *is_indented*: one key a line, so that people can read and grep it.
+    *max_bytes* None: a document of any size. *is_indented*: one key a line and every field, so that people can read and
+    grep it; else fields that are null are left out, for which reading puts null in again.
     """
 
     def __init__(
@@ -242,11 +243,13 @@ class Serializer:
         is_indented: bool = True,
     ) -> None:
         self._indent = 1 if is_indented else None
+        self._skips_null = not is_indented
         #: Line breaks, each with the indentation of a depth.
         self._breaks = [b"\n" + b" " * depth if is_indented else b"" for depth in range(5)]
         self._colon = b": " if is_indented else b":"
         self._end = self._breaks[0] + b"}"
-        self._keys = [b'"%b"%b' % (name.encode(), self._colon) for name in ("outbox", *document_module.PARTS)]
+        names = ("outbox", *document_module.PARTS)
+        self._keys = [(name, b'"%b"%b' % (name.encode(), self._colon)) for name in names]
         self._clock = clock
         self._scrub = scrub
         self._max_bytes = max_bytes
@@ -264,19 +267,20 @@ class Serializer:
         """Return *document* as *revision* under *fence*, with *events* stamped and added to *outbox*."""
         scrub = self._scrub
         moment = timestamps.to_text(self._clock.now())
-        stamped = events_module.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
+        events = events_module.stamp(events, adw_id=document.adw_id, revision=revision, created_at=moment)
         waiting: list[JsonObject] = []
         if self._max_outbox != 0:
-            # Those of a document that was loaded are plain objects, which cannot remember their text.
-            waiting = [entry if type(entry) is OutboxEntry else OutboxEntry(entry) for entry in outbox]
-            waiting += [OutboxEntry(event.to_json()) for event in stamped]
+            for entry in outbox:
+                # Those of a document that was loaded are plain objects, which cannot remember their text.
+                waiting += (entry if type(entry) is OutboxEntry else OutboxEntry(entry),)
+            for event in events:
+                waiting += (OutboxEntry(event.to_json()),)
             if self._max_outbox is not None:
                 waiting = waiting[-self._max_outbox :]
         stored = document.changed(revision=revision, fence=fence, updated_at=moment, outbox=waiting)
         fresh = _Fresh()
         body = self._text_of(stored, fresh)
-        rows: list[Params] = [connection.event_params(event) for event in stamped]
-
+        rows = connection.event_rows(events)
         if rows and self._max_outbox == 0:  # else the events are in the document
             fresh.texts.append(connection.event_texts(rows).encode("utf-8"))
         news = b"[%b]" % b",".join(fresh.texts)
@@ -286,7 +290,7 @@ class Serializer:
             # Seldom: then the document and its events are what is left of them, and nothing is remembered.
             body, fresh = scrub(body), _Fresh()
             stored = document_module.parse(parse(body))
-            rows = [_scrubbed_row(event, scrub) for event in stamped]
+            rows = [_scrubbed_row(event, scrub) for event in events]
         if self._max_bytes is not None and len(body) + SEAL_BYTES > self._max_bytes:
             size = f"{len(body)} bytes, the limit is {self._max_bytes}"
             raise StateUnserialisable(f"the document of {document.adw_id} has {size}: keep large texts in files")
@@ -296,35 +300,37 @@ class Serializer:
         return Revision(stored, body, rows)
 
     def _text_of(self, document: WorkflowDocument, fresh: _Fresh) -> bytes:
-        """Return the text of *document*, byte for byte that of `document.to_bytes`, and collect what of it is new."""
+        """Return the text of *document*, indented that of `document.to_bytes`, and collect what of it is new."""
         first, second = self._breaks[1], self._breaks[2]
         try:
-            extra = document.__pydantic_extra__ or {}
-            head = part_to_json(document, indent=self._indent, exclude={*document_module.PARTS, "outbox", *extra})
-            fresh.texts.append(head)
-            values = (
-                self._list(self._outbox_texts(document.outbox, fresh)),
-                self._texts((document.workflow,), first, fresh)[0] if document.workflow else b"null",
-                self._texts((document.issue,), first, fresh)[0] if document.issue else b"null",
-                self._texts((document.rollback,), first, fresh)[0] if document.rollback else b"null",
-                self._list(self._texts(document.resources, second, fresh)),
-                self._list(self._texts(document.state_history, second, fresh)),
-                self._list(self._phase_texts(document.phases, fresh)),
+            fields, extra = document.__dict__, document.__pydantic_extra__ or {}
+            # Every other field that may be null is so unless it is given; and a key that nobody knows is kept as it is.
+            skips_null = self._skips_null and document.issue_number is not None
+            head = part_to_json(
+                document,
+                indent=self._indent,
+                exclude={*document_module.PARTS, "outbox", *extra},
+                exclude_none=skips_null and not document.cost.__pydantic_extra__,
             )
-            lines = [head[: -len(self._end)], *[b"%b%b" % line for line in zip(self._keys, values, strict=True)]]
+            fresh.texts.append(head)
+            lines = [head[: -len(self._end)]]
+            for name, key in self._keys:
+                value = fields[name]
+                if not value:
+                    lines += (key + (b"null" if value is None else b"[]"),)
+                elif name in document_module.SINGLE_PARTS:
+                    lines += (key + self._texts((value,), first, fresh)[0],)
+                else:
+                    texts = self._outbox_texts(value, fresh) if name == "outbox" else self._texts(value, second, fresh)
+                    lines += (b"%b[%b%b%b]" % (key, second, (b"," + second).join(texts), first),)
             if extra:
                 text = document_module.object_to_json(extra, indent=self._indent)
                 fresh.texts.append(text)
-                lines.append(text[1 + len(first) : -len(self._end)])
+                lines += (text[1 + len(first) : -len(self._end)],)
         except (ValueError, TypeError) as exc:  # also what pydantic cannot write
             raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
 
         return (b"," + first).join(lines) + self._end
-
-    def _list(self, texts: list[bytes]) -> bytes:
-        first, second = self._breaks[1], self._breaks[2]
-
-        return b"[%b%b%b]" % (second, (b"," + second).join(texts), first) if texts else b"[]"
 
     def _outbox_texts(self, outbox: Sequence[JsonObject], fresh: _Fresh) -> list[bytes]:
         """Return the texts of the outbox: one for the events of each revision, which its first event remembers."""
@@ -351,57 +357,50 @@ class Serializer:
         return texts
 
     def _texts(self, parts: Sequence[Part], line_break: bytes, fresh: _Fresh) -> list[bytes]:
-        """Return the text of each of *parts*, whose lines begin with *line_break*."""
-        texts = [b""] * len(parts)
-        for place, part in enumerate(parts):
-            text = b""
+        """
+        Return the text of each of *parts*, whose lines begin with *line_break*.
+
+        A phase with many attempts is put together: only those are serialised that changed.
+        """
+        texts: list[bytes] = []
+        for part in parts:
+            text, attempts = b"", part.attempts if type(part) is PhaseRecord else ()
             try:
-                store, text = part.stored_text  # type: ignore[misc]  # what has none is caught
+                store, text = stored_text_of(part)  # type: ignore[misc]  # None, and what has none, is caught
                 is_known = store is self and bool(text)
-            except (AttributeError, TypeError):  # never stored, or changed since
-                is_known = False
-            if not is_known:
-                text = part_to_json(part, indent=self._indent).replace(b"\n", line_break)
-                fresh.texts.append(text)
-                fresh.parts.append((part, text))
-            texts[place] = text
-
-        return texts
-
-    def _phase_texts(self, phases: Sequence[PhaseRecord], fresh: _Fresh) -> list[bytes]:
-        """Return the text of each phase; of one with many attempts only those are serialised that changed."""
-        second = self._breaks[2]
-        texts = [b""] * len(phases)
-        for place, phase in enumerate(phases):
-            text = b""
-            try:
-                store, text = phase.stored_text  # type: ignore[misc]  # None, and what has none, is caught
-                is_known = store is self
-                for attempt in phase.attempts:
-                    is_known &= attempt.stored_text[0] is self  # type: ignore[index]  # the same
+                for attempt in attempts:
+                    is_known &= stored_text_of(attempt)[0] is self  # type: ignore[index]  # the same
             except (AttributeError, TypeError):  # it, or an attempt, was never stored or changed since
                 is_known = False
             if not is_known:
-                if len(phase.attempts) <= FEW_ATTEMPTS or phase.__pydantic_extra__:  # those come after the attempts
-                    text = part_to_json(phase, indent=self._indent).replace(b"\n", second)
-                    fresh.texts.append(text)
-                    fresh.parts += [(attempt, b"") for attempt in phase.attempts]
+                # What a phase has beyond its fields comes after the attempts.
+                if not attempts or len(attempts) <= FEW_ATTEMPTS or part.__pydantic_extra__:
+                    # A key that nobody knows is kept as it is, null or not.
+                    skips_null = self._skips_null and not part.__pydantic_extra__
+                    for attempt in attempts:
+                        skips_null &= not attempt.__pydantic_extra__
+                        fresh.parts += ((attempt, b""),)
+                    text = part_to_json(part, indent=self._indent, exclude_none=skips_null)
+                    if line_break:
+                        text = text.replace(b"\n", line_break)
+                    fresh.texts += (text,)
                 else:
-                    text = self._long_phase(phase, fresh)
-                fresh.parts.append((phase, text))
-            texts[place] = text
+                    text = self._long_phase(part, attempts, fresh)
+                fresh.parts += ((part, text),)
+            texts += (text,)
 
         return texts
 
-    def _long_phase(self, phase: PhaseRecord, fresh: _Fresh) -> bytes:
+    def _long_phase(self, phase: Part, attempts: Sequence[Part], fresh: _Fresh) -> bytes:
         """Return the text of a phase, put together from its own fields and its attempts."""
         _, _, second, third, fourth = self._breaks
-        own = part_to_json(phase, indent=self._indent, exclude={"attempts"}).replace(b"\n", second)
+        own = part_to_json(phase, indent=self._indent, exclude={"attempts"}, exclude_none=self._skips_null)
+        own = own.replace(b"\n", second)
         fresh.texts.append(own)
-        attempts = (b"," + fourth).join(self._texts(phase.attempts, fourth, fresh))
+        texts = (b"," + fourth).join(self._texts(attempts, fourth, fresh))
         before, after = own[: -1 - len(second)], b"%b]%b}" % (third, second)
 
-        return b'%b,%b"attempts"%b[%b%b%b' % (before, third, self._colon, fourth, attempts, after)
+        return b'%b,%b"attempts"%b[%b%b%b' % (before, third, self._colon, fourth, texts, after)
 
 
 class _Fresh:
@@ -421,7 +420,7 @@ def _scrubbed_row(event: Event, scrub: Callable[[bytes], bytes]) -> Params:
 def revision_of(entry: JsonObject) -> int:
     """Return the revision an event of the outbox belongs to."""
     revision = entry.get("revision", 0)
-    return revision if isinstance(revision, int) else 0
+    return revision if type(revision) is int else 0
 
 
 def waiting_after(outbox: Sequence[JsonObject], revision: int) -> list[JsonObject]:

@@ -50,6 +50,7 @@ from adws.adw_modules.state_machine import (
     WorkflowStateMachine,
     state_named,
 )
+from adws.adw_modules.worker.create_workflow import MAX_REWORKS, MAX_TOTAL_ATTEMPTS
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.worker.run_executor import NOTED, note_hint
 from adws.adw_modules.workflow.model import WorkflowSpec
@@ -427,9 +428,9 @@ class Control:
             plan = self._plan_continue(stored, spec, budget)
             joined = home.workflows.joined(session.spec, plan.named)
             limits = RunLimits(
-                attempts=home.settings.max_total_attempts,
+                attempts=MAX_TOTAL_ATTEMPTS,
                 minutes=home.settings.max_minutes,
-                reworks=home.settings.max_reworks,
+                reworks=MAX_REWORKS,
             )
             # The lock before the document: a crash in between leaves one that recovery frees, while an active document
             # without it would share its issue. The run last: recovery queues an active workflow that has none.
@@ -565,7 +566,7 @@ def last_workflow(home: Home, issue_number: int, repository: str, spec: Workflow
             continue  # it was deleted, or cannot be read by anybody
 
     raise UsageError(
-        f"{spec.name} goes on with the work of an earlier workflow, and issue {issue_number} has none:"
+        f"{spec.name} continues the work of an earlier workflow, and issue {issue_number} has none:"
         f" adw run {issue_number} --workflow plan begins it"
     )
 
@@ -607,7 +608,7 @@ def _refuse_other_issue(home: Home, document: WorkflowDocument, issue_number: in
         except StateError:
             continue
         if other.continues == first and other.followups > document.followups:
-            raise NotTheLockOwner(adw_id, wanted, f"workflow {other.adw_id} went on with its branch: use that one")
+            raise NotTheLockOwner(adw_id, wanted, f"workflow {other.adw_id} continued its branch: use that one")
 
 
 # What a person may order about a workflow as it stands now.
@@ -729,7 +730,7 @@ def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Calla
     for needs in (("grant",), ("budget",), ("grant", "budget")):
         other = plan(needs=needs)
         if isinstance(other, ResumePlan):
-            phase = f"workflow {document.adw_id} goes on with {other.phase}"
+            phase = f"workflow {document.adw_id} continues with {other.phase}"
             return GoingOn(plan=phase, needs=needs, phases=startable_phases(), refusal=result)
 
     return GoingOn(refusal=result)

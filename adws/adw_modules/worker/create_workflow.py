@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.library import Workflows
     from adws.config.settings import Settings
 
+#: How often a workflow may leave the failed state.
+MAX_RETRIES = 3
+#: How often tests, a review or a conflict with the base may send a workflow back to building.
+MAX_REWORKS = 3
+#: Attempts of a whole workflow, over all phases; then it has failed.
+MAX_TOTAL_ATTEMPTS = 40
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewWorkflow:
@@ -36,6 +43,9 @@ class NewWorkflow:
     model_set: str | None = None
     priority: int = 0
     asked_by: str = ""
+    max_retries: int = MAX_RETRIES
+    max_reworks: int = MAX_REWORKS
+    max_total_attempts: int | None = MAX_TOTAL_ATTEMPTS
     adw_id: str = ""  #: chosen before, "": a new one
     hint: str = ""  #: what to do differently than the issue says, from `asked_by`
     delivery: str = ""  #: guid of the delivery that asks for it
@@ -56,7 +66,7 @@ class WorkflowCreator:
         runs: RunFactory,
         settings: Settings,
     ) -> None:
-        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* has limits."""
+        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* limits its time."""
         self._ownership = ownership
         self._runs = runs
         self._clock = clock
@@ -66,7 +76,6 @@ class WorkflowCreator:
     def document(self, start: NewWorkflow) -> WorkflowDocument:
         """Return the first revision of a workflow; nothing is stored."""
         self._workflows.check_ready(start.spec)
-        settings = self._settings
         moment = timestamps.to_text(self._clock.now())
 
         made = WorkflowDocument(
@@ -87,10 +96,10 @@ class WorkflowCreator:
                 for phase in start.spec.phases
             ],
             model_set=start.model_set,
-            max_retries=settings.max_retries,
-            max_reworks=settings.max_reworks,
-            max_total_attempts=settings.max_total_attempts,
-            max_minutes=settings.max_minutes,
+            max_retries=start.max_retries,
+            max_reworks=start.max_reworks,
+            max_total_attempts=start.max_total_attempts,
+            max_minutes=self._settings.max_minutes,
             created_at=moment,
             updated_at=moment,
             hints=[{"text": start.hint, "by": start.asked_by, "at": moment, "phase": ""}] if start.hint else [],

@@ -285,7 +285,7 @@ class RunExecutor:
             handler.give_up(run, why)
         except AdwError:
             said = {"action": "run_failed", "run_id": run.run_id}
-            logger.warning("Could not record that the run is given up", extra=said, exc_info=True)
+            logger.warning("Could not record that the run has failed", extra=said, exc_info=True)
 
     def _with(self, owned: OwnedWorkflow, claim: Claim) -> RunResult:
         home = self._home
@@ -332,7 +332,7 @@ class RunExecutor:
                 requests.note_hints()
             elif (early := requests.obey()) is not None:
                 return early
-            outcome = session.attempt(may_go_on=lambda: not charge.has_business(), end_of=ends)
+            outcome = session.attempt(may_go_on=lambda: not charge.has_requests, end_of=ends)
             if not isinstance(outcome, Next):
                 return outcome if session.has_ended else requests.conclude(outcome)
             self._home.status_comment.update(session)
@@ -447,4 +447,4 @@ def describe(outcome: Outcome) -> str:
     if isinstance(outcome, Stopped):
         return f"{_STOPS.get(outcome.reason, outcome.reason)}; the attempt under way does not count"
 
-    return f"goes on with {outcome.phase}"
+    return f"continues with {outcome.phase}"

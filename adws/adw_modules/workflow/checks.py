@@ -632,7 +632,7 @@ def _http_values(inputs: Mapping[str, object]) -> Problems:
     headers = inputs.get("headers")
     for name, value in headers.items() if isinstance(headers, Mapping) else ():
         if str(name).lower() in SECRET_HEADERS and not is_template(value):
-            rule = f"the header {name} stands here with its value: name an environment variable in headers_env instead"
+            rule = f"the header {name} has its value here: name an environment variable in headers_env instead"
             yield _problem(("headers", name), rule)
 
 

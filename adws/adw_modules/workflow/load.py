@@ -340,7 +340,7 @@ def _rule(value: object) -> RetryRule:
     except InvalidValue as exc:
         raise InvalidValue([problem.below("then") for problem in exc.problems]) from None
     if "when" in fields:
-        raise InvalidValue([DefinitionProblem(("then",), "the condition of a rule stands beside then, as its when")])
+        raise InvalidValue([DefinitionProblem(("then",), "the condition of a rule is its when, beside then")])
     fields["when"] = when
 
     return _made(kind, fields)
@@ -715,10 +715,7 @@ PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
 #: Keys that say how a phase stands among others; a built-in workflow has decided that.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")
 _PLACING: Mapping[str, str] = MappingProxyType(
-    {
-        key: f"{key} says how a phase stands in its workflow: define a workflow of your own to change that"
-        for key in PLACING_KEYS
-    }
+    {key: f"{key} places a phase in its workflow: define a workflow of your own to change that" for key in PLACING_KEYS}
 )
 OVERLAY_KEYS: Mapping[str, Key] = MappingProxyType(
     {key: value for key, value in PHASE_KEYS.items() if key not in PLACING_KEYS}

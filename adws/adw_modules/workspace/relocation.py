@@ -133,7 +133,7 @@ class Publisher:
 
         raise GitError(
             f"the work of {document.adw_id} is on {where}, and its last commit {sha[:12]} is not on the remote "
-            f"{self._remote}: start a worker on {where}, or give the workflow up with adw rollback "
+            f"{self._remote}: start a worker on {where}, or abandon the workflow with adw rollback "
             f"{document.adw_id} --forget-host {where}"
         )
 

@@ -257,7 +257,7 @@ class Workspace:
         if recorded and git.commit_of(recorded) is None:
             raise GitError(
                 f"the worktree {path} is damaged ({why}), and commit {recorded[:12]} of its branch is gone: "
-                f"bring the commit back, or give the workflow up with adw rollback {adw_id} --force"
+                f"restore the commit, or abandon the workflow with adw rollback {adw_id} --force"
             )
         base = head or recorded or git.commit_of("HEAD") or ""
         try:
@@ -357,9 +357,11 @@ class Workspace:
                     git.lock_worktree(path, reason=reason)
                     return made(there)
                 if there.lock_reason == reason and not there.is_prunable:
+                    is_clean = False
                     with suppress(GitError):  # git was stopped before it was a worktree
-                        if not self._workplace.status(path):
-                            return made(there)
+                        is_clean = not self._workplace.status(path)
+                    if is_clean:
+                        return made(there)
             # Nothing ran in what is half there: no work is lost. What is somebody else's raises.
             git.remove_worktree(path, reason=reason)
             return None
@@ -401,7 +403,7 @@ class Workspace:
             raise ConfigError(
                 f"branch {branch}, on which an older tool worked, is not in this repository: "
                 f"git fetch {self._home.settings.git_remote} {branch}:{branch} brings it back from the remote, "
-                f"else give the workflow up with adw abandon {document.adw_id}"
+                f"else abandon the workflow with adw abandon {document.adw_id}"
             )
         base, start = git.fetch_default()
 
@@ -421,7 +423,7 @@ class Workspace:
         if start is None:
             raise GitError(
                 f"branch {branch} and its last commit {sha[:12]} are gone: "
-                "bring the branch back, or give the workflow up with adw abandon"
+                "restore the branch, or abandon the workflow with adw abandon"
             )
 
         return start

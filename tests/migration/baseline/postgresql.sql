@@ -319,7 +319,7 @@ CREATE TABLE runs (
   parent_run_id BIGINT,
   woken BIGINT,
   CONSTRAINT pk_runs PRIMARY KEY (run_id),
-  CONSTRAINT ck_runs_state CHECK (state IN ('pending', 'claimed', 'running', 'stopping', 'completed', 'failed', 'stopped', 'dead'))
+  CONSTRAINT ck_runs_state CHECK (state = 'pending' OR state = 'claimed' OR state = 'running' OR state = 'stopping' OR state = 'completed' OR state = 'failed' OR state = 'stopped' OR state = 'dead')
 );
 
 CREATE TABLE schedule (
@@ -382,6 +382,7 @@ CREATE TABLE workflow_states (
   taken_at TEXT NOT NULL,
   home TEXT NOT NULL,
   schema_version TEXT NOT NULL,
+  is_costing BIGINT DEFAULT 0 NOT NULL,
   created_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,
   body TEXT NOT NULL,
@@ -431,7 +432,7 @@ CREATE INDEX ix_task_checkpoints_task ON task_checkpoints (task_id, sequence);
 
 CREATE INDEX ix_task_checkpoints_workflow ON task_checkpoints (adw_id);
 
-CREATE INDEX ix_workflow_states_costing ON workflow_states (updated_at) WHERE strpos(body, '"cost_usd"') > 0;
+CREATE INDEX ix_workflow_states_costing ON workflow_states (updated_at) WHERE is_costing = 1;
 
 CREATE INDEX ix_workflow_states_issue ON workflow_states (issue_number, created_at, adw_id);
 

@@ -91,7 +91,7 @@ def test_what_is_not_over_says_who_goes_on():
     assert work.told(alone)["message"] == "asked to end by SIGTERM"
     assert work.lines(ending())[0] == f"workflow {ID} is building and waits for a worker"
     assert work.lines(followed) == [
-        f"workflow {ID} is building, and a worker goes on with it",
+        f"workflow {ID} is building, and a worker continues it",
         f"next: adw status {ID}, or adw pause {ID}",
     ]
     assert work.exit_code(alone) == work.exit_code(followed) == 1

@@ -35,12 +35,12 @@ def told(kind, **data):
         (
             "attempt_parked",
             {"at": "2026-01-31T10:00:00Z", "why": "a quota is used up: limit"},
-            "build: a quota is used up: limit; goes on in 1 h 0 min, the attempt does not count",
+            "build: a quota is used up: limit; resuming in 1 h 0 min, the attempt does not count",
         ),
         (
             "breaker_waited",
             {"at": "2026-01-31T09:00:12Z", "why": "github keeps failing"},
-            "build: waits, github keeps failing; goes on in 12 s",
+            "build: waiting, github keeps failing; resuming in 12 s",
         ),
         ("doctor_decided", {"decision": "replan", "reason": "wrong plan"}, "build: the doctor says replan: wrong plan"),
         (
@@ -49,13 +49,13 @@ def told(kind, **data):
             "build: the doctor says retry_model with large: too hard",
         ),
         ("attempt_failed", {"error": {"message": "red\ntests"}}, "build: attempt 2/6 failed: red tests"),
-        ("attempt_interrupted", {}, "build: attempt 2/6 was cut off"),
+        ("attempt_interrupted", {}, "build: attempt 2/6 was interrupted"),
         ("phase_completed", {}, "build: complete in 1 min 15 s"),
         ("phase_failed", {"terminal_reason": "REJECTED"}, "build: failed (REJECTED)"),
-        ("phase_skipped", {"message": "its needs failed"}, "build: left out: its needs failed"),
-        ("retry_scheduled", {"at": "2026-01-31T09:00:12Z"}, "build: tried again in 12 s"),
-        ("retry_scheduled", {"at": "2026-01-31T08:00:00Z"}, "build: tried again at once"),
-        ("retry_scheduled", {"at": "soon"}, "build: tried again at soon"),
+        ("phase_skipped", {"message": "its needs failed"}, "build: skipped: its needs failed"),
+        ("retry_scheduled", {"at": "2026-01-31T09:00:12Z"}, "build: retrying in 12 s"),
+        ("retry_scheduled", {"at": "2026-01-31T08:00:00Z"}, "build: retrying now"),
+        ("retry_scheduled", {"at": "soon"}, "build: retrying at soon"),
         ("rework_asked", {"back_to": "plan"}, "build: sends the work back to plan"),
         ("base_checked", {"gates": [{"gate": "make", "passed": True}]}, "build: gates on the base commit: ok"),
         (

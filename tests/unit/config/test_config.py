@@ -67,7 +67,7 @@ def test_defaults_are_valid_and_lie_under_the_home(tmp_path):
 
 
 def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(tmp_path):
-    toml = '[state]\nstore = "database"\n[log]\nlevel = "ERROR"\n[limits]\nmax_retries = 7\n'
+    toml = '[state]\nstore = "database"\n[log]\nlevel = "ERROR"\n[limits]\nmax_minutes = 7\n'
     (tmp_path / "adw.toml").write_text(toml)
     env = {"ADW_HOME": "/nowhere", "ADW_LOG_LEVEL": "DEBUG", "ADW_STATE_STORE": "files"}
 
@@ -76,7 +76,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
     assert (settings.home, settings.origin("home")) == (tmp_path, "command line")
     assert (settings.log_level, settings.origin("log_level")) == ("DEBUG", "env ADW_LOG_LEVEL")
     assert (settings.store, settings.origin("store")) == ("files", "env ADW_STATE_STORE")
-    assert (settings.max_retries, settings.origin("max_retries")) == (7, f"{tmp_path}/adw.toml:6")
+    assert (settings.max_minutes, settings.origin("max_minutes")) == (7, f"{tmp_path}/adw.toml:6")
     assert (settings.max_attempts, settings.origin("max_attempts")) == (5, "default")
 
 
@@ -88,7 +88,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
         ("GITHUB_PAT", PLANTED, "github_token", PLANTED),
         ("GH_TOKEN", PLANTED, "github_token", PLANTED),
         ("GITHUB_TOKEN", PLANTED, "github_token", PLANTED),
-        ("GITHUB_WEBHOOK_SECRET", "hush", "webhook_secret", "hush"),
+        ("GITHUB_WEBHOOK_SECRET", "hush", "webhook_secret", ("hush",)),
         ("GITHUB_REPO_URL", "https://github.com/acme/shop.git", "repository", "acme/shop"),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
         ("ADW_LEASE_TTL_SECONDS", "-1", "seconds above 0"),
         ("ADW_LEASE_TTL_SECONDS", "0", "seconds above 0"),
         ("ADW_LEASE_TTL_SECONDS", "soon", "seconds above 0"),
-        ("ADW_LIMITS_MAX_RETRIES", "1.5", "whole number"),
+        ("ADW_LIMITS_MAX_ATTEMPTS", "1.5", "whole number"),
         ("ADW_QUOTA_MIN_FREE_DISK", "16 MB", "KiB, MiB or GiB"),
         ("ADW_QUOTA_MIN_FREE_DISK", "0", "above 0"),
         ("ADW_GITHUB_REPOSITORY", "shop", "owner/name"),
@@ -291,7 +291,7 @@ def test_windows_is_refused_in_one_sentence(tmp_path):
 
 
 def test_all_that_is_wrong_is_told_at_once_each_with_its_place(tmp_path):
-    toml = "[state]\nstroe = 'files'\n[limits]\nmax_retries = -1\nmax_reworks = []\n[database]\nurl = 'mysql://x'\n"
+    toml = "[state]\nstroe = 'files'\n[limits]\nmax_minutes = -1\nmax_attempts = []\n[database]\nurl = 'mysql://x'\n"
     (tmp_path / "adw.toml").write_text(toml)
     env = {
         "ADW_HOME": str(tmp_path),

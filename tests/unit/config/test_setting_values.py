@@ -12,12 +12,12 @@ from adws.adw_modules.circuit_breaker import CircuitBreakerConfig
 from adws.adw_modules.errors import ConfigError
 from adws.adw_modules.identifiers import OWN_SECRETS
 from adws.adw_modules.queue import model as queue_model
-from adws.adw_modules.schedule.jobs import CRON_ENTRIES
+from adws.adw_modules.schedule.jobs import CRON_ENTRIES, entries_of
 from adws.adw_triggers import trigger_cron
 from adws.adw_triggers.github_events import USUAL
 from adws.config import kinds, settings
 from adws.config import load as config_load
-from adws.config.settings import Settings
+from adws.config.settings import CRON_JOBS, Settings
 
 ONE, TWO = "first-token-0123456789", "second-token-0123456789"
 HOOK = "https://hooks.example.invalid/T000/B000/xyz"
@@ -56,8 +56,7 @@ def test_the_defaults(tmp_path):
     assert (usual.steps_max_result_bytes, usual.steps_http_allow) == (8 * 2**20, None)
     assert not usual.run_limits
     # Finished workflows are kept for ever, their events a year.
-    assert (usual.retention_events_days, usual.retention_logs_days) == (365, 90)
-    assert (usual.retention_deliveries_days, usual.retention_workflows_days) == (14, 0)
+    assert (usual.retention_logs_days, usual.retention_workflows_days) == (90, 0)
 
 
 def test_the_defaults_of_breakers_are_those_of_the_library(tmp_path):
@@ -69,8 +68,9 @@ def test_the_defaults_of_breakers_are_those_of_the_library(tmp_path):
 
 
 def test_every_usual_expression_of_the_schedule_can_be_used(tmp_path):
-    expressions = {name: getattr(load(tmp_path), f"cron_{name}") for name in CRON_ENTRIES}
+    expressions = entries_of(load(tmp_path))
 
+    assert [*expressions] == [*CRON_ENTRIES] == [*CRON_JOBS]
     assert not any(trigger_cron.problem_of(text) for text in expressions.values())
     assert [name for name, text in expressions.items() if not text] == ["poll_comments"]
 
@@ -90,11 +90,10 @@ def test_every_usual_expression_of_the_schedule_can_be_used(tmp_path):
         ("quota_max_cost", "0", 0.0),
         ("breakers_failure_threshold", "1000", 1000),
         ("breakers_reset_timeout_seconds", "1", 1.0),
-        ("cron_quota", "OFF", ""),
+        ("cron_poll_issues", "OFF", ""),
+        ("cron_disabled", "gc, report", ("gc", "report")),
         ("cron_report", " 0   7 * * 1-5 ", "0 7 * * 1-5"),
         ("notify_events", "none", ()),
-        ("retention_deliveries_days", "0", 0),
-        ("retention_deliveries_days", "3", 3),
         ("retention_logs_days", "1", 1),
         ("retention_logs_days", "36500", 36500),
         (
@@ -103,9 +102,9 @@ def test_every_usual_expression_of_the_schedule_can_be_used(tmp_path):
             ("api.example.com", "*.local", "10.0.0.1", "::1"),
         ),
         ("webhook_label", "do it: now", "do it: now"),
-        ("webhook_repositories", "acme/a, https://github.com/acme/b.git", ("acme/a", "acme/b")),
         ("webhook_login", "adw-bot[bot]", "adw-bot[bot]"),
-        ("webhook_bots", "a[bot], b", ("a[bot]", "b")),
+        ("webhook_senders", "ada, !bob, a[bot]", ("ada", "!bob", "a[bot]")),
+        ("agent_models", "heavy=best, advisor=small", {"heavy": "best", "advisor": "small"}),
         ("webhook_events", "Comment,label", ("comment", "label")),
         ("webhook_events", "none", ()),
         ("worker_host", "beta", "beta"),
@@ -125,19 +124,24 @@ def test_the_file_takes_booleans_lists_and_lines(tmp_path):
         tmp_path,
         '[worktree]\nenabled = false\nsetup = """\nnpm ci --prefix "my app"\n\nuv sync\n"""\n'
         '[ship]\nlabels = ["adw", "robot"]\nallow_paths = "docs/, *.md"\n'
-        '[agent]\nname = "codex"\nmodel = "openai/gpt-5.1-codex"\nmax_turns = 40\nenv = ["NPM_TOKEN", "FOO"]\n'
-        '[notify]\nevents = ["failed", "quota"]\n[cron]\ngc = "off"\n[worker]\nhost = "alpha"\ntags = ["gpu", "big"]\n'
-        "[webhook]\nmax_followups = 2\n[retention]\nevents_days = 30\n",
+        '[agent]\nname = "codex"\nmodel = "openai/gpt-5.1-codex"\nenv = ["NPM_TOKEN", "FOO"]\n'
+        '[notify]\nevents = ["failed", "quota"]\n[cron]\ndisabled = ["gc"]\n'
+        '[worker]\nhost = "alpha"\ntags = ["gpu", "big"]\n'
+        "[webhook]\nmax_followups = 2\n[retention]\nlogs_days = 30\n",
     )
 
     assert (read.worktree_enabled, read.shown("worktree_enabled")) == (False, "false")
     assert (read.ship_labels, read.shown("ship_labels")) == (("adw", "robot"), "adw, robot")
     assert read.ship_allow_paths == ("docs/", "*.md")
     assert kinds.commands_in(read.worktree_setup) == (("npm", "ci", "--prefix", "my app"), ("uv", "sync"))
-    assert (read.agent_name, read.agent_model, read.agent_max_turns) == ("codex", "openai/gpt-5.1-codex", 40)
-    assert (read.agent_env, read.notify_events, read.cron_gc) == (("NPM_TOKEN", "FOO"), ("failed", "quota"), "")
+    assert (read.agent_name, read.agent_model) == ("codex", "openai/gpt-5.1-codex")
+    assert (read.agent_env, read.notify_events, read.cron_disabled) == (
+        ("NPM_TOKEN", "FOO"),
+        ("failed", "quota"),
+        ("gc",),
+    )
     assert (read.worker_host, read.worker_tags) == ("alpha", ("big", "gpu"))
-    assert (read.webhook_max_followups, read.retention_events_days) == (2, 30)
+    assert (read.webhook_max_followups, read.retention_logs_days) == (2, 30)
 
 
 WHOLE_1_1000 = "a whole number from 1 to 1000"
@@ -155,9 +159,9 @@ LETTERS = "letters, digits and . _ : -"
         ("agent_name", "hal", "must be one of claude, codex, gemini, opencode, aider"),
         ("agent_permissions", "root", "must be one of read, edit, all"),
         ("agent_model", "--yolo", "must be the name of a model"),
-        ("agent_model_heavy", "a b", "must be the name of a model"),
+        ("agent_models", "heavy=a b", "must be the name of a model"),
+        ("agent_models", "huge=a", "NAME is one of base, heavy"),
         ("agent_env", "A, B=1", "must be names of environment variables, separated by commas"),
-        ("agent_max_turns", "0", "must be a whole number, 1 or more"),
         *(("breakers_failure_threshold", text, WHOLE_1_1000) for text in ("0", "1001", "2.5")),
         *(("breakers_reset_timeout_seconds", text, SECONDS_1_86400) for text in ("0.9", "86400.1", "nan", "soon")),
         *(
@@ -180,7 +184,6 @@ LETTERS = "letters, digits and . _ : -"
         ("ports_backend_start", "80", "1024 or more"),
         *(("quota_max_cost", text, "a number of US dollars, 0 or more") for text in ("-1", "nan", "inf", "ten")),
         *(("retention_logs_days", text, DAYS) for text in ("-1", "36501", "soon", "1.5", "٣")),
-        ("retention_deliveries_days", "2", "days from 3 to 36500"),
         ("worktree_enabled", "perhaps", "must be true or false"),
         ("ship_labels", "a,,b", "must be a list of texts"),
         ("git_author", "Ada", "must be a name and an address"),
@@ -198,10 +201,9 @@ LETTERS = "letters, digits and . _ : -"
         ),
         ("webhook_label", "a\tb", "one line of at most 50"),
         ("webhook_label", "x" * 51, "one line of at most 50"),
-        ("webhook_repositories", "acme/widget, widget", "owner/name"),
         ("webhook_login", "@adw", "without an @"),
         ("webhook_login", "adw bot", "without an @"),
-        ("webhook_bots", "a,,b", "separated by commas"),
+        ("webhook_senders", "a,,b", "separated by commas"),
         ("webhook_events", "label, push", "label, comment, opened, assigned, closed, pull_request"),
         ("webhook_events", "label, none", "or none"),
         ("webhook_max_followups", "-1", "0 or more"),
@@ -223,9 +225,9 @@ def test_the_model_sets_of_adw_mean_models_of_claude_unless_something_else_is_sa
     usual = {"base": "sonnet", "heavy": "opus", "lightweight": "haiku"}
 
     assert model_sets(load(tmp_path)) == usual
-    assert model_sets(load(tmp_path, agent_model_heavy="best")) == {**usual, "heavy": "best"}
+    assert model_sets(load(tmp_path, agent_models="heavy=best")) == {**usual, "heavy": "best"}
     assert model_sets(load(tmp_path, agent_name="codex")) == {}
-    assert model_sets(load(tmp_path, agent_name="codex", agent_model_base="gpt")) == {"base": "gpt"}
+    assert model_sets(load(tmp_path, agent_name="codex", agent_models="base=gpt")) == {"base": "gpt"}
 
 
 def test_the_variables_that_adw_gives_to_a_phase_are_no_settings(tmp_path):
@@ -239,7 +241,7 @@ def test_the_variables_that_adw_gives_to_a_phase_are_no_settings(tmp_path):
     ("name", "text", "values"),
     [
         ("web_token", f"{ONE}, {TWO}", {ONE, TWO}),
-        ("webhook_secret_next", "s3cret-next", {"s3cret-next"}),
+        ("webhook_secret", "s3cret, s3cret-next", {"s3cret", "s3cret-next"}),
         ("notify_url", HOOK, {HOOK}),
     ],
 )
@@ -256,7 +258,7 @@ def test_a_secret_is_shown_as_set_and_stands_in_no_file(tmp_path, name, text, va
     ("name", "text", "words"),
     [
         *(("web_token", text, "must be") for text in ("short", f"{ONE},", f"{ONE}, short", "two words of a token 123")),
-        ("webhook_secret_next", "two words", "must be one word"),
+        ("webhook_secret", "two words", "must be one word"),
         *(("notify_url", text, "https://") for text in ("ftp://x", "example.invalid/hook", "https://a b")),
         ("web_public_url", "https://user@x", "without a path"),
     ],
@@ -282,7 +284,7 @@ def test_limits_are_read_by_scope_and_repositories_in_any_case(tmp_path):
     limits = load(
         tmp_path,
         '[limits.repository]\n"Acme/Widget" = 1\n"*" = 2\n[limits.workflow]\nsdlc = 0\n'
-        "[limits.provider]\nanthropic = 3\n[limits]\nmax_retries = 2\n",
+        "[limits.provider]\nanthropic = 3\n[limits]\nmax_minutes = 2\n",
     ).run_limits
 
     assert limits.of("repository:acme/widget") == 1

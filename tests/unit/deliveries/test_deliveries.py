@@ -369,7 +369,7 @@ def test_a_comment_starts_or_continues_a_workflow():
     assert (wish.workflow, wish.adw_id, wish.model_set, wish.hint) == ("adw_build_iso", "12345678", "heavy", "Use v2.")
     assert (wish.cause, wish.intent) == ("comment", "acme/widget#7 comment 99")
     assert taken("issue_comment", comment("adw_build_iso adw-12345678")).reason == (
-        "go on with 12345678: adw_build_iso for issue 7 (comment)"
+        "continue 12345678: adw_build_iso for issue 7 (comment)"
     )
 
 
@@ -521,12 +521,11 @@ def load(tmp_path: Path, **env: str) -> Settings:
 def test_the_settings_make_the_rules(tmp_path):
     settings = load(
         tmp_path,
-        webhook_secret="one",
-        webhook_secret_next="two",
+        webhook_secret="one, two",
         repository="Acme/Widget",
         webhook_label="do it",
         webhook_login="adw-bot",
-        webhook_bots="a[bot], b[bot]",
+        webhook_senders="a[bot], b[bot], ada, !bob[bot]",
         webhook_events="comment, label",
         webhook_max_followups="3",
     )

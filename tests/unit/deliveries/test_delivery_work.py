@@ -314,14 +314,14 @@ def test_a_refusal_is_said_once_politely_and_without_what_starts_a_workflow(lab)
 
 
 def test_programs_may_only_when_they_are_listed(make_lab):
-    refused, listed = make_lab(), make_lab(webhook_bots="helper[bot]")
+    refused, listed = make_lab(), make_lab(webhook_senders="helper[bot]")
 
     assert refused.carry_out(refused.request(actor=BOT)).status == "refused"
     assert listed.carry_out(listed.request(actor=BOT)).status == "done"
 
 
 def test_the_lists_count_without_asking_the_forge(make_lab):
-    lab = make_lab(webhook_deny="ada")
+    lab = make_lab(webhook_senders="!ada")
     lab.forge.permission = always(ForgeUnavailable("not asked"))
 
     assert lab.carry_out(lab.request()).status == "refused"
@@ -364,7 +364,7 @@ def test_a_forge_that_never_answers_is_given_up_on_in_the_end(lab):
         lab.home.clock.advance(MAX_SECONDS + 1)
 
     assert [end.run.state for end in ends] == [RunState.PENDING] * (MAX_TRIES - 1) + [RunState.FAILED]
-    assert (lab.row(guid).status, lab.row(guid).outcome) == ("failed", f"given up after {MAX_TRIES} tries: no answer")
+    assert (lab.row(guid).status, lab.row(guid).outcome) == ("failed", f"failed after {MAX_TRIES} tries: no answer")
     assert lab.home.runs.claim(lab.home.parts.processes.me("worker"), ttl_seconds=30.0) is None
 
 

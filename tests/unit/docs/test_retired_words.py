@@ -50,7 +50,7 @@ RETIRED = {
     r"left[- ]overs": "leftover resources",
     r"giv(e|es|en|ing) (it|a workflow|them|work|the workflow) up|given up": "abandon, fail",
     r"brought up": "migrated, caught up",
-    r"is none(?=[.,;:])": "is not a ..., does not exist",
+    r"is (?-i:none)(?=[.,;:])": "is not a ..., does not exist",
     r"(are|is) none of": "not one of",
     r"what (helps|is the matter)\b": "fix",
     r"behind (it|them) stands|stands (there|here|in|behind|beside|on)": "is, is listed",
@@ -124,6 +124,21 @@ def in_help() -> list[str]:
 def modules() -> list[Path]:
     """Return the modules of adw, without the revisions of the database, which are never changed."""
     return [path for path in sorted((ROOT / "adws").rglob("*.py")) if "versions" not in path.parts]
+
+
+def test_no_help_text_has_a_retired_word():
+    assert len(helps()) > 100
+    assert in_help() == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_has_a_retired_word(page):
+    assert in_file(page) == []
+
+
+def test_no_message_or_label_has_a_retired_word():
+    assert [one for path in modules() for one in in_strings(path)] == []
+    assert [one for path in TEMPLATES for one in in_file(path)] == []
 
 
 @pytest.mark.parametrize(

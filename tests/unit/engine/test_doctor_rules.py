@@ -123,10 +123,6 @@ def test_the_doctor_has_so_many_calls_and_none_for_a_phase_without_attempts():
 # --- what the rules prescribe ----------------------------------------------------------------------------------
 
 
-def test_a_first_failure_is_worth_another_try():
-    assert prescribed(GATE, models=("small", "large")).decision == RETRY
-
-
 @pytest.mark.parametrize("error", [TURNS, CONTEXT, REFUSED], ids=["turns", "context", "refused"])
 def test_what_one_model_cannot_do_goes_to_another(error):
     result = prescribed(error, models=("small", "large"))

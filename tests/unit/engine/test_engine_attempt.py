@@ -17,7 +17,6 @@ from adws.adw_modules.errors import (
     DurabilityUnknown,
     FailedRun,
     Fenced,
-    GateFailed,
     LeaseLost,
     RunFailed,
     RunLost,
@@ -34,7 +33,6 @@ from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.state_machine import PHASE_STATES
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.structured_logger import open_log
-from adws.adw_modules.workflow.model import Gate
 from tests.contracts.worlds import make_owner
 from tests.homes import lab_home, use_store
 from tests.unit.engine_cases import ADW_ID, BROKEN, HUMAN, WELL, S, World, phase, spec_of
@@ -413,18 +411,6 @@ def test_a_result_that_cannot_be_stored_is_a_failed_attempt(report):
 
 
 # --- gates -----------------------------------------------------------------------------------------------------
-
-
-def test_a_gate_that_does_not_hold_fails_the_attempt():
-    world = World(spec_of(phase("plan", gates=(Gate(kind="result"),))), {"plan": [RunReport(ok=True, result={"a": 1})]})
-
-    outcome = world.attempt()
-
-    assert isinstance(outcome, RetryAt)
-    assert world.record("plan").last_failure_reason == (
-        "plan did not pass its gate: the result does not say `success` or `passed`"
-    )
-    assert world.record("plan").attempts[0].error["error_type"] == GateFailed.__name__
 
 
 @pytest.mark.parametrize("raised", [ValueError("odd"), SystemExit(0), Odd("odd")])

@@ -135,9 +135,9 @@ def test_a_workflow_with_nothing_left_to_do_goes_on_to_its_end():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "goes on with build"),
-        ({"starts_round": True}, "goes on with build, from its beginning"),
-        ({"grant": 3}, "goes on with build, with 3 more attempts"),
+        ({}, "continues with build"),
+        ({"starts_round": True}, "continues with build, from its beginning"),
+        ({"grant": 3}, "continues with build, with 3 more attempts"),
     ],
 )
 def test_a_plan_says_in_a_sentence_what_will_happen(given, text):

@@ -41,6 +41,8 @@ class Yard(SpaceWorld):
         engine.settings = SimpleNamespace(
             **vars(engine.settings),
             **{"ship_draft": True, "ship_labels": (), "ship_merge": "no", **(options or {})},
+            ship_squash=False,
+            ship_plan_file=False,
             ship_allow_workflow_files=False,
             ship_allow_agent_files=False,
             ship_allow_paths=None,

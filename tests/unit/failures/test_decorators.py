@@ -277,5 +277,5 @@ def test_a_classified_error_has_its_class_and_advice():
     assert (network.error_class, network.advice[:34]) == ("network", "The service could not be reached. ")
     assert (plain.error_class, plain.advice) == (
         "fatal",
-        "Trying again does not help. Read the message and the traceback.",
+        "A retry does not help. Read the message and the traceback.",
     )

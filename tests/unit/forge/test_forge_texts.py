@@ -239,7 +239,7 @@ def test_the_sticky_comment_says_how_it_stands_and_what_to_type():
         "\n"
         "Pull request: #12\n"
         "\n"
-        "To stop it: `adw pause 1a2b3c4d`. To go on after that: `adw resume 1a2b3c4d`."
+        "To stop it: `adw pause 1a2b3c4d`. To continue after that: `adw resume 1a2b3c4d`."
     )
 
 
@@ -269,7 +269,7 @@ def test_what_stopped_says_why_and_how_to_go_on(changes, why):
     said = sticky(**changes)
 
     assert why in said
-    assert "To go on: `adw resume 1a2b3c4d`." in said
+    assert "To continue: `adw resume 1a2b3c4d`." in said
     assert ("| phase |" in said) == bool(changes.get("phases", True))
 
 

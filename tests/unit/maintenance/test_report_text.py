@@ -67,7 +67,7 @@ def test_a_rebuild_tells_what_was_kept_and_what_is_lost(was_missing, problems, k
         f"cannot be read, left out: {C}: torn",
         f"has no document, its copy stays: {A}",
         f"was never written, forgotten: {B}",
-        f"was to go on and had no run, waits for a worker again: {A}",
+        f"active without a run, queued again: {A}",
         f"freed issue 7, which {C} had",
         f"issue 42 of acme/web is claimed by several: {A} keeps it, not {B}, {C}",
         *(f"the old database had a problem: {text}" for text in problems),

@@ -255,7 +255,7 @@ def test_the_thread_brings_requests_by_itself_and_survives_a_bug(home, owned, mo
             assert charge.wait(60.0).kind == "pause"
     finally:
         lease_renewer.close()
-    assert [record.action for record in caplog.records] == ["keeper_failed"]
+    assert [record.action for record in caplog.records] == ["lease_renewer_failed"]
     assert not [
         thread for thread in threading.enumerate() if thread.name == "adw-keeper" and thread is lease_renewer._thread
     ]

@@ -220,7 +220,7 @@ def test_nothing_is_written_after_the_block(home):
     with home.process().own(ID) as owned:
         pass
 
-    with pytest.raises(LeaseLost, match="was given back: own it again to write"):
+    with pytest.raises(LeaseLost, match="was released: own it again to write"):
         owned.save(owned.document)
     with pytest.raises(LeaseLost):
         owned.renew()
@@ -527,7 +527,7 @@ def test_a_run_begins_with_the_ownership_and_ends_with_it(home, claimed):
         assert (ended.state, home.runs.get(ended.run_id).state) == (RunState.COMPLETED, RunState.COMPLETED)
         assert home.leases.read(ID).owner is None
         assert not home.is_locked()
-        with pytest.raises(LeaseLost, match="given back"):
+        with pytest.raises(LeaseLost, match="released"):
             owned.save(owned.document)
         with home.process().own(ID) as other:
             assert other.lease.fence == owned.lease.fence + 1

@@ -206,7 +206,7 @@ def test_a_paused_workflow_goes_on_where_it_was(home):
 
     done = home.control.resume(ADW_ID, by="lee", hint="use the cache")
 
-    assert (done.state, done.message) == ("pending", f"workflow {ADW_ID} goes on with plan")
+    assert (done.state, done.message) == ("pending", f"workflow {ADW_ID} continues with plan")
     assert (done.run.kind, done.run.state, done.run.asked_by) == ("resume", RunState.PENDING, "lee")
     home.work()
     assert home.state() == "completed"
@@ -231,7 +231,7 @@ def test_a_plan_changes_nothing(home):
     home.control.pause(ADW_ID, by="kim")
     before = home.document()
 
-    assert home.control.plan(ADW_ID).describe() == f"workflow {ADW_ID} goes on with plan"
+    assert home.control.plan(ADW_ID).describe() == f"workflow {ADW_ID} continues with plan"
     assert home.document() == before
     assert home.run().state is RunState.STOPPED
 

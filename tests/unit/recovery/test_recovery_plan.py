@@ -81,7 +81,7 @@ def actions(*args, **facts) -> list[str]:
         ({"state": "rolled_back", "is_rolling_back": True, **PENDING}, ["end_run"]),
         # documents and their copies
         ({**TORN, "copied_revision": 1}, [("report", "it is torn")]),
-        ({"state": ""}, [("report", "its document says no state")]),
+        ({"state": ""}, [("report", "its document has no state")]),
         ({**TORN, **RUNNING, "run_claim": DEAD}, ["report", "requeue"]),
         ({**TORN, **RUNNING, "run_claim": ALIVE}, ["report"]),
         ({**TORN, **RUNNING, "run_claim": DEAD, "lease": ALIVE}, ["report"]),
@@ -178,10 +178,10 @@ def test_age_decides_about_an_owner_that_cannot_be_read(age, expected):
 
 def test_a_plan_says_how_long_it_still_waits():
     assert plan(**RUNNING, run_claim=unreadable(100.0))[0].why == (
-        "nobody can tell whether an owner whose record cannot be read lives: it is taken back in 200 s"
+        "nobody can tell whether an owner whose record cannot be read lives: it is reclaimed in 200 s"
     )
     assert plan(**RUNNING, run_claim=Claim(since=ago(100.0)))[0].why == (
-        "it has a worker, and nobody says who: it is taken back in 200 s"
+        "it has a worker, and nobody says who: it is reclaimed in 200 s"
     )
 
 

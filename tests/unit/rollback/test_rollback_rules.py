@@ -309,11 +309,11 @@ def test_what_is_on_a_machine_that_is_given_up_is_over_and_listed():
     assert {item.status for item in given_up} == {"forgotten"}
     assert all(item.is_over and item.outcome == "forgotten" for item in given_up)
     said = rollback_plan.kept(steps)
-    assert "left on far: remove the worktree /far/trees/x: far was given up by ada: the plan was wrong" in said
-    assert "left on far: end the processes it started: far was given up by ada: the plan was wrong" in said
+    assert "left on far: remove the worktree /far/trees/x: far was declared lost by ada: the plan was wrong" in said
+    assert "left on far: end the processes it started: far was declared lost by ada: the plan was wrong" in said
     assert rollback_plan.hosts_waited_for(steps, host="here") == ()
     nobody = plan_rollback(moved(), replace(wishes, by=""), host="here")
-    assert "given up by a person" in next(item.detail for item in nobody if item.host == "far")
+    assert "declared lost by a person" in next(item.detail for item in nobody if item.host == "far")
 
 
 def test_what_lies_beside_the_files_of_another_machine_stays_on_the_list():

@@ -37,10 +37,10 @@ def test_homes_know_nothing_of_each_other():
 def test_settings_are_given_by_name_and_the_environment_does_not_count(monkeypatch, tmp_path):
     monkeypatch.setenv("ADW_LIMITS_MAX_ATTEMPTS", "9")
     (tmp_path / "adw.toml").write_text('[github]\nrepository = "acme/widget"\n')
-    with testing.home(tmp_path, max_retries=7, worktree_enabled=False, worker_tags=("big", "gpu")) as home:
+    with testing.home(tmp_path, max_minutes=7, worktree_enabled=False, worker_tags=("big", "gpu")) as home:
         settings = home.settings
 
-    assert (settings.max_retries, settings.worktree_enabled, settings.worker_tags) == (7, False, ("big", "gpu"))
+    assert (settings.max_minutes, settings.worktree_enabled, settings.worker_tags) == (7, False, ("big", "gpu"))
     assert (settings.repository, settings.origin("max_attempts")) == ("acme/widget", "default")
 
 

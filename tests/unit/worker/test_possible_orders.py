@@ -64,7 +64,7 @@ def test_a_paused_workflow_is_resumed_where_it_was_or_from_an_earlier_phase():
     result = asked(paused())
 
     assert (result.may_pause, result.may_stop, result.may_abandon, result.is_retry) == (False, False, True, False)
-    assert result.going_on == GoingOn(plan=f"workflow {ADW_ID} goes on with build", phases=("plan", "build"))
+    assert result.going_on == GoingOn(plan=f"workflow {ADW_ID} continues with build", phases=("plan", "build"))
     assert result.may_go_on
 
 
@@ -87,7 +87,7 @@ def test_a_workflow_whose_attempts_are_used_up_needs_a_grant_and_says_so():
     going_on = asked(failed(used=2)).going_on
 
     assert going_on.needs == ("grant",)
-    assert going_on.plan == f"workflow {ADW_ID} goes on with build"
+    assert going_on.plan == f"workflow {ADW_ID} continues with build"
     assert going_on.phases == ("plan", "build")
     assert "used 2 of 2 attempts" in going_on.refusal
 

@@ -56,7 +56,7 @@ def test_work_that_only_another_machine_has_is_released_for_that_machine(home):
     end = RunExecutor(home.changed(workspace=SimpleNamespace(admit=refuse))).work(home.claim())
 
     assert (end.run.state, end.run.demands, end.outcome) == (RunState.PENDING, Requirements(host="far"), None)
-    assert "only a worker there can go on with it" in end.message
+    assert "only a worker there can continue it" in end.message
     assert home.state() == "pending"
     assert home.runner.calls == []
 
@@ -164,7 +164,7 @@ def test_a_run_is_completed_only_by_what_it_was_for(home, kind, outcome, state):
             "its worker could not prove any more that the workflow is its own; the attempt under way does not count",
         ),
         (Stopped(reason="a reason of its own"), "a reason of its own; the attempt under way does not count"),
-        (Next(phase="build"), "goes on with build"),
+        (Next(phase="build"), "continues with build"),
     ],
 )
 def test_an_outcome_is_described_in_a_few_words(outcome, text):

@@ -218,7 +218,7 @@ def test_one_column_is_a_key_too():
         ("retry = [{when = 'attempt < 3'}]", (0, "retry", 0), "a rule is about failures or about successes: say on ="),
         ("retry = [{on = 'x'}]", (0, "retry", 0, "on"), 'on must be "error" or "success"'),
         ("retry = [{then = {sink = 1}, on = 'error'}]", (0, "retry", 0, "then", "sink"), "is no key of then of on_er"),
-        ("retry = [{then = {when = 'x'}, on = 'error'}]", (0, "retry", 0, "then"), "stands beside then"),
+        ("retry = [{then = {when = 'x'}, on = 'error'}]", (0, "retry", 0, "then"), "is its when, beside then"),
         ("sink = {table = 't'}", (0, "sink"), "sink has no tool; there are: sqlite, postgres, jsonl, csv, python"),
         ("sink = {tool = 'csv', path = 3}", (0, "sink", "path"), "path must be a text"),
         ("next = 3", (0, "next"), "next must be the name of a step"),

@@ -271,7 +271,7 @@ def test_an_overlay_has_only_what_is_written(raw, fields):
         ("deploy", {}, (), "no built-in phase is called 'deploy'; there are: plan, build, lint"),
         ("plan", 3, (), "plan must be a table, such as [phases.plan]"),
         ("plan", {"comand": []}, ("comand",), "'comand' is no key of a built-in phase, did you mean command?"),
-        ("plan", {"tier": 1}, ("tier",), "tier says how a phase stands in its workflow: define a workflow of your own"),
+        ("plan", {"tier": 1}, ("tier",), "tier places a phase in its workflow: define a workflow of your own"),
         ("plan", {"name": "x"}, ("name",), "define a workflow of your own to change that"),
         ("plan", {"max_attempts": "3"}, ("max_attempts",), "max_attempts must be a whole number"),
     ],
