@@ -66,7 +66,7 @@ class WorkflowCreator:
         runs: RunFactory,
         settings: Settings,
     ) -> None:
-        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* limits its time."""
+        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* has limits."""
         self._ownership = ownership
         self._runs = runs
         self._clock = clock
