@@ -98,7 +98,7 @@ def start_workflow(home: Path, store: str, decision: str) -> str:
     )
     with open_home(home, store, decision) as app:
         return app.workflow_creator.start(
-            NewWorkflow(issue_number=1, max_total_attempts=100_000, spec=WorkflowSpec(name="examined", phases=phases))
+            NewWorkflow(issue_number=1, max_total_attempts=None, spec=WorkflowSpec(name="examined", phases=phases))
         ).adw_id
 
 

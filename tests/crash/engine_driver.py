@@ -72,7 +72,7 @@ def environment(home: Path, store: str) -> dict[str, str]:
 def start_workflow(home: Path, store: str, issue_number: int) -> str:
     """Accept a workflow and return its id."""
     with open_home(home, store) as app:
-        start = NewWorkflow(issue_number=issue_number, max_total_attempts=100_000, spec=definition())
+        start = NewWorkflow(issue_number=issue_number, spec=definition(), max_total_attempts=None)
 
         return app.workflow_creator.start(start).adw_id
 
@@ -250,9 +250,7 @@ def continues(home: Path, store: str, count: int, seed: int) -> dict:
         for name, state, _ in PHASES
     ]
     with open_home(home, store) as app:
-        adw_id = app.workflow_creator.start(
-            NewWorkflow(issue_number=1, max_total_attempts=100_000, spec=specs[0])
-        ).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, max_total_attempts=None, spec=specs[0])).adw_id
     killed_or_done(forked(work, home, store), None)
     _calls_of_continuing(home, store, adw_id, specs[1])  # loads what the next ones find loaded
     finish(home, store, adw_id)
@@ -353,7 +351,7 @@ def suspensions(home: Path, store: str, count: int, seed: int) -> dict:
     slow = PhaseSpec(name="build", state="building", runner="command", shell="echo go > begun; exec sleep 600")
     with open_home(home, store) as app:
         adw_id = app.workflow_creator.start(
-            NewWorkflow(issue_number=1, max_total_attempts=100_000, spec=WorkflowSpec(name="slow", phases=(slow,)))
+            NewWorkflow(issue_number=1, max_total_attempts=None, spec=WorkflowSpec(name="slow", phases=(slow,)))
         ).adw_id
     for _ in range(count):
         killed_or_done(forked(stopped_worker, home, store, rng.random() < 0.5), None)

@@ -331,7 +331,7 @@ def play(place: Place, kill_at: list[int], concurrency: int) -> tuple[int, list[
     home = place.fresh_home()
     with place.open(home) as app:
         spec = app.workflows.get("crash")
-        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, max_total_attempts=100_000, spec=spec)).adw_id
+        adw_id = app.workflow_creator.start(NewWorkflow(issue_number=1, spec=spec, max_total_attempts=None)).adw_id
     kills, points = 0, []
     for number in [*kill_at, 0]:
         code, points = forked(lambda: work(place, home, adw_id, concurrency), kill_at=number)

@@ -88,9 +88,7 @@ class StormHome:
         spec = definition(seconds)
         for number in range(len(self.ids) + 1, len(self.ids) + count + 1):
             self.ids.append(
-                app.workflow_creator.start(
-                    NewWorkflow(issue_number=number, max_total_attempts=100_000, spec=spec)
-                ).adw_id
+                app.workflow_creator.start(NewWorkflow(issue_number=number, max_total_attempts=None, spec=spec)).adw_id
             )
 
     def worker(self) -> subprocess.Popen[bytes]:

@@ -140,7 +140,7 @@ class Lab:
     def start(self, number: int, *, pause: str = "") -> str:
         issue = FrozenIssue(title="Add a fine thing", body="Please.")
         with self.open() as app:
-            new = NewWorkflow(issue_number=number, max_total_attempts=100_000, spec=definition(pause), issue=issue)
+            new = NewWorkflow(issue_number=number, max_total_attempts=None, spec=definition(pause), issue=issue)
             return app.workflow_creator.start(new).adw_id
 
     def work(self, acknowledge: Callable[[str], None] = lambda _phase: None) -> None:

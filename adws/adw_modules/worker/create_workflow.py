@@ -43,7 +43,7 @@ class NewWorkflow:
     model_set: str | None = None
     priority: int = 0
     asked_by: str = ""
-    max_total_attempts: int = MAX_TOTAL_ATTEMPTS
+    max_total_attempts: int | None = MAX_TOTAL_ATTEMPTS
     adw_id: str = ""  #: chosen before, "": a new one
     hint: str = ""  #: what to do differently than the issue says, from `asked_by`
     delivery: str = ""  #: guid of the delivery that asks for it
