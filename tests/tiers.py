@@ -36,7 +36,7 @@ SLOW_FILES = frozenset(
         "test_database_gone.py",
         "test_delivery_faults.py",
         "test_delivery_runs.py",
-        "test_diff_stats.py",
+        "test_diffs.py",
         "test_direct_trigger.py",
         "test_external_loops.py",
         "test_foreign_branch.py",
