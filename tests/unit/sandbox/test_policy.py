@@ -53,7 +53,17 @@ def test_inner_addresses_are_refused_unless_they_are_listed(entry, address, is_r
 
 
 def make(place: Path, **options) -> policy.Policy:
-    for name in ("work", "scratch", "person/.claude", "person/.ssh", "git/objects/info", "git/refs/heads", "git/own"):
+    for name in (
+        "work",
+        "scratch/home",
+        "scratch/tmp",
+        "scratch/out",
+        "person/.claude",
+        "person/.ssh",
+        "git/objects/info",
+        "git/refs/heads",
+        "git/own",
+    ):
         (place / name).mkdir(parents=True, exist_ok=True)
     (place / "git" / "config").touch()
     env = {"PATH": "/usr/bin", "ANTHROPIC_BASE_URL": "http://127.0.0.1:4000/v1"}
@@ -87,4 +97,7 @@ def test_git_may_commit_and_not_change_what_is_shared(tmp_path):
 
 
 def test_what_may_only_read_writes_nothing_but_its_scratch(tmp_path):
-    assert make(tmp_path, may_write=False).write == (tmp_path / "scratch",)
+    scratch = tmp_path / "scratch"
+
+    # Not the directory around them: a link in the place of one would lead adw elsewhere the next time.
+    assert make(tmp_path, may_write=False).write == (scratch / "home", scratch / "tmp", scratch / "out")
