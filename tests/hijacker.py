@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -524,9 +523,9 @@ def start_processes_without_end():
 
 @trick("limits")
 def fill_the_disk():
-    for number in range(200):
-        Path(f"fill-{number}").write_bytes(bytes(2**20))
-        time.sleep(0.02)
+    """Up to 100 MiB, written again and again, so that it still writes when somebody looks."""
+    for number in range(20_000):
+        Path(f"fill-{number % 100}").write_bytes(bytes(2**20))
 
 
 _held: socket.socket | None = None
