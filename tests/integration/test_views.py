@@ -324,8 +324,8 @@ def test_a_granted_attempt_counts_and_a_row_without_a_document_has_no_phases(ope
     with app.database.write() as session:
         session.run(
             "INSERT INTO workflow_states SELECT 'ffffffff', repository, issue_number, title, workflow, state, 0, fence,"
-            " owner, lease_until, lease_boot, taken_at, home, schema_version, created_at, updated_at, ''"
-            " FROM workflow_states"
+            " owner, lease_until, lease_boot, taken_at, home, schema_version, is_costing, created_at, updated_at,"
+            " '' FROM workflow_states"
         )
 
     with app.database.read() as session:
