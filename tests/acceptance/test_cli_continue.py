@@ -284,7 +284,7 @@ def test_a_dry_run_says_what_would_be_done_and_changes_nothing(lab):
     end = lab.done("run", lab.issue, "--workflow", "sdlc_from_build", "--id", adw_id, "--dry-run")
 
     assert end["plan"] == (
-        f"workflow {adw_id} goes on with sdlc_from_build (build lint test review document ship clean)"
+        f"workflow {adw_id} continues with sdlc_from_build (build lint test review document ship clean)"
     )
     assert (lab.documents(), lab.locks()) == (before, [])
 

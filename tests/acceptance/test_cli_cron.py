@@ -86,14 +86,16 @@ def start(home: Path, where, *args: str) -> subprocess.Popen:
 
 
 def test_a_new_home_does_every_entry_once_and_then_nothing_is_due(adw, home):
-    write(home, '[cron]\nnotify = "0 0 1 1 *"\nrecover = "0 0 1 1 *"\nquota = "0 0 1 1 *"')
-
     first, again = adw("cron", "--once", "--json"), adw("cron", "--once", "--json")
 
     ran = {one["name"]: one["status"] for one in first.json()["ran"]}
     assert (first.rc, set(ran.values())) == (0, {"done"}), first.stdout
     assert set(ran) >= {"quota", "recover", "gc", "breakers", "report", "retention", "notify", "poll_issues"}
-    assert not {one["name"] for one in again.json()["ran"]} & {"notify", "recover", "quota", "gc", "report"}
+    assert not {one["name"] for one in again.json()["ran"]} & {
+        "gc",
+        "retention",
+        "report",
+    }  # another minute may have begun
 
 
 def test_the_list_shows_when_each_is_due_and_its_last_result_without_doing_anything(adw, home):
@@ -231,8 +233,6 @@ def test_a_channel_that_fails_stops_no_run(adw, home):
 
 
 def test_of_many_crons_at_once_each_entry_is_done_by_one(home, where, look):
-    # Ticks that do not come while the test runs.
-    write(home, "[cron]", *(f'{name} = "0 0 1 1 *"' for name in ("notify", "recover", "quota", "breakers")))
     first = start(home, where, "cron", "--list")  # makes nothing, but warms up
     first.communicate(timeout=PATIENCE)
 
@@ -242,14 +242,9 @@ def test_of_many_crons_at_once_each_entry_is_done_by_one(home, where, look):
         assert cron.returncode == 0, (out, err)
 
     claims = dict(look("SELECT name, token FROM schedule"))
-    assert {name: claims[name] for name in ("notify", "recover", "quota", "breakers", "gc", "report")} == {
-        "notify": 1,
-        "recover": 1,
-        "quota": 1,
-        "breakers": 1,
-        "gc": 1,
-        "report": 1,
-    }
+    assert {name: claims[name] for name in ("gc", "retention", "report")} == {"gc": 1, "retention": 1, "report": 1}
+    often = {name: claims[name] for name in ("notify", "recover", "quota", "breakers")}
+    assert set(often.values()) <= {1, 2}, often  # twice where another minute begins meanwhile
 
 
 def test_a_cron_that_is_killed_in_the_middle_holds_nothing_up_and_loses_nothing(adw, home, where, look):
@@ -259,8 +254,7 @@ def test_a_cron_that_is_killed_in_the_middle_holds_nothing_up_and_loses_nothing(
     begun, told = home / "begun", home / "told.txt"
     os.mkfifo(begun)
     command = f"sh -c 'test -e {home}/second && echo $ADW_NOTIFY_KIND >> {told} || {{ echo x > {begun}; sleep 600; }}'"
-    write(home, notify(command), QUIET.replace('report = "off"', 'report = "0 0 1 1 *"'))
-    (home / "adw.toml").write_text((home / "adw.toml").read_text() + 'notify = "0 0 1 1 *"\n')
+    write(home, notify(command), QUIET.replace(', "report"', "") + 'report = "0 0 1 1 *"\n')
     cron = start(home, where, "cron", "--once")
     with begun.open() as pipe:
         pipe.readline()  # the command runs

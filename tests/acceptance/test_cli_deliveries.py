@@ -91,7 +91,7 @@ def test_what_was_ignored_is_read_again_with_the_settings_of_today(home):
     file = home.lab.home / "adw.toml"
 
     refused = said(home, "webhook", "replay", "ignored-1")
-    file.write_text(file.read_text().replace("[webhook]", '[webhook]\nrepositories = "acme/widget"'))
+    file.write_text(file.read_text().replace("[webhook]", '[github]\nrepository = "acme/widget"\n[webhook]'))
     queued = said(home, "webhook", "replay", "ignored-1")
 
     assert refused[0] == 2

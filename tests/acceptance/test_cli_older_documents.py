@@ -137,10 +137,10 @@ def test_resume_takes_the_workflow_that_an_old_document_names(adw, home):
     adw_id, file = put(home, "v1_failed")
 
     foreseen = adw("resume", adw_id, "--dry-run")
-    assert (foreseen.rc, foreseen.stdout, backups(file)) == (0, f"workflow {adw_id} goes on with review\n", {})
+    assert (foreseen.rc, foreseen.stdout, backups(file)) == (0, f"workflow {adw_id} continues with review\n", {})
     done = adw("resume", adw_id, "--detach")
 
-    assert (done.rc, done.stdout) == (0, f"workflow {adw_id} goes on with review\n")
+    assert (done.rc, done.stdout) == (0, f"workflow {adw_id} continues with review\n")
     stored = cli_lab.document(home, adw_id)
     assert [(phase["name"], phase["status"]) for phase in stored["phases"]] == [
         ("plan", "complete"),

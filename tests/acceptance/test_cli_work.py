@@ -274,7 +274,7 @@ def test_resume_after_kill_9_counts_the_attempt_and_goes_on(adw, home):
     assert resumed.stdout == f"workflow {adw_id} is completed\n"
     assert resumed.stderr.splitlines()[:3] == [
         "build: attempt 1/5 was interrupted",
-        f"workflow {adw_id} goes on with build",
+        f"workflow {adw_id} continues with build",
         "build: attempt 2/5",
     ]
     statuses = [attempt["status"] for attempt in cli_lab.document(home, adw_id)["phases"][0]["attempts"]]
@@ -305,7 +305,7 @@ def test_retry_needs_a_grant_when_the_attempts_are_used_up(adw, home):
     assert f"build used 2 of 2 attempts: allow more with adw retry {adw_id} --grant N" in refused.stderr
     assert (granted.rc, granted.stdout) == (0, f"workflow {adw_id} is completed\n")
     assert "hint noted: be careful" in granted.stderr
-    assert f"workflow {adw_id} goes on with build, with 1 more attempt\n" in granted.stderr
+    assert f"workflow {adw_id} continues with build, with 1 more attempt\n" in granted.stderr
     assert "build: attempt 3/3" in granted.stderr
 
 
@@ -316,7 +316,7 @@ def test_resume_from_a_phase_starts_it_afresh(adw, home):
     planned = adw("resume", adw_id, "--from", "build", "--dry-run")
     done = adw("resume", adw_id, "--from", "build", "--json")
 
-    assert planned.stdout == f"workflow {adw_id} goes on with build, from its beginning\n"
+    assert planned.stdout == f"workflow {adw_id} continues with build, from its beginning\n"
     assert (done.rc, done.json()["state"]) == (0, "completed")
     assert "build: attempt 1/2" in done.stderr
 

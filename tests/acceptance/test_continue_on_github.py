@@ -111,7 +111,7 @@ def test_comments_on_the_issue_carry_one_workflow_to_a_pull_request(home, emulat
 
     check_shipped(home, issue, adw_id)
     said = home.comments(issue)
-    assert any(f"Workflow {adw_id} goes on with build (build)." in body for body in said)
+    assert any(f"Workflow {adw_id} continues with build (build)." in body for body in said)
     assert any(f"There is no workflow 00000000 of #{issue}." in body for body in said)
 
 

@@ -332,7 +332,7 @@ def test_a_copy_of_tables_that_is_there_is_not_written_over(empty_pg_url, open_d
 @pytest.mark.postgres
 def test_the_page_says_how_to_go_back_to_the_tables_that_were_kept(empty_pg_url, open_db, clock, tmp_path):
     """Word for word: aside with the newer ones, make the older ones, fill them; numbers go on above."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "database.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "examples" / "downgrade.md").read_text()
     aside, fill = (textwrap.dedent(sql) for sql in re.findall(r"  ```sql\n(.*?)  ```", page, re.DOTALL))
     before = open_db(empty_pg_url)
     asked = database_world(before, clock).requests.ask(FIRST, "pause")

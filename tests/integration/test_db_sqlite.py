@@ -680,7 +680,7 @@ def _fill(database, start: int, end: int) -> None:
     with database.write() as session:
         session.run_each(
             "INSERT INTO workflow_states VALUES (:id, :repository, :issue, 't', :workflow, :state, 1, 1, '', 0, '', '',"
-            " 'files', '3.0', :moment, :moment, :body)",
+            " 'files', '3.0', 0, :moment, :moment, :body)",
             [
                 {
                     "id": f"{number:08x}",

@@ -214,7 +214,7 @@ def test_postgres_rounds_no_number_and_reads_what_texts_say(empty_pg_url):
     world.ask("CREATE TABLE t (id bigint, at timestamptz, body jsonb, note text)")
     world.save([{"id": 1.0, "at": "2026-01-01T00:00:00Z", "body": 7, "note": [1]}])
 
-    with pytest.raises(SinkRefused, match=r"whole numbers, and 1\.5 is none"):
+    with pytest.raises(SinkRefused, match=r"whole numbers, and 1\.5 is not one"):
         world.save([{"id": 1.5}], "e#1#1")
     with pytest.raises(SinkRefused, match="type timestamp with time zone, and cannot hold a list"):
         world.save([{"at": [1]}], "e#1#1")
