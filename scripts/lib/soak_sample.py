@@ -71,7 +71,12 @@ class Sample:
         self.home.mkdir()
         (self.place / "workers").mkdir()
         # Nothing of the person's own: no settings, no tokens, no git configuration.
-        self.env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.place), "GIT_CONFIG_NOSYSTEM": "1"}
+        self.env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.place),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "ADW_SANDBOX_MODE": "off",  # the agent of the soak kills workers and damages databases: a box forbids that
+        }
         self._make()
 
     def _make(self) -> None:
