@@ -1000,7 +1000,8 @@ class Home:
         from adws.adw_modules.engine.runner_command import CleanRunner
         from adws.adw_modules.engine.runner_python import PythonRunner
         from adws.adw_modules.external_tasks import ExternalRunner
-        from adws.adw_modules.workflow.model import CLEAN, EXTERNAL, SHIP, STEPS
+        from adws.adw_modules.phase import EXTERNAL
+        from adws.adw_modules.workflow.model import CLEAN, SHIP, STEPS
 
         git = self.git if self.has_worktrees else None
         command: Runner = self.commands

@@ -482,6 +482,8 @@ class PortsExhausted(AdwError):
 
 #: How the message of a quota that is used up begins; runs keep it as the reason why they wait.
 QUOTA_REFUSAL = "the quota "
+#: How the reason begins for which a phase waits until a quota of its provider is there again.
+QUOTA_WAIT = "a quota is used up"
 
 
 class QuotaExceeded(AdwError):

@@ -34,7 +34,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.phase import PhaseContext, RunReport, WaitingForChildren
+from adws.adw_modules.phase import EXTERNAL, PhaseContext, RunReport, WaitingForChildren
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 from adws.adw_modules.steps.execution_update import ENDS as ITERATION_ENDS
@@ -46,7 +46,6 @@ from adws.adw_modules.workflow.model import (
     ASYNC,
     CONTINUE,
     DEFAULT_CONCURRENCY,
-    EXTERNAL,
     LoopSpec,
     PhaseSpec,
     StepSpec,

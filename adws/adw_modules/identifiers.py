@@ -163,6 +163,15 @@ def age(seconds: float) -> str:
     return "now"
 
 
+_NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+")
+_BLANK = re.compile(r"\s+")
+
+
+def fingerprint(klass: str, message: str) -> str:
+    """Return what two failures have in common that are the same but for numbers, hashes and line breaks."""
+    return f"{klass}:{_BLANK.sub(' ', _NUMBER.sub('#', message.lower())).strip()}"
+
+
 def span(seconds: float) -> str:
     """Return how long something takes, such as `0.04 s`, `4.2 s`, `12 s`, `2 min 5 s`, `1 h 3 min` or `2 d 4 h`."""
     if seconds < 1.0:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import PhaseSpec
 
 
+#: The runner of phases that a program outside of adw does, and the tool of such steps.
+EXTERNAL = "external"
+
+
 # --- orders ----------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,8 @@ import click
 
 from adws.adw_modules import identifiers
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.workflow.model import AGENT, CLEAN, EXTERNAL, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
+from adws.adw_modules.phase import EXTERNAL
+from adws.adw_modules.workflow.model import AGENT, CLEAN, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.config.settings import COMMON, SETTINGS

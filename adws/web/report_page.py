@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.reports import reports as reports_module
+from adws.adw_modules.reports import plots
 from adws.web.dashboard import frame
 from adws.web.dashboard.frame import Frame, Viewer
 
@@ -28,21 +28,21 @@ def page(report: Report, *, redact: Callable[[str], str], settings: Settings) ->
     """Return the page."""
     made_at = timestamps.parse(report.made_at)
     first = report.since or (report.outcomes[0].day if report.outcomes else report.made_at)
-    days = reports_module.days_of(first, report.made_at)
+    days = plots.days_of(first, report.made_at)
 
     def say(text: str) -> str:
         return frame.plain(redact(text))
 
     pictures = {
-        "outcomes": reports_module.outcomes_plot(report.outcomes, days),
-        "success": reports_module.success_plot(report.outcomes, days),
-        "costs": reports_module.costs_plot(report.costs_by_day, days, budget=settings.quota_max_cost_per_day),
-        "phase_costs": reports_module.phase_costs_plot(report.costs_by_phase, say=say),
-        "failures": reports_module.failures_plot(report.failures, say=say),
+        "outcomes": plots.outcomes_plot(report.outcomes, days),
+        "success": plots.success_plot(report.outcomes, days),
+        "costs": plots.costs_plot(report.costs_by_day, days, budget=settings.quota_max_cost_per_day),
+        "phase_costs": plots.phase_costs_plot(report.costs_by_phase, say=say),
+        "failures": plots.failures_plot(report.failures, say=say),
     }
     tried = [one for one in report.attempts if one.needed][:_MOST_PHASES]
     needed = [
-        (one, Markup(reports_module.attempts_plot(one, key=f"needed-{number}", say=say)))  # noqa: S704 - escaped there
+        (one, Markup(plots.attempts_plot(one, key=f"needed-{number}", say=say)))  # noqa: S704 - escaped there
         for number, one in enumerate(tried)
     ]
 

@@ -31,7 +31,7 @@ from adws.adw_modules.engine.transitions import (
     retry_at,
     spent_budget,
 )
-from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.identifiers import JsonObject, fingerprint
 from adws.adw_modules.phase import Next, Outcome, PhaseContext, RunReport
 from adws.adw_modules.retry_handler import first_line
 from adws.adw_modules.state_machine import WorkflowState
@@ -69,8 +69,6 @@ NOT_THE_WORK = frozenset(
 _MAY_BE_HELPED = frozenset({"context", "turns", "refused"})
 _GAVE_UP = "RETRIES_DO_NOT_HELP"
 
-_NUMBER = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{7,40}\b|\d+")
-_BLANK = re.compile(r"\s+")
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 _MODEL = re.compile(r"[A-Za-z0-9][\w./:@\[\]-]{0,199}")
 #: Characters of a reason that are kept.
@@ -183,11 +181,6 @@ def way_back(document: WorkflowDocument, spec: WorkflowSpec, index: int) -> int 
     )
 
     return f"{spent} has no attempt left to be done again" if spent else plan
-
-
-def fingerprint(klass: str, message: str) -> str:
-    """Return what two failures have in common that are the same but for numbers, hashes and line breaks."""
-    return f"{klass}:{_BLANK.sub(' ', _NUMBER.sub('#', message.lower())).strip()}"
 
 
 # --- a case for others -----------------------------------------------------------------------------------------

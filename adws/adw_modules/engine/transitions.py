@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import costs, timestamps
 from adws.adw_modules.costs import money
-from adws.adw_modules.errors import IllegalTransition, StateInvalid, StateUnserialisable
+from adws.adw_modules.errors import QUOTA_WAIT, IllegalTransition, StateInvalid, StateUnserialisable
 from adws.adw_modules.phase import (
     Done,
     Failed,
@@ -852,8 +852,6 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Ha
 
 #: Seconds between two checks of a service, at least: one that says "now" must not be asked without end.
 SHORTEST_WAIT_SECONDS = 1.0
-#: How it begins what is said of a phase that waits for a quota.
-QUOTA_WAIT = "a quota is used up"
 
 
 def wait_for(draft: Draft, spec: WorkflowSpec, chosen: Chosen, wait: Wait) -> Outcome:

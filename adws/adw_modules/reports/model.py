@@ -18,12 +18,10 @@ from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from adws.adw_modules import costs
-from adws.adw_modules.engine import advisor
-from adws.adw_modules.engine.transitions import QUOTA_WAIT
+from adws.adw_modules import costs, identifiers
 from adws.adw_modules.error_tables import ErrorCategory
-from adws.adw_modules.errors import QUOTA_REFUSAL
-from adws.adw_modules.workflow.model import EXTERNAL
+from adws.adw_modules.errors import QUOTA_REFUSAL, QUOTA_WAIT
+from adws.adw_modules.phase import EXTERNAL
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
@@ -398,7 +396,7 @@ def _add_attempts(tallies: Tallies, phase: PhaseRecord) -> None:
 
 def failure_item(category: str, klass: str, message: str) -> str:
     """Return what failures of a group have in common; it begins with their category."""
-    print_ = advisor.fingerprint(klass, message)
+    print_ = identifiers.fingerprint(klass, message)
 
     return f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
 

@@ -16,10 +16,9 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from adws.adw_modules import costs, error_handler, timestamps
+from adws.adw_modules import costs, error_handler, identifiers, timestamps
 from adws.adw_modules.agent import TokenUsage, Usage
 from adws.adw_modules.costs import money
-from adws.adw_modules.engine import advisor
 from adws.adw_modules.errors import Fenced, LeaseLost, RunLost
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
@@ -240,7 +239,7 @@ class ToolCalls:
                 "exit_code": described.metadata.get("exit_code"),
                 "failed_at": timestamps.to_text(home.clock.now()),
             }
-            fingerprint = advisor.fingerprint(f"{error['type']}:{described.klass}", message)
+            fingerprint = identifiers.fingerprint(f"{error['type']}:{described.klass}", message)
             more = getattr(exc, "facts", None)
             facts = {**facts, **(more if isinstance(more, dict) else {})}
         if ordered:

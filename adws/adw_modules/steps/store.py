@@ -22,6 +22,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.expressions.values import Value
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock, ProcessRecord
+from adws.adw_modules.phase import EXTERNAL
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.queue.model import ITERATION, Run, RunState, labels_of, labels_text
 from adws.adw_modules.queue.store import RunStore
@@ -43,7 +44,7 @@ from adws.adw_modules.steps.model import (
     Taken,
     lane_run,
 )
-from adws.adw_modules.workflow.model import EXTERNAL, step_from_json, step_to_json
+from adws.adw_modules.workflow.model import step_from_json, step_to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from adws.adw_modules.errors import StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject, hint
+from adws.adw_modules.phase import EXTERNAL
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ NO_TEMPLATES = ("headers_env", "env", "output", "call", "code", "prompt_file", "
 OUTPUTS = ("text", "lines", "json")
 #: The runner of phases that are made of steps.
 STEPS = "steps"
-#: The runner of phases that somebody outside does.
-EXTERNAL = "external"
 
 SEQUENTIAL, ASYNC = "sequential", "async"
 LOOP_MODES = (SEQUENTIAL, ASYNC)

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.circuit_breaker import BreakerRow
+from adws.adw_modules.reports import plots
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
     CostSum,
@@ -372,9 +373,9 @@ def look(home: Home, server: ServerState) -> OverviewSnapshot:
 def _pictures(seen: OverviewSnapshot, budget: float) -> dict[str, Markup]:
     days = window_days(seen.now)
     drawn = {
-        "outcomes": reports_module.outcomes_plot(seen.outcomes, days, key="plot-outcomes"),
-        "success": reports_module.success_plot(seen.outcomes, days, key="plot-success"),
-        "costs": reports_module.costs_plot(seen.costs, days, budget=budget, key="plot-costs"),
+        "outcomes": plots.outcomes_plot(seen.outcomes, days, key="plot-outcomes"),
+        "success": plots.success_plot(seen.outcomes, days, key="plot-success"),
+        "costs": plots.costs_plot(seen.costs, days, budget=budget, key="plot-costs"),
     }
 
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 - escaped where it is drawn

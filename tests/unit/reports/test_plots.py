@@ -6,14 +6,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from adws.adw_modules.reports import charts
-from adws.adw_modules.reports import reports as reports_module
+from adws.adw_modules.reports import charts, plots
 from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 
 PLOT = Plot(key="a", title="A title", about="What it shows.")
 HOSTILE = "\"><script>alert(1)</script>&'\u202e"
-DAYS = reports_module.days_of("2026-01-29", "2026-01-31")
+DAYS = plots.days_of("2026-01-29", "2026-01-31")
 FIRST, LAST = DAYS[0], DAYS[-1]
 OUTCOMES = (DayOutcomes(day=FIRST, completed=3, failed=1), DayOutcomes(day=LAST, abandoned=1, rolled_back=1))
 COSTS = (CostSum(key=FIRST, cost_usd=12.0, attempts=1), CostSum(key="2026-01-01", cost_usd=99.0, attempts=1))
@@ -75,9 +74,9 @@ def test_every_text_passes_what_takes_care_of_strangers():
     care = lambda text: text.replace("\u202e", "?")  # noqa: E731 - one line is all there is to it
 
     pictures = [
-        reports_module.failures_plot([failure], say=care),
-        reports_module.phase_costs_plot([CostSum(key="bu\u202eild", cost_usd=1.0)], say=care),
-        reports_module.attempts_plot(PhaseAttempts(phase="bu\u202eild", needed={1: 1}), key="x", say=care),
+        plots.failures_plot([failure], say=care),
+        plots.phase_costs_plot([CostSum(key="bu\u202eild", cost_usd=1.0)], say=care),
+        plots.attempts_plot(PhaseAttempts(phase="bu\u202eild", needed={1: 1}), key="x", say=care),
     ]
 
     assert ["\u202e" in svg for svg in pictures] == [False] * 3
@@ -174,7 +173,7 @@ def test_a_limit_is_a_line_with_its_words():
 
 def test_every_day_is_drawn_also_one_without_an_end():
     """The description says what all of them came to."""
-    root = parsed(reports_module.outcomes_plot(OUTCOMES, DAYS))
+    root = parsed(plots.outcomes_plot(OUTCOMES, DAYS))
 
     assert [one.text for one in found(root, "text", "tick")][-3:] == ["29 Jan", "30 Jan", "31 Jan"]
     assert words(root, "part") == [
@@ -188,7 +187,7 @@ def test_every_day_is_drawn_also_one_without_an_end():
 
 def test_the_success_rate_has_a_point_for_each_day_with_an_end():
     """The whole time has its rate in the description."""
-    root = parsed(reports_module.success_plot(OUTCOMES, DAYS))
+    root = parsed(plots.success_plot(OUTCOMES, DAYS))
 
     assert words(root, "dot") == [f"{FIRST}: 75%: 3 of 4 completed", f"{LAST}: 0%: 0 of 2 completed"]
     assert root[1].text == f"{FIRST} to {LAST}: 50%: 3 of 6 completed."
@@ -196,17 +195,17 @@ def test_the_success_rate_has_a_point_for_each_day_with_an_end():
 
 def test_days_that_cost_more_than_they_may_are_marked():
     """Days outside are not counted."""
-    root = parsed(reports_module.costs_plot(COSTS, DAYS, budget=10.0))
+    root = parsed(plots.costs_plot(COSTS, DAYS, budget=10.0))
 
     assert words(root, "over") == [f"{FIRST}: $12.00"]
     assert root[1].text == f"{FIRST} to {LAST}: $12.00 in all. A day may cost $10.00."
-    unlimited = parsed(reports_module.costs_plot(COSTS, DAYS))
+    unlimited = parsed(plots.costs_plot(COSTS, DAYS))
     assert (words(unlimited, "cost"), words(unlimited, "limit")) == ([f"{FIRST}: $12.00"], [])
 
 
 def test_a_budget_that_is_far_away_is_said_and_not_drawn():
     """A line far above would make every day look like nothing."""
-    near, far = (parsed(reports_module.costs_plot(COSTS, DAYS, budget=budget)) for budget in (48.0, 48.1))
+    near, far = (parsed(plots.costs_plot(COSTS, DAYS, budget=budget)) for budget in (48.0, 48.1))
 
     assert (words(near, "limit"), words(far, "limit")) == (["a day may cost $48.00"], [])
     assert far[1].text.endswith("A day may cost $48.10.")
@@ -216,37 +215,37 @@ def test_phases_are_drawn_by_what_they_cost():
     """What cost most comes first."""
     costs = [CostSum(key="test", cost_usd=1.0, attempts=2), CostSum(key="build", cost_usd=3.0, attempts=4)]
 
-    root = parsed(reports_module.phase_costs_plot(costs))
+    root = parsed(plots.phase_costs_plot(costs))
 
     assert words(root, "bar") == ["build: $3.00 in 4 attempts", "test: $1.00 in 2 attempts"]
     assert root[1].text == "build $3.00, test $1.00."
-    assert parsed(reports_module.phase_costs_plot([]))[1].text == "Nothing was spent."
+    assert parsed(plots.phase_costs_plot([]))[1].text == "Nothing was spent."
 
 
 def test_attempts_that_were_needed_are_drawn_with_those_between():
     """A phase that never succeeded says so."""
-    root = parsed(reports_module.attempts_plot(PhaseAttempts(phase="build", needed={1: 5, 3: 1}), key="x"))
+    root = parsed(plots.attempts_plot(PhaseAttempts(phase="build", needed={1: 5, 3: 1}), key="x"))
 
     assert root[0].text == "Attempts until build succeeded"
     assert words(root, "needed") == ["5 times 1 attempt", "1 time 3 attempts"]
     assert [one.text for one in found(root, "text", "tick")][-3:] == ["1", "2", "3"]
-    assert parsed(reports_module.attempts_plot(PhaseAttempts(phase="build"), key="x"))[1].text == "It never did."
+    assert parsed(plots.attempts_plot(PhaseAttempts(phase="build"), key="x"))[1].text == "It never did."
 
 
 def test_failures_are_drawn_by_how_often_they_came():
     """With their whole message as words."""
     failure = FailureGroup(phase="build", category="fatal", message="no " * 100, count=3, last_at="", adw_id="")
 
-    root = parsed(reports_module.failures_plot([failure]))
+    root = parsed(plots.failures_plot([failure]))
 
     assert words(root, "bar") == [f"3 x build, fatal: {'no ' * 100}"]
     assert len(found(root, "text", "name")[0].text) < 100
-    assert parsed(reports_module.failures_plot([]))[1].text == "No attempt failed."
+    assert parsed(plots.failures_plot([]))[1].text == "No attempt failed."
 
 
 def test_the_days_of_a_picture_are_not_too_many():
     """The last ones are those that are drawn; without a day nothing is."""
     assert DAYS == ("2026-01-29", "2026-01-30", "2026-01-31")
-    assert len(reports_module.days_of("2020-01-01", "2026-01-31T09:00")) == 120
-    assert reports_module.days_of("2026-02-01", "2026-01-31") == ("2026-01-31",)
-    assert parsed(reports_module.outcomes_plot((), ()))[1].text.startswith("No day: ")
+    assert len(plots.days_of("2020-01-01", "2026-01-31T09:00")) == 120
+    assert plots.days_of("2026-02-01", "2026-01-31") == ("2026-01-31",)
+    assert parsed(plots.outcomes_plot((), ()))[1].text.startswith("No day: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.document import WorkflowRef
-from adws.adw_modules.engine.transitions import QUOTA_WAIT
+from adws.adw_modules.errors import QUOTA_WAIT
 from adws.adw_modules.reports import model as reports_model
 from adws.adw_modules.reports.model import Subject, WaitKind
 from tests.unit.timeline_cases import document, phase, tried
