@@ -254,7 +254,7 @@ def workers(*, as_json: bool) -> None:
 @click.command()
 @output.json_option
 def unschedulable(*, as_json: bool) -> None:
-    """List the runs that no worker can execute, and why; each fails after runs.no_match_seconds."""
+    """List the runs that no worker can execute, and why; each fails after five minutes."""
     with main.open_home() as app:
         patience = Patience(no_match=0.0, lease=app.settings.lease_ttl_seconds)
         waiting = app.runs.demanding() if app.has_database() else ()

@@ -106,14 +106,20 @@ def choice_or_plugin(group: str, *allowed: str) -> Kind:
     return Kind(f"{', '.join(allowed)}, or the name of a plugin", parse)
 
 
-def pairs(names: tuple[str, ...], one: Kind) -> Kind:
-    """Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`."""
+def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
+    """
+    Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`.
+
+    With *alone* a value may also stand without a name; it has the name "".
+    """
 
     def parse(text: str, home: Path) -> dict[str, Any]:
         result = {}
         for part in text.split(","):
             name, separator, value = part.partition("=")
-            if not separator or name.strip() not in names:
+            if alone and not separator:
+                name, value = "", part
+            elif not separator or name.strip() not in names:
                 raise ValueError(f"must be NAME=VALUE, separated by commas, where NAME is one of {', '.join(names)}")
             result[name.strip()] = one.parse(value.strip(), home)
         return result
@@ -184,13 +190,6 @@ def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Ki
         return result
 
     return Kind(values, parse)
-
-
-def seconds_between(least: float, most: float) -> Kind:
-    """Return the kind of a time within bounds."""
-    bounds = f"{least:.7g} to {most:.7g}"
-
-    return number(lambda value: least <= value <= most, f"seconds from {bounds}", f"{bounds} seconds")
 
 
 seconds = number(lambda value: math.isfinite(value) and value > 0, "seconds above 0", "seconds")
@@ -277,9 +276,6 @@ def repository(text: str, _home: Path) -> str:
     return match[1]
 
 
-repositories = several(repository, "owner/name, ...")
-
-
 @kind("URL")
 def web_url(text: str, _home: Path) -> str:
     """Return the address of a service, without a slash at its end; one with a user or a query in it is refused."""
@@ -296,14 +292,6 @@ def origin(text: str, _home: Path) -> str:
         raise ValueError("must be an address without a path, such as https://adw.example.com")
 
     return text.rstrip("/").lower()
-
-
-#: One that git would read as an option is refused, too.
-remote_url = checked(
-    lambda text: re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) and not passwords(text),
-    "the address of a git remote without a password, such as git@github.com:acme/shop.git",
-    "URL",
-)
 
 
 @kind("A, B, ...")
@@ -343,7 +331,6 @@ commit_message = matching(
 #: A remote or a model that a program would read as an option is refused.
 remote = matching(r"(?!.*\.\.)[A-Za-z0-9_][\w./-]*", "the name of a git remote, such as origin", "name")
 model = matching(r"[A-Za-z0-9][\w./:@\[\]-]*", "the name of a model, such as sonnet or openai/gpt-5", "name of a model")
-models = several(model, "A, B, ...")
 variables = several(
     matching(r"[A-Za-z_][A-Za-z0-9_]*", "names of environment variables, separated by commas", ""), "A, B, ..."
 )
@@ -365,6 +352,16 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
     result = tuple(part.strip() for part in text.split(","))
     if not all(result) or not text.isprintable():
         raise ValueError("must be a list of texts, separated by commas")
+
+    return result
+
+
+@kind("text, or two separated by a space")
+def secrets(text: str, home: Path) -> tuple[str, ...]:
+    """Return secrets that are written with spaces: those that GitHub signs with may hold any other character."""
+    result = tuple(token.parse(part, home) for part in text.split())
+    if any(one.endswith(",") for one in result[:-1]):
+        raise ValueError("must be one word, or two that are separated by a space and no comma")
 
     return result
 
@@ -450,17 +447,6 @@ def commands_in(text: str | None) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(shlex.split(line)) for line in text.splitlines() if line.strip())
     except ValueError as exc:
         raise ValueError(f"must be one command a line ({str(exc).lower()})") from exc
-
-
-@kind("five fields of cron in UTC, or off")
-def cron(text: str, _home: Path) -> str:
-    """Return a cron expression of five fields, "" for off; `adw cron`, which knows the calendar, checks the rest."""
-    if text.casefold() == "off":
-        return ""
-    if re.fullmatch(r"[0-9A-Za-z*/,\-#]+( +[0-9A-Za-z*/,\-#]+){4}", text.strip()) is None:
-        raise ValueError("must be five fields, such as */5 * * * *, or off")
-
-    return " ".join(text.split())
 
 
 # --- passwords in URLs -----------------------------------------------------------------------------------------

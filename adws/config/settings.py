@@ -26,9 +26,14 @@ MODEL_ROLES = ("base", "heavy", "lightweight", "advisor", "spare")
 NOTIFY_EVENTS = ("failed", "paused", "approval", "completed", "quota", "breaker", "stuck", "report")
 #: Jobs of the schedule, as `schedule.jobs.CRON_ENTRIES`.
 CRON_JOBS = (
-    "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "retention", "report",
+    "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "gc_execute",
+    "retention", "report",
 )  # fmt: skip
-WEBHOOK_EVENTS = ("label", "comment", "opened", "assigned", "closed", "pull_request")
+#: How long a process has to end by itself after it was asked to, before it is killed: test runners and servers that
+#: write something at their end need seconds, nobody wants to wait longer for a stop.
+GRACE_SECONDS = 10.0
+#: A frontend's port is this much above its backend's, as users of ADW know them: 9100 and 9200.
+FRONTEND_OFFSET = 100
 
 
 class Setting:
@@ -128,7 +133,12 @@ class Settings:
 
     # --- limits of a workflow ------------------------------------------------------------------------------------
 
-    max_attempts: int = setting("5", kinds.whole(1), "Attempts a phase has in each round.", key="limits.max_attempts")
+    max_attempts: int = setting(
+        "5",
+        kinds.whole(1),
+        "Attempts a phase has in each round. A run is given up after as many of its workers died, but not before 5.",
+        key="limits.max_attempts",
+    )
     gates_base: str = setting(
         "require",
         kinds.choice("require", "compare", "ignore"),
@@ -152,20 +162,6 @@ class Settings:
 
     # --- workers and recovery ------------------------------------------------------------------------------------
 
-    grace_seconds: float = setting(
-        "10",
-        kinds.seconds,
-        "How long a process has to end by itself after it was asked to, before it is killed.",
-        key="worker.grace_seconds",
-    )
-    cleanup_command: str | None = optional(
-        kinds.shell,
-        "Command that frees disk, memory or ports before a phase is retried that ran out of them.",
-        key="worker.cleanup_command",
-    )
-    recover_seconds: float = setting(
-        "60", kinds.seconds, "How often a worker recovers the runs of dead workers.", key="worker.recover_seconds"
-    )
     recovery_mode: str = setting(
         "stale",
         kinds.choice("none", "stale", "all"),
@@ -180,16 +176,6 @@ class Settings:
         "that cannot be read, a claim without an owner, a stop that nobody can confirm.",
         aliases=("RUN_RECOVERY_THRESHOLD",),
     )
-    recovery_running: str = setting(
-        "resume",
-        kinds.choice("resume", "fail"),
-        "What happens to a workflow whose worker died while it ran: it is resumed, or it fails.",
-    )
-    recovery_max_losses: int = setting(
-        "5",
-        kinds.whole(1),
-        "How often a worker may die with a run; then the run is dead and its workflow has failed.",
-    )
 
     # --- the forge -----------------------------------------------------------------------------------------------
 
@@ -200,12 +186,6 @@ class Settings:
         "when its directory is there, else github when a repository is set (what needs the token then says so), else "
         "none. Other names are those of plugins.",
         key="forge.kind",
-    )
-    local_forge_dir: Path = setting(
-        "{state_dir}/local.forge",
-        kinds.path,
-        "Directory of the local forge: issues and pull requests as files, and a bare git remote.",
-        key="forge.dir",
     )
     forge_key: str | None = secret(
         kinds.token,
@@ -225,8 +205,8 @@ class Settings:
         kinds.token, "Token for GitHub.", aliases=("GITHUB_PAT", "GH_TOKEN", "GITHUB_TOKEN")
     )
     webhook_secret: tuple[str, ...] | None = secret(
-        kinds.several(kinds.token, "text, or two separated by a comma"),
-        "Secret that GitHub signs webhook deliveries with. Two, separated by a comma, are both accepted, so that the "
+        kinds.secrets,
+        "Secret that GitHub signs webhook deliveries with. Two, separated by a space, are both accepted, so that the "
         "secret of the hook can be replaced.",
         aliases=("GITHUB_WEBHOOK_SECRET",),
     )
@@ -244,14 +224,12 @@ class Settings:
         kinds.choice("read", "edit", "all"),
         "What agents may do without asking: only read, also edit and run commands, or everything there is.",
     )
-    agent_model: str | None = optional(
-        kinds.model, "The model of agents where nothing else names one; without it, the agent's own choice."
-    )
-    agent_models: Mapping[str, str] | None = optional(
-        kinds.pairs(MODEL_ROLES, kinds.model),
-        "The models of workflows with the model set base, heavy or lightweight, of the agent that decides about failed "
-        "attempts (advisor), and one that its rules may try a phase with (spare); without it, the agent's own.",
-        values="heavy=opus, ...",
+    agent_model: Mapping[str, str] | None = optional(
+        kinds.pairs(MODEL_ROLES, kinds.model, alone=True),
+        "The model of agents where nothing else names one; without it, the agent's own choice. Also models for a role: "
+        "of workflows with the model set base, heavy or lightweight, of the agent that decides about failed attempts "
+        "(advisor), and one that its rules may try a phase with (spare).",
+        values="sonnet, heavy=opus, ...",
     )
     agent_env: tuple[str, ...] | None = optional(
         kinds.variables,
@@ -290,15 +268,6 @@ class Settings:
     sandbox_memory: int = setting(
         "8 GiB", kinds.size_or_off, "Memory that one attempt may use, with all that it starts; then it is killed."
     )
-    sandbox_processes: int = setting(
-        "1024", kinds.whole(0), "Processes that one attempt may have at once; 0: any number."
-    )
-    sandbox_open_files: int = setting("16384", kinds.whole(0), "Files that a process may have open; 0: any number.")
-    sandbox_cpu_seconds: int = setting("14400", kinds.whole(0), "CPU time that one process may use; 0: any.")
-    sandbox_file_bytes: int = setting("16 GiB", kinds.size_or_off, "Size of a file that a process may write.")
-    sandbox_free_disk: int = setting(
-        "1 GiB", kinds.size_or_off, "Disk that has to stay free where an attempt works; else it is killed."
-    )
 
     # --- the advisor ---------------------------------------------------------------------------------------------
 
@@ -311,10 +280,6 @@ class Settings:
     # --- git and worktrees ---------------------------------------------------------------------------------------
 
     git_remote: str = setting("origin", kinds.remote, "Git remote that branches are pushed to.")
-    git_remote_url: str | None = optional(
-        kinds.remote_url,
-        "Address of that remote; without it, the one that adw recorded when it first used it, or with adw init.",
-    )
     git_author: str | None = optional(
         kinds.person, "Author of the commits; without it, the one that git's own configuration names."
     )
@@ -333,39 +298,23 @@ class Settings:
         "Work in a git worktree and on a branch of its own for each workflow; without it work is done in place. In a "
         "home that is in no git repository a start is refused unless this is false, or adw run is given --in-place.",
     )
-    worktree_release: bool = setting(
-        "true",
-        kinds.switch,
-        "Remove the worktree of a completed workflow whose branch is pushed; the branch stays, and what is not "
-        "committed is kept as a patch.",
-    )
-    workspace_publish_work: str = setting(
-        "auto",
-        kinds.choice("auto", "always", "never"),
-        "Push the commits of each phase to refs/adw/wip/ID before its result is written, so that a worker on another "
-        "machine can continue. auto: with PostgreSQL, and what cannot be pushed stays with its machine. always: what "
-        "cannot be pushed fails the attempt. never: work stays with its machine.",
-    )
 
     # --- shipping ------------------------------------------------------------------------------------------------
 
-    ship_merge: str = setting(
-        "no", kinds.choice("no", "squash", "merge", "rebase"), "Merge the pull request when it is put up, and how."
+    ship_pull_request: str = setting(
+        "draft",
+        kinds.choice("draft", "ready", "squash", "merge", "rebase"),
+        "What is made of the pull request: a draft, one that is ready for review, or one that is merged at once by "
+        "squash, merge or rebase.",
     )
-    ship_draft: bool = setting("true", kinds.switch, "Put pull requests up as drafts.")
     ship_squash: bool = setting("false", kinds.switch, "Make one commit of the work before it is pushed.")
     ship_plan_file: bool = setting("false", kinds.switch, "Leave the file with the plan in the pull request.")
     ship_labels: tuple[str, ...] | None = optional(kinds.texts, "Labels that pull requests get.")
     ship_allow_paths: tuple[str, ...] | None = optional(
-        kinds.texts, "Patterns of files that the check before a push lets through, whatever they are."
+        kinds.texts,
+        "Patterns of files that the check before a push lets through, whatever they are: also .github/workflows and "
+        "its like, configuration of agents such as CLAUDE.md, and what looks like a secret in them.",
     )
-    ship_allow_workflow_files: bool = setting("false", kinds.switch, "Push changes of .github/workflows and its like.")
-    ship_allow_agent_files: bool = setting(
-        "false",
-        kinds.switch,
-        "Push changes of the configuration of agents: .claude, CLAUDE.md, .mcp.json, adw.toml and their like.",
-    )
-    ship_max_files: int = setting("300", kinds.whole(1), "Most files that one push may change.")
     ship_max_lines: int = setting("20000", kinds.whole(1), "Most lines, added and removed, that one push may change.")
 
     # --- new worktrees -------------------------------------------------------------------------------------------
@@ -383,10 +332,18 @@ class Settings:
 
     # --- resources and breakers ----------------------------------------------------------------------------------
 
-    ports_backend_start: int = setting("9100", kinds.whole(1024), "First port for the backend of a workflow.")
-    ports_frontend_start: int = setting("9200", kinds.whole(1024), "First port for the frontend of a workflow.")
-    ports_count: int = setting("15", kinds.whole(1), "Pairs of ports there are.")
-    quota_min_free_disk: int = setting("10 GiB", kinds.size, "Disk that must be free where worktrees are.")
+    ports_backend_start: int = setting(
+        "9100",
+        kinds.whole(1024),
+        "First port for the backends of workflows, of which there are as many as quota.max_worktrees. Those for "
+        "frontends begin 100 above, or higher when there are more.",
+    )
+    quota_min_free_disk: int = setting(
+        "10 GiB",
+        kinds.size,
+        "Disk that must be free where worktrees are to start work. An attempt that leaves less than a tenth of it is "
+        "killed.",
+    )
     quota_min_free_memory: int = setting("1 GiB", kinds.size, "Memory that must be free to start work.")
     quota_max_worktrees: int = setting("15", kinds.whole(1), "Worktrees on one machine.")
     quota_max_worktree_size: int = setting(
@@ -395,16 +352,6 @@ class Settings:
     quota_max_cost: float = setting("10", kinds.amount, "What one workflow may cost.")
     quota_max_cost_per_day: float = setting("100", kinds.amount, "What all may cost from midnight UTC.")
     quota_max_runs: int = setting("15", kinds.whole(1), "Workflows that are worked on at once.")
-    breakers_failure_threshold: int = setting(
-        "5",
-        kinds.whole(1, 1000),
-        "Failures in a row of a service, such as an agent's provider, after which its circuit breaker opens.",
-    )
-    breakers_reset_timeout_seconds: float = setting(
-        "60",
-        kinds.seconds_between(1, 86400),
-        "How long a circuit breaker stays open, unless the service said until when.",
-    )
 
     # --- the web server ------------------------------------------------------------------------------------------
 
@@ -438,11 +385,6 @@ class Settings:
     web_workers: int = setting(
         "2", kinds.whole(0, 64), "Workers that adw serve runs beside itself, each with one workflow at a time."
     )
-    web_shutdown_seconds: float = setting(
-        "30",
-        kinds.seconds,
-        "How long adw serve waits for requests and workers when it is told to end, before it kills the workers.",
-    )
 
     # --- webhooks ------------------------------------------------------------------------------------------------
 
@@ -462,12 +404,6 @@ class Settings:
         kinds.choice("read", "triage", "write", "maintain", "admin"),
         "What a person must be permitted in the repository to ask for something; looked at each time.",
     )
-    webhook_events: tuple[str, ...] = setting(
-        ", ".join(WEBHOOK_EVENTS),
-        kinds.choices(*WEBHOOK_EVENTS),
-        "What is listened to: a label, a comment, a new issue that names a workflow, an issue that is assigned, an "
-        "issue or a pull request that is closed.",
-    )
     webhook_max_followups: int = setting(
         "0",
         kinds.whole(0),
@@ -476,19 +412,11 @@ class Settings:
 
     # --- the schedule --------------------------------------------------------------------------------------------
 
-    cron_disabled: tuple[str, ...] = setting(
-        "none", kinds.choices(*CRON_JOBS), "Jobs of the schedule that do not run by themselves."
-    )
-    #: An expression that is off is "".
-    cron_poll_issues: str = setting(
-        "*/5 * * * *", kinds.cron, "When open issues with the label are looked for that no delivery told of."
-    )
-    cron_poll_comments: str = setting(
-        "off", kinds.cron, "When open issues without a comment, or whose latest comment is `adw`, are started."
-    )
-    cron_report: str = setting("0 6 * * *", kinds.cron, "When the report of the day is made.")
-    cron_gc_execute: bool = setting(
-        "false", kinds.switch, "Whether the schedule removes orphaned resources instead of only listing them."
+    cron_jobs: tuple[str, ...] = setting(
+        "notify, recover, quota, breakers, poll_issues, redeliver, gc, retention, report",
+        kinds.choices(*CRON_JOBS),
+        "Jobs of the schedule that run by themselves. gc lists orphaned resources, gc_execute removes them; "
+        "poll_comments starts open issues without a comment, or whose latest comment is `adw`.",
     )
 
     # --- notifications -------------------------------------------------------------------------------------------
@@ -535,15 +463,9 @@ class Settings:
     worker_tags: tuple[str, ...] | None = optional(
         kinds.tags, "What workers here have to offer, for runs that demand it."
     )
-    runs_no_match_seconds: float = setting(
-        "300", kinds.seconds, "A run that is due and demands what no worker has offered for this long fails."
-    )
 
     # --- calls of steps ------------------------------------------------------------------------------------------
 
-    steps_max_result_bytes: int = setting(
-        "8MiB", kinds.size, "Largest result of one call of a step; a call that returns more has failed."
-    )
     steps_http_allow: tuple[str, ...] | None = optional(
         kinds.hosts, "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host."
     )
@@ -583,7 +505,7 @@ class Settings:
         if isinstance(value, tuple):
             return ", ".join(value) or "none"
         if isinstance(value, dict):
-            return ", ".join(f"{name}={text}" for name, text in value.items())
+            return ", ".join(f"{name}={text}" if name else text for name, text in value.items())
 
         return value if isinstance(value, int | float) else str(value)
 
@@ -610,6 +532,26 @@ class Settings:
     def lease_stop_seconds(self) -> float:
         """After this long without a renewal a worker stops itself: well before anybody else may take the workflow."""
         return self.lease_ttl_seconds * 2 / 3
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long a process may take to end by itself: no longer than a lease that was not renewed still lasts."""
+        return min(GRACE_SECONDS, self.lease_ttl_seconds / 3)
+
+    @property
+    def recover_seconds(self) -> float:
+        """How often a worker recovers the runs of dead workers: leases end after half this time."""
+        return self.lease_ttl_seconds * 2
+
+    @property
+    def local_forge_dir(self) -> Path:
+        """The directory of the local forge: issues and pull requests as files, and a bare git remote."""
+        return self.state_dir / "local.forge"
+
+    @property
+    def ports_frontend_start(self) -> int:
+        """First port for the frontends of workflows: above all those for backends."""
+        return self.ports_backend_start + max(FRONTEND_OFFSET, self.quota_max_worktrees)
 
     @property
     def is_shared(self) -> bool:
@@ -679,8 +621,8 @@ class Settings:
 #: The settings that most homes have to do with: those that `adw config` shows unless it is given --all.
 COMMON = (
     "home", "state_dir", "store", "database_url", "repository", "github_token", "webhook_secret", "forge",
-    "default_workflow", "agent_name", "agent_model", "agent_permissions", "ship_merge", "ship_draft", "quota_max_cost",
-    "quota_max_cost_per_day", "quota_max_runs", "web_host", "web_port", "web_token",
+    "default_workflow", "agent_name", "agent_model", "agent_permissions", "max_attempts", "ship_pull_request",
+    "quota_max_cost", "quota_max_cost_per_day", "quota_max_runs", "web_host", "web_port", "web_token",
 )  # fmt: skip
 SETTINGS: tuple[Setting, ...] = tuple(one for one in vars(Settings).values() if isinstance(one, Setting))
 BY_NAME: Mapping[str, Setting] = {one.name: one for one in SETTINGS}

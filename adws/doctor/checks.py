@@ -34,6 +34,7 @@ from adws.adw_modules.errors import (
     RunFailed,
     StartRefused,
 )
+from adws.adw_modules.git.change_policy import A_WORKFLOW_FILE, matching
 from adws.adw_modules.identifiers import JsonObject, counted, size_text
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
@@ -161,7 +162,7 @@ def github(access: ForgeAccess, repository: str, *, pushes_workflow_files: bool 
         yield _problem("forge", what, _NEW_TOKEN)
     elif scopes is not None and pushes_workflow_files and "workflow" not in scopes:
         yield _problem(
-            "forge", "the token has not the scope workflow, and ship.allow_workflow_files needs it", _NEW_TOKEN
+            "forge", "the token has not the scope workflow, and ship.allow_paths has workflow files", _NEW_TOKEN
         )
     elif scopes is not None:
         yield _ok("forge", f"the token has the scopes {', '.join(scopes)}")
@@ -245,7 +246,7 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
 def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
     """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
-    fix = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
+    fix = "adw admin ports, and set ports.backend_start to where nobody else listens"
     if free == 0:
         yield _problem("ports", what, fix)
     elif free < min(FEW_PORTS, count):
@@ -599,7 +600,7 @@ class Checkup:
         if access.server_time:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
         if kind == "github":
-            pushes = settings.ship_allow_workflow_files
+            pushes = bool(matching([A_WORKFLOW_FILE], settings.ship_allow_paths or ()))
             yield from github(access, settings.repository or "", pushes_workflow_files=pushes)
         else:
             yield _ok("forge", f"{kind} knows us as {access.login}")

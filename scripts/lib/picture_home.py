@@ -29,7 +29,6 @@ REPOSITORY = "acme/shop"
 ADW_TOML = """\
 [forge]
 kind = "local"
-dir = "forge"
 
 [github]
 repository = "acme/shop"

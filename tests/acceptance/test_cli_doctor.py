@@ -338,13 +338,8 @@ def test_ports_that_others_use_are_not_free(doctor, claude):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        start = {
-            "ADW_PORTS_BACKEND_START": str(port),
-            "ADW_PORTS_FRONTEND_START": str(port - 1),
-            "ADW_PORTS_COUNT": "1",
-        }
 
-        result = bad(doctor(**start), "ports")
+        result = bad(doctor(ADW_PORTS_BACKEND_START=str(port), ADW_QUOTA_MAX_WORKTREES="1"), "ports")
 
     assert (result["level"], "0 of 1 pairs free" in result["what"]) == ("problem", True)
 

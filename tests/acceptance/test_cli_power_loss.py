@@ -29,8 +29,6 @@ def adw(lab: WorkLab, *args: str) -> subprocess.CompletedProcess[str]:
         **os.environ,
         "ADW_HOME": str(lab.home),
         "ADW_FORGE_KIND": "local",
-        "ADW_WORKER_GRACE_SECONDS": "0.2",
-        "ADW_WORKTREE_RELEASE": "no",
     }
     return warm.run([warm.ADW, *args], cwd=lab.home, env=env, capture_output=True, text=True, check=False, timeout=120)
 

@@ -363,7 +363,6 @@ class Failure:
     error: JsonObject  #: category, class, message, advice, traceback
     retry_at: datetime | None  #: None: not again
     terminal_reason: str = EXHAUSTED  #: when it is not retried though attempts are left
-    needs_cleanup: bool = False  #: something has to be freed before the next attempt
     is_parked: bool = False  #: it waits for a quota or a service, which uses no attempt
     wait_deadline: datetime | None = None  #: when a service is no longer waited for
     facts: ErrorFacts | None = None  #: the error as the advisor and the breakers read it

@@ -227,7 +227,7 @@ class Worker:
 
     def _recover_if_due(self, listener: Listener) -> None:
         """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
-        home, settings, now = self._home, self._home.settings, self._home.clock.monotonic()
+        home, now = self._home, self._home.clock.monotonic()
         is_due = now - self._recovered_at >= self._options.recover_seconds
         if self._is_draining:
             return
@@ -239,7 +239,7 @@ class Worker:
             self._has_compared = True
             self._unmatched.give_up()
             # Workers that left count for as long as a run may wait for them.
-            home.workers.forget(silent_seconds=max(FORGET_WORKER_SECONDS, settings.runs_no_match_seconds))
+            home.workers.forget(silent_seconds=FORGET_WORKER_SECONDS)
             listener.sweep()
         except DatabaseError as exc:
             self._note_trouble(exc)
@@ -391,7 +391,7 @@ class UnschedulableRuns:
         waiting = home.runs.demanding()
         if not waiting:
             return ()
-        patience = Patience(no_match=home.settings.runs_no_match_seconds, lease=home.settings.lease_ttl_seconds)
+        patience = Patience(lease=home.settings.lease_ttl_seconds)
 
         return plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience)
 

@@ -72,7 +72,7 @@ def test_the_numbers_and_names_are_those_of_the_code():
     plain = " ".join(PAGE.split())
 
     assert MAX_RESULT_BYTES == 8 * 1024 * 1024
-    assert "`steps.max_result_bytes` (8 MiB)" in plain
+    assert "A result of more than 8 MiB" in plain
     assert f"at most {http_client.MAX_REDIRECTS}." in plain
     assert f"at most {iteration_worker.MAX_MESSAGE} characters" in plain
     assert f"`{sink_rows.KEYS}`" in plain

@@ -171,7 +171,7 @@ def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
     home.give_process()
     stubborn = ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
 
-    assert home.recovery(end_process_in_time=lambda _process: stubborn).recover().runs == ()
+    assert home.recovery(end_process=lambda _process: stubborn).recover().runs == ()
     assert home.run().state is RunState.STOPPING
 
 
@@ -197,7 +197,7 @@ def closed_far_away(home, *, is_parked: bool = False) -> None:
     home.create()
     home.crash()
     home.give_process()
-    home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
     if is_parked:
         home.control.pause(ADW_ID, by="kim")
     assert "in_doubt" in home.record("plan").attempts[0].process
@@ -239,7 +239,7 @@ def test_what_stays_in_doubt_is_not_told_as_done(home):
     closed_far_away(home)
     home.engine_changes["end_process"] = lambda _process: FAR_AWAY
 
-    assert home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover().steps == ()
+    assert home.recovery(end_process=lambda _process: FAR_AWAY).recover().steps == ()
     assert "in_doubt" in home.record("plan").attempts[0].process
 
 
