@@ -136,7 +136,7 @@ class Settings:
     max_attempts: int = setting(
         "5",
         kinds.whole(1),
-        "Attempts a phase has in each round. A run is given up after as many of its workers died, but not before 5.",
+        "Attempts a phase has in each round. A run fails after as many of its workers died, but not before 5.",
         key="limits.max_attempts",
     )
     gates_base: str = setting(

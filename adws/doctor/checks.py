@@ -419,12 +419,18 @@ class Checkup:
             ("ports", self._ports),
             ("clock", self._clock),
         )
+        told: set[str] = set()
         with closing(self._http):
             for area, look in areas:
                 try:
                     yield from look()
                 except AdwError as exc:
-                    yield Finding(area=area, level=PROBLEM, what=str(exc), fix="fix that, then adw doctor again")
+                    # What keeps several areas from being checked, such as an unsound workflow, is one problem.
+                    problems = exc.problems if isinstance(exc, ConfigError) else (str(exc),)
+                    for problem in dict.fromkeys(problems):
+                        if problem not in told:
+                            yield _problem(area, problem, "fix that, then adw doctor again")
+                    told |= {*problems}
 
     def _sandbox(self) -> Iterator[Finding]:
         """Yield the backend in force, and each of its promises, tried for real."""

@@ -55,9 +55,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield ("`stopping`", known, *_cells(RunState.STOPPING, claim, process=Verdict.UNKNOWN))
 
 
-def _cells(
-    state: RunState, claim: Claim, *, losses: int = 0, process: Verdict | None = None
-) -> Iterator[str]:
+def _cells(state: RunState, claim: Claim, *, losses: int = 0, process: Verdict | None = None) -> Iterator[str]:
     row = Evidence(
         adw_id="1a2b3c4d",
         state="building",

@@ -78,7 +78,7 @@ class Sample:
 
     def _make(self) -> None:
         self.git("init", "--quiet", "--initial-branch", "main")
-        (self.home / ".gitignore").write_text("state/\ntrees/\nforge/\n__pycache__/\n", encoding="utf-8")
+        (self.home / ".gitignore").write_text("state/\ntrees/\n__pycache__/\n", encoding="utf-8")
         (self.home / "shared.py").write_text("SHARED = ''\n", encoding="utf-8")
         (self.home / "adw.toml").write_text(self._toml(), encoding="utf-8")
         self.git("add", ".")

@@ -58,7 +58,7 @@ def place(tmp_path) -> Path:
     git(home, "init", "-q", "-b", "main")
     command = json.dumps([sys.executable, str(place / "working.py"), str(place)])
     (home / "adw.toml").write_text(TOML.format(command=command))
-    (home / ".gitignore").write_text("state/\ntrees/\nforge/\n")
+    (home / ".gitignore").write_text("state/\ntrees/\n")
     git(home, "add", ".")
     git(home, "commit", "-q", "-m", "Begin")
     issues = home / "state" / "local.forge" / "issues"

@@ -30,6 +30,11 @@ def env_of(name: str) -> str:
     return settings.BY_NAME[name].env if name in settings.BY_NAME else f"ADW_{name.upper()}"
 
 
+def test_there_are_no_more_settings_than_a_person_can_look_through():
+    assert len(settings.SETTINGS) <= 80
+    assert len(settings.COMMON) == 20
+
+
 def test_the_defaults(tmp_path):
     usual = load(tmp_path)
 

@@ -47,12 +47,12 @@ def test_the_page_explains_every_pause_reason_and_no_other():
     ["queued", "running", "retry_wait", "waiting", "complete", "failed", "skipped", "interrupted", "suspended"],
 )
 def test_the_page_explains_every_status_of_a_phase(status):
-    assert f"| `{status}` |" in WORKFLOWS
+    assert f"- `{status}`: " in WORKFLOWS
 
 
 @pytest.mark.parametrize(("decision", "meaning"), advisor.DECISIONS.items())
 def test_the_page_explains_every_decision_of_the_doctor(decision, meaning):
-    assert f"| `{decision}` |" in WORKFLOWS
+    assert f"- `{decision}`: " in WORKFLOWS
     assert meaning
 
 

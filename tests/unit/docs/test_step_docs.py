@@ -54,14 +54,14 @@ def load(text, tmp_path):
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_exactly_the_accepted_keys_are_documented(heading):
-    documented = re.findall(r"^\| `(\w+)` \|", section(heading), re.MULTILINE)
+    documented = re.findall(r"^- `(\w+)` \(", section(heading), re.MULTILINE)
 
     assert documented == list(dict.fromkeys(documented))
     assert {*documented} == TABLES[heading]
 
 
 def test_exactly_the_inputs_of_each_tool_are_documented():
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section("### Inputs of the tools"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)` `(\w+)`: ", section("### Inputs of the tools"), re.MULTILINE)
 
     assert rows == [(tool, name) for tool, names in workflow_model.INPUTS_OF_TOOL.items() for name in names]
     said = section("### Inputs of the tools").split("but for")[1]
