@@ -203,7 +203,7 @@ def _number(value: object) -> float:
     callback=lambda _ctx, _param, values: tuple(map(_known_state, values)),
     help="Only those in this state; may be given several times.",
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs to show.")
+@click.option("--limit", metavar="N", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs to show.")
 @click.option("--before", type=click.IntRange(min=1), metavar="RUN", help="Only those that are older than this one.")
 @output.json_option
 def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_json: bool) -> None:

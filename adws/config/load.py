@@ -141,7 +141,11 @@ def _wrong_variables(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
     """Yield a sentence for each variable that is unknown, or sets something else than another name of its setting."""
     known = {*IGNORED_VARIABLES, *(name for setting in SETTINGS for name in (setting.env, *setting.aliases))}
     for name in sorted(env):
-        if name.startswith("ADW_") and name not in {*known, *GIVEN_VARIABLES} and not name.startswith(RESERVED_PREFIXES):
+        if (
+            name.startswith("ADW_")
+            and name not in {*known, *GIVEN_VARIABLES}
+            and not name.startswith(RESERVED_PREFIXES)
+        ):
             yield f"the variable {name} is not a setting of adw{meant(name, known)}: unset it"
     for setting in SETTINGS:
         first, *others = _set_names(setting, env) or [""]

@@ -97,8 +97,8 @@ class Settings:
     store: str = setting(
         "files",
         kinds.choice("files", "database"),
-        "Home of the workflow documents: JSON files, or rows of the database. Without it, and with PostgreSQL: rows "
-        "of the database; files beside PostgreSQL are for one machine only, because no other can read them.",
+        "Workflow documents: JSON files, or rows of the database, which is the default with PostgreSQL; files beside "
+        "PostgreSQL are for one machine only.",
         key="state.store",
     )
     database_url: str = setting(
@@ -119,8 +119,8 @@ class Settings:
     lease_ttl_seconds: float = setting(
         "30",
         kinds.seconds,
-        "A worker that is silent for this long loses its workflow. It renews its lease every third of this time, and "
-        "stops itself after two thirds without success.",
+        "A worker that is silent for this long loses its workflow. It renews its lease every third of it, and stops "
+        "itself after two thirds without success.",
     )
     log_level: str = setting(
         "INFO", kinds.choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Least severe message that is logged."
@@ -142,9 +142,8 @@ class Settings:
     gates_base: str = setting(
         "require",
         kinds.choice("require", "compare", "ignore"),
-        "The command gates of a workflow are run on the commit that it starts from, before an agent is paid. When one "
-        "is red there: require starts no agent, compare counts only failures that the base does not have, ignore does "
-        "not run them there.",
+        "What a command gate that fails on the base commit means: require starts no agent, compare counts only new "
+        "failures, ignore does not run gates there.",
     )
     default_workflow: str = setting(
         "sdlc",
@@ -165,15 +164,15 @@ class Settings:
     recovery_mode: str = setting(
         "stale",
         kinds.choice("none", "stale", "all"),
-        "How far recovery goes. none: it only says what it would do. stale: it recovers runs of dead owners and of "
-        "expired leases. all: also runs whose owner nothing proves anything about, without waiting for the threshold.",
+        "How far recovery goes. none: it only says what it would do. stale: runs of dead owners and of expired leases. "
+        "all: also runs whose owner is unknown, at once.",
         aliases=("RUN_RECOVERY_MODE",),
     )
     recovery_threshold_seconds: float = setting(
         "300",
         kinds.seconds,
-        "Seconds without a change after which mode stale recovers runs that nothing proves anything about: an owner "
-        "that cannot be read, a claim without an owner, a stop that nobody can confirm.",
+        "Seconds without a change after which mode stale recovers runs whose owner is unknown: it cannot be read, a "
+        "claim has none, a stop is unconfirmed.",
         aliases=("RUN_RECOVERY_THRESHOLD",),
     )
 
@@ -183,14 +182,13 @@ class Settings:
         "auto",
         kinds.choice_or_plugin("adw.forges", "auto", "github", "local", "none"),
         "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
-        "when its directory is there, else github when a repository is set (what needs the token then says so), else "
-        "none. Other names are those of plugins.",
+        "when its directory is there, else github when a repository is set, else none.",
         key="forge.kind",
     )
     forge_key: str | None = secret(
         kinds.token,
-        "Secret by which adw knows its own pull requests and comments. Set it where several machines share a "
-        "database; else each home makes its own.",
+        "Secret by which adw knows its own pull requests and comments. Set it where machines share a database; else "
+        "each home makes its own.",
     )
     github_api_url: str = setting(
         "https://api.github.com",
@@ -206,8 +204,7 @@ class Settings:
     )
     webhook_secret: tuple[str, ...] | None = secret(
         kinds.secrets,
-        "Secret that GitHub signs webhook deliveries with. Two, separated by a space, are both accepted, so that the "
-        "secret of the hook can be replaced.",
+        "Secret that GitHub signs webhook deliveries with. Two are both accepted, so that it can be replaced.",
         aliases=("GITHUB_WEBHOOK_SECRET",),
     )
 
@@ -233,7 +230,7 @@ class Settings:
     )
     agent_env: tuple[str, ...] | None = optional(
         kinds.variables,
-        "Names of further environment variables that agents get. Their own credentials they get anyway, adw's never.",
+        "Names of further environment variables that agents get. They get their own credentials anyway, adw's never.",
     )
     agent_billing: str = setting(
         "auto",
@@ -250,20 +247,20 @@ class Settings:
     )
     sandbox_required: bool | None = optional(
         kinds.switch,
-        "Whether a phase that cannot have its box fails; without it: for adw serve and what deliveries started. Else "
-        "it runs without a box, with a warning.",
+        "Whether a phase that cannot have its box fails, or runs without one, with a warning. Without it: fails for "
+        "adw serve and what deliveries started.",
     )
     sandbox_user: str | None = optional(
         kinds.account, "Unprivileged user of this machine whom agents, commands and gates run as when adw is root."
     )
     sandbox_egress: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT, presets.",
+        "Hosts that boxed commands may reach besides the agent's provider: names, globs, HOST:PORT, presets.",
     )
     sandbox_read: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may read.")
     sandbox_write: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may write.")
     sandbox_command: str | None = optional(
-        kinds.shell, "Program of your own that boxes the commands it is put in front of, such as a container runner."
+        kinds.shell, "Program of your own that boxes the command behind it, such as a container runner."
     )
     sandbox_memory: int = setting(
         "8 GiB", kinds.size_or_off, "Memory that one attempt may use, with all that it starts; then it is killed."
@@ -295,8 +292,8 @@ class Settings:
     worktree_enabled: bool = setting(
         "true",
         kinds.switch,
-        "Work in a git worktree and on a branch of its own for each workflow; without it work is done in place. In a "
-        "home that is in no git repository a start is refused unless this is false, or adw run is given --in-place.",
+        "Work in a git worktree and on a branch of its own for each workflow, else in place. Outside a git repository "
+        "a start is refused unless this is false, or adw run has --in-place.",
     )
 
     # --- shipping ------------------------------------------------------------------------------------------------
@@ -335,14 +332,13 @@ class Settings:
     ports_backend_start: int = setting(
         "9100",
         kinds.whole(1024),
-        "First port for the backends of workflows, of which there are as many as quota.max_worktrees. Those for "
-        "frontends begin 100 above, or higher when there are more.",
+        "First port for backends of workflows, as many as quota.max_worktrees. Those for frontends begin 100 above, or "
+        "higher when there are more.",
     )
     quota_min_free_disk: int = setting(
         "10 GiB",
         kinds.size,
-        "Disk that must be free where worktrees are to start work. An attempt that leaves less than a tenth of it is "
-        "killed.",
+        "Disk that must be free to start work. An attempt that leaves less than a tenth of it is killed.",
     )
     quota_min_free_memory: int = setting("1 GiB", kinds.size, "Memory that must be free to start work.")
     quota_max_worktrees: int = setting("15", kinds.whole(1), "Worktrees on one machine.")
@@ -363,24 +359,21 @@ class Settings:
     web_port: int = setting("8001", kinds.whole(0, 65535), "Port that adw serve listens at; 0 takes any that is free.")
     web_token: tuple[str, ...] | None = secret(
         kinds.tokens,
-        "Token that callers of the API show as a bearer token, 16 characters or more. Two or more, separated by "
-        "commas, are all accepted, so that one can be replaced. Without one the API is closed.",
+        "Bearer token of the API, 16 characters or more. Several are all accepted. Without one the API is closed.",
     )
     web_metrics_token: tuple[str, ...] | None = secret(
         kinds.tokens,
-        "Token that opens /metrics and nothing else, for Prometheus; ADW_WEB_TOKEN opens it too. Two or more, "
-        "separated by commas, are all accepted.",
+        "Token that opens /metrics and nothing else, for Prometheus; ADW_WEB_TOKEN opens it too.",
     )
     web_public_url: str | None = optional(
         kinds.origin,
-        "Where people reach the dashboard, when that is not the address it listens at: a name, or a proxy that speaks "
-        "https. Requests for pages under other names are refused; with https cookies are sent over nothing else.",
+        "Where people reach the dashboard, when that is not the address it listens at. Requests for pages under other "
+        "names are refused; with https cookies are sent over nothing else.",
     )
     web_read_only: bool = setting(
         "false",
         kinds.switch,
-        "Whether the dashboard only shows: it has no buttons then, and refuses what they would send. The API is not "
-        "touched by this.",
+        "Whether the dashboard only shows, without buttons. The API is not touched by this.",
     )
     web_workers: int = setting(
         "2", kinds.whole(0, 64), "Workers that adw serve runs beside itself, each with one workflow at a time."
@@ -391,18 +384,17 @@ class Settings:
     webhook_label: str = setting("adw", kinds.label, "Label that starts a workflow when an issue gets it.")
     webhook_login: str | None = optional(
         kinds.login,
-        "Login of the account that adw has for itself: issues assigned to it start a workflow, and what it says is "
-        "never listened to. Not the login of a person.",
+        "Login of adw's own account, not of a person: issues assigned to it start a workflow; what it says is ignored.",
     )
     webhook_senders: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Logins that may ask for something: without people among them, everybody who has the permission. A login with "
-        "! before it may never; programs, whose logins end with [bot], only when they stand here.",
+        "Logins that may ask for something; without people among them, everybody with the permission. One with ! in "
+        "front may never; programs (NAME[bot]) only when listed.",
     )
     webhook_permission: str = setting(
         "write",
         kinds.choice("read", "triage", "write", "maintain", "admin"),
-        "What a person must be permitted in the repository to ask for something; looked at each time.",
+        "Permission in the repository that a person needs to ask for something.",
     )
     webhook_max_followups: int = setting(
         "0",
@@ -424,16 +416,15 @@ class Settings:
     #: See kinds.commands_in.
     notify_command: str | None = optional(
         kinds.command,
-        "Command that is run for each notification, in the home; ADW_NOTIFY_KIND, _TITLE, _TEXT, _ADW_ID, _KEY and "
-        "_CREATED_AT say what happened.",
+        "Command for each notification; ADW_NOTIFY_KIND, _TITLE, _TEXT, _ADW_ID, _KEY and _CREATED_AT say what "
+        "happened.",
     )
     notify_url: str | None = secret(
         kinds.notify_url,
-        "Address that each notification is posted to as JSON. Such addresses carry a secret, so it is given by its "
-        "variable only.",
+        "Address that each notification is posted to as JSON.",
     )
     notify_comment: bool = setting(
-        "false", kinds.switch, "Whether notifications about a workflow are also posted as comments on its issue."
+        "false", kinds.switch, "Whether notifications about a workflow are also comments on its issue."
     )
     notify_events: tuple[str, ...] = setting(
         ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "Events that people are notified of."
@@ -444,21 +435,20 @@ class Settings:
     retention_logs_days: int = setting(
         "90",
         kinds.days(),
-        "Days that logs and the output of attempts are kept after their workflow has finished; 0: for ever.",
+        "Days that logs and output of attempts are kept after their workflow has finished; 0: for ever.",
     )
     retention_workflows_days: int = setting(
         "0",
         kinds.days(),
-        "Days after which a finished workflow is forgotten with all that is stored of it, once nothing that it made "
-        "stands any more; 0: never.",
+        "Days after which a finished workflow that owns nothing any more is deleted; 0: never.",
     )
 
     # --- what workers offer, and how long runs wait --------------------------------------------------------------
 
     worker_host: str | None = optional(
         kinds.machine,
-        "Name of this machine: what runs demand, and what ports, quotas and effects are kept under. Without it, the "
-        "machine's own name. Two machines that share a database need different ones.",
+        "Name of this machine, which runs can demand; default: its host name. Machines that share a database need "
+        "different ones.",
     )
     worker_tags: tuple[str, ...] | None = optional(
         kinds.tags, "What workers here have to offer, for runs that demand it."

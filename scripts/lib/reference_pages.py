@@ -59,11 +59,8 @@ def fields(part: type) -> list[tuple[str, str]]:
 
 
 def _default(text: str) -> str:
-    if text in ("", "None") or text.startswith("Field("):
-        made = re.fullmatch(r"Field\(default_factory=(\w+)\)", text)
-        return {"list": "`[]`", "dict": "`{}`"}.get(made[1], "") if made else ""
-
-    return f"`{text}`"
+    """Return a default as it is written; that something is empty where nothing is set goes without saying."""
+    return "" if text in ("", "None", "0", '""', "False") or text.startswith("Field(") else f"`{text}`"
 
 
 def operations() -> str:
@@ -86,7 +83,8 @@ def operations() -> str:
         token = "" if operation.get("security") else " No token."
         answers = "/".join(status for status in operation["responses"] if status.startswith("2"))
         plain = [f"`{name}`" for name, _, what in rows if name in common or not what]
-        lines.append(f"- `{method} {path}` ({answers}): {text}{token}{f' Takes {_and(plain)}.' if plain else ''}")
+        answer = "" if answers == "200" else f" ({answers})"
+        lines.append(f"- `{method} {path}`{answer}: {text}{token}{f' Takes {_and(plain)}.' if plain else ''}")
         lines += [f"  - `{name}` ({kind}): {what}" for name, kind, what in rows if what and name not in common]
 
     return "\n".join(lines[: len(common)]) + "\n\n" + "\n".join(lines[len(common) :])

@@ -160,7 +160,7 @@ def test_an_entry_that_makes_no_sense_is_refused_in_one_sentence(adw, home, args
 
 def test_quotas_are_told_once_when_used_up_and_once_when_free(adw, home):
     told = home / "told.txt"
-    write(home, notify(f"sh -c 'echo $ADW_NOTIFY_KIND >> {told}'"), QUIET.replace('"quota", ', ""))
+    write(home, notify(f"sh -c 'echo $ADW_NOTIFY_KIND >> {told}'"), QUIET.replace('"]', '", "quota"]'))
     full = {"ADW_QUOTA_MIN_FREE_DISK": "900000 GiB"}
 
     first = adw("cron", "--once", "--json", env=full)
@@ -239,7 +239,7 @@ def test_a_cron_that_is_killed_in_the_middle_holds_nothing_up_and_loses_nothing(
     begun, told = home / "begun", home / "told.txt"
     os.mkfifo(begun)
     command = f"sh -c 'test -e {home}/second && echo $ADW_NOTIFY_KIND >> {told} || {{ echo x > {begun}; sleep 600; }}'"
-    write(home, notify(command), QUIET.replace(', "report"', "") + 'report = "0 0 1 1 *"\n')
+    write(home, notify(command), QUIET.replace('"]', '", "report"]'))
     cron = start(home, where, "cron", "--once")
     with begun.open() as pipe:
         pipe.readline()  # the command runs

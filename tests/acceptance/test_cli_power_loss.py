@@ -204,6 +204,7 @@ def test_verify_names_a_commit_that_empties_files_until_they_are_back(lab):
 
     assert told.returncode == 1
     assert f"{adw_id}: commit {commit[:12]} on its branch {branch} reduces app.py, plan.md to 0 bytes" in told.stdout
+    git(lab.home, "worktree", "add", "-q", str(tree), branch)  # that of a completed workflow is removed
     git(tree, "restore", f"--source={commit}^", "--", "plan.md", "app.py")
     git(tree, "commit", "-q", "-a", "-m", "Bring them back")
     assert adw(lab, "admin", "verify").returncode == 0

@@ -21,7 +21,7 @@ def page() -> str:
 
 
 def test_every_entry_has_its_line(page):
-    table = page.split("| entry | default |")[1].split("\n\n")[0]
+    table = page.split("| entry | when |")[1].split("\n\n")[0]
     lines = [line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")]
 
     assert lines == list(CRON_ENTRIES)

@@ -152,4 +152,4 @@ def test_the_page_of_the_api_has_every_operation():
     described = make_docs.reference_pages.describe()
     operations = [(method.upper(), path) for path, methods in described["paths"].items() for method in methods]
 
-    assert [one for one in operations if f"\n- `{one[0]} {one[1]}` (" not in page] == []
+    assert [one for one in operations if f"\n- `{one[0]} {one[1]}`" not in page] == []
