@@ -97,7 +97,8 @@ def _setting(setting: Setting) -> str:
 def cli_page() -> str:
     """Return docs/cli.md."""
     root = click.Context(frame.cli, info_name="adw")
-    every = [*commands(root)]
+    # Groups that do nothing by themselves are headings of `adw --help`: their commands say what they are for.
+    every = [one for one in commands(root) if not isinstance(one[1], click.Group) or [*_options(*one[1:])]]
     seen = Counter(row for _, command, ctx in every for row in _options(command, ctx))
     common = [row for row, count in seen.items() if count >= COMMON]
     sections = "\n".join(

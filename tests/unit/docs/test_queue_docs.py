@@ -15,8 +15,8 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "deployment.md").read_tex
 
 def states_in(title: str) -> set[str]:
     part = PAGE.split(f"### {title}\n")[1].split("\n##")[0]
-    rows = re.findall(r"^\| ([a-z, ]+) \|", part, re.MULTILINE)
-    return {word.strip() for row in rows for word in row.split(",")} - {"state"}
+    rows = re.findall(r"^- ([a-z, ]+): ", part, re.MULTILINE)
+    return {word.strip() for row in rows for word in row.split(",")}
 
 
 def test_every_state_is_explained_and_no_other():

@@ -85,7 +85,7 @@ def test_everything_an_expression_may_use_is_listed(head, names):
 def test_the_names_that_templates_know_are_listed():
     table = section("## Templates and conditions")
 
-    assert {*re.findall(r"`(\w+)`", table.split("| everywhere |")[1].split("\n")[0])} == {*workflow_checks.EVERYWHERE}
+    assert {*re.findall(r"`(\w+)`", table.split("- everywhere: ")[1].split("\n")[0])} == {*workflow_checks.EVERYWHERE}
     assert all(f"`{name}`" in table for name in workflow_checks.RESERVED)
 
 
