@@ -196,7 +196,7 @@ seconds = number(lambda value: math.isfinite(value) and value > 0, "seconds abov
 amount = number(lambda value: math.isfinite(value) and value >= 0, "US dollars, 0 or more", "US dollars")
 
 
-@kind("bytes, or a number with KiB, MiB or GiB")
+@kind("size")
 def size(text: str, _home: Path) -> int:
     """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
     digits = text.rstrip("BbIiKkMmGg ")

@@ -74,6 +74,7 @@ reserved for tests. Known from other ADW set-ups and ignored: {_and(_code(IGNORE
 
 Parentheses have the default, then what may be given. *env* is set by an environment variable only; secrets also by a
 file that `VARIABLE_FILE` names, or by systemd credentials. Lists are written with commas.
+A size is a number of bytes, or a number with KiB, MiB or GiB.
 
 {sections}
 ## Other tables of `adw.toml`
@@ -97,8 +98,7 @@ def _setting(setting: Setting) -> str:
 def cli_page() -> str:
     """Return docs/cli.md."""
     root = click.Context(frame.cli, info_name="adw")
-    # Groups that do nothing by themselves are headings of `adw --help`: their commands say what they are for.
-    every = [one for one in commands(root) if not isinstance(one[1], click.Group) or [*_options(*one[1:])]]
+    every = [*commands(root)]
     seen = Counter(row for _, command, ctx in every for row in _options(command, ctx))
     common = [row for row, count in seen.items() if count >= COMMON]
     sections = "\n".join(

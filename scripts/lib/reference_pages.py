@@ -88,7 +88,8 @@ def operations() -> str:
         plain = [f"`{name}`" for name, _, what in rows if name in common or not what]
         answer = "" if answers == "200" else f" ({answers})"
         lines.append(f"- `{method} {path}`{answer}: {text}{token}{f' Takes {_and(plain)}.' if plain else ''}")
-        lines += [f"  - `{name}` ({kind}): {what}" for name, kind, what in rows if what and name not in common]
+        own = [one for one in rows if one[2] and one[0] not in common]
+        lines += [f"  - `{name}`{'' if kind == 'string' else f' ({kind})'}: {what}" for name, kind, what in own]
 
     return "\n".join(lines[: len(common)]) + "\n\n" + "\n".join(lines[len(common) :])
 
