@@ -7,6 +7,7 @@ It never repeats the text, which may be a secret; the caller decides what may be
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable
@@ -23,7 +24,6 @@ _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
 #: Characters of the shortest token that the web server accepts.
 SHORTEST_TOKEN = 16
-_LONGEST_DAYS = 36500
 
 
 class Kind(NamedTuple):
@@ -62,16 +62,20 @@ def several(one: Kind, values: str) -> Kind:
 # --- words -----------------------------------------------------------------------------------------------------
 
 
-def choice(*allowed: str) -> Kind:
-    """Return the kind of one word of a list, in any case."""
+def choice(*allowed: str, or_else: Kind | None = None) -> Kind:
+    """Return the kind of one word of a list, in any case; *or_else* is asked about other texts."""
     spelling = {word.casefold(): word for word in allowed}
+    values = ", ".join((*allowed, *([f"or {or_else.values}"] if or_else else [])))
 
-    def parse(text: str, _home: Path) -> str:
-        if text.casefold() not in spelling:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return spelling[text.casefold()]
+    def parse(text: str, home: Path) -> str:
+        if text.casefold() in spelling:
+            return spelling[text.casefold()]
+        if or_else is not None:
+            with contextlib.suppress(ValueError):
+                return str(or_else.parse(text, home))
+        raise ValueError(f"must be one of {values}")
 
-    return Kind(", ".join(allowed), parse)
+    return Kind(values, parse)
 
 
 def choices(*allowed: str) -> Kind:
@@ -87,23 +91,6 @@ def choices(*allowed: str) -> Kind:
             raise ValueError(f"must be words of {', '.join(allowed)}, separated by commas, or none") from None
 
     return Kind(f"{', '.join(allowed)}, or none", parse)
-
-
-def choice_or_plugin(group: str, *allowed: str) -> Kind:
-    """Return the kind of one word of a list, or of the name of a plugin of *group*."""
-    word = choice(*allowed)
-
-    def parse(text: str, home: Path) -> str:
-        try:
-            return str(word.parse(text, home))
-        except ValueError:
-            from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
-
-            if text in plugins.names(group):
-                return text
-            raise ValueError(f"must be one of {', '.join(allowed)}, or the name of an installed plugin") from None
-
-    return Kind(f"{', '.join(allowed)}, or the name of a plugin", parse)
 
 
 def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
@@ -125,19 +112,6 @@ def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
         return result
 
     return Kind("NAME=VALUE, ...", parse)
-
-
-def advisor(*agents: str) -> Kind:
-    """Return the kind of what decides about failures: off, rules, an agent, or a Python function."""
-    word = choice("off", "rules", *agents)
-
-    def parse(text: str, home: Path) -> str:
-        try:
-            return str((call if ":" in text else word).parse(text, home))
-        except ValueError as exc:
-            raise ValueError(f"{exc}{'' if ':' in text else ', or package.module:function'}") from None
-
-    return Kind(f"{word.values}, or package.module:function", parse)
 
 
 @kind("true, false")
@@ -166,17 +140,6 @@ def whole(least: int, most: int | None = None) -> Kind:
     return Kind(values, parse)
 
 
-def days(least: int = 1) -> Kind:
-    """Return the kind of a number of days, at least so many; 0 is for ever."""
-
-    def parse(text: str, _home: Path) -> int:
-        if not _is_whole(text) or (int(text) and not least <= int(text) <= _LONGEST_DAYS):
-            raise ValueError(f"must be a whole number of days from {least} to {_LONGEST_DAYS}, or 0 for ever")
-        return int(text)
-
-    return Kind(f"0, or {least} to {_LONGEST_DAYS}", parse)
-
-
 def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Kind:
     """Return the kind of a number that *is_allowed* accepts; what is no number is given to it as nan."""
 
@@ -196,27 +159,21 @@ seconds = number(lambda value: math.isfinite(value) and value > 0, "seconds abov
 amount = number(lambda value: math.isfinite(value) and value >= 0, "US dollars, 0 or more", "US dollars")
 
 
-@kind("size")
-def size(text: str, _home: Path) -> int:
-    """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
-    digits = text.rstrip("BbIiKkMmGg ")
+def size(*, or_off: bool = False) -> Kind:
+    """Return the kind of a number of bytes, written plainly or with KiB, MiB or GiB; with *or_off* 0 is `off`."""
     units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-    unit = units.get(text[len(digits) :].strip().casefold())
-    if unit is None or not _is_whole(digits) or int(digits) == 0:
-        raise ValueError("must be a number of bytes above 0, or a number with KiB, MiB or GiB")
 
-    return int(digits) * unit
+    def parse(text: str, _home: Path) -> int:
+        if or_off and text.casefold() == "off":
+            return 0
+        digits = text.rstrip("BbIiKkMmGg ")
+        unit = units.get(text[len(digits) :].strip().casefold())
+        if unit is None or not _is_whole(digits) or int(digits) == 0:
+            off = ", or off" if or_off else ""
+            raise ValueError(f"must be a number of bytes above 0, or a number with KiB, MiB or GiB{off}")
+        return int(digits) * unit
 
-
-@kind(f"{size.values}, or off")
-def size_or_off(text: str, home: Path) -> int:
-    """Return a number of bytes, 0 for off."""
-    if text.strip().casefold() == "off":
-        return 0
-    try:
-        return int(size.parse(text, home))
-    except ValueError as exc:
-        raise ValueError(f"{exc}, or off") from exc
+    return Kind("size or off" if or_off else "size", parse)
 
 
 def _is_whole(text: str) -> bool:
@@ -407,14 +364,22 @@ program = checked(
 shell = checked(str.isprintable, "one line for the shell", "one line for the shell")
 
 
-@kind("package.module:function")
-def call(text: str, _home: Path) -> str:
-    """Return the name of a Python function with its module."""
-    module, _, function = text.partition(":")
-    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError("must be written as package.module:function")
+call = checked(
+    lambda text: text.count(":") == 1 and all(name.isidentifier() for name in text.replace(":", ".").split(".")),
+    "the name of a Python function, such as package.module:function",
+    "package.module:function",
+)
 
-    return text
+
+def plugin(group: str) -> Kind:
+    """Return the kind of the name of an installed plugin of *group*."""
+
+    def is_there(text: str) -> bool:
+        from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
+
+        return text in plugins.names(group)
+
+    return checked(is_there, "the name of an installed plugin", "the name of a plugin")
 
 
 @kind("one command a line")

@@ -180,7 +180,7 @@ class Settings:
 
     forge: str = setting(
         "auto",
-        kinds.choice_or_plugin("adw.forges", "auto", "github", "local", "none"),
+        kinds.choice("auto", "github", "local", "none", or_else=kinds.plugin("adw.forges")),
         "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
         "when its directory is there, else github when a repository is set, else none.",
         key="forge.kind",
@@ -263,14 +263,14 @@ class Settings:
         kinds.shell, "Program of your own that boxes the command behind it, such as a container runner."
     )
     sandbox_memory: int = setting(
-        "8 GiB", kinds.size_or_off, "Memory that one attempt may use, with all that it starts; then it is killed."
+        "8 GiB", kinds.size(or_off=True), "Memory that one attempt may use, with all that it starts; then it is killed."
     )
 
     # --- the advisor ---------------------------------------------------------------------------------------------
 
     advisor_use: str = setting(
         "rules",
-        kinds.advisor(*AGENTS),
+        kinds.choice("off", "rules", *AGENTS, or_else=kinds.call),
         "What decides about failed attempts: built-in rules, an agent, or a Python function; off: nothing does.",
     )
 
@@ -337,13 +337,15 @@ class Settings:
     )
     quota_min_free_disk: int = setting(
         "10 GiB",
-        kinds.size,
+        kinds.size(),
         "Disk that must be free to start work. An attempt that leaves less than a tenth of it is killed.",
     )
-    quota_min_free_memory: int = setting("1 GiB", kinds.size, "Memory that must be free to start work.")
+    quota_min_free_memory: int = setting("1 GiB", kinds.size(), "Memory that must be free to start work.")
     quota_max_worktrees: int = setting("15", kinds.whole(1), "Worktrees on one machine.")
     quota_max_worktree_size: int = setting(
-        "5 GiB", kinds.size_or_off, "Disk that one worktree may take: a workflow whose worktree takes as much pauses."
+        "5 GiB",
+        kinds.size(or_off=True),
+        "Disk that one worktree may take: a workflow whose worktree takes as much pauses.",
     )
     quota_max_cost: float = setting("10", kinds.amount, "What one workflow may cost.")
     quota_max_cost_per_day: float = setting("100", kinds.amount, "What all may cost from midnight UTC.")
@@ -434,12 +436,12 @@ class Settings:
 
     retention_logs_days: int = setting(
         "90",
-        kinds.days(),
+        kinds.whole(0, 36500),
         "Days that logs and output of attempts are kept after their workflow has finished; 0: for ever.",
     )
     retention_workflows_days: int = setting(
         "0",
-        kinds.days(),
+        kinds.whole(0, 36500),
         "Days after which a finished workflow that owns nothing any more is deleted; 0: never.",
     )
 

@@ -35,27 +35,14 @@ def test_there_are_no_more_settings_than_a_person_can_look_through():
     assert len(settings.COMMON) == 20
 
 
-def test_the_defaults(tmp_path):
+def test_by_default_work_is_isolated_and_nobody_from_outside_gets_in(tmp_path):
     usual = load(tmp_path)
 
-    # Work is isolated, and nothing is merged.
-    assert (usual.worktree_enabled, usual.ship_pull_request) == (True, "draft")
-    assert (usual.ship_labels, usual.ship_allow_paths, usual.git_author) == (None, None, None)
-    assert usual.worktree_include == (".env", "app/server/.env", ".mcp.json", "playwright-mcp-config.json")
-    # The agent is Claude, and every agent has a program.
+    assert (usual.worktree_enabled, usual.ship_pull_request, usual.ship_allow_paths) == (True, "draft", None)
     assert (usual.agent_name, usual.agent_permissions, usual.agent_model) == ("claude", "edit", None)
-    assert agent_names() == settings.AGENTS
-    # The server listens at loopback without a token; the dashboard may act.
-    assert (usual.web_host, usual.web_port, usual.web_token, usual.web_workers) == ("127.0.0.1", 8001, None, 2)
-    assert (usual.web_public_url, usual.web_read_only) == (None, False)
+    assert (usual.web_host, usual.web_port, usual.web_token) == ("127.0.0.1", 8001, None)
     assert (usual.webhook_label, usual.webhook_max_followups) == ("adw", 0)
-    assert usual.notify_events[:2] == ("failed", "paused")
-    # A worker offers its machine and no tags; every host may be asked.
-    assert (usual.worker_host, usual.worker_tags) == (None, None)
-    assert usual.steps_http_allow is None
-    assert not usual.run_limits
-    # Finished workflows are kept for ever, their events a year.
-    assert (usual.retention_logs_days, usual.retention_workflows_days) == (90, 0)
+    assert agent_names() == settings.AGENTS
 
 
 def test_comments_and_the_removal_of_left_overs_are_on_the_schedule_only_when_asked_for(tmp_path):
@@ -68,6 +55,18 @@ def test_comments_and_the_removal_of_left_overs_are_on_the_schedule_only_when_as
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
+        *(
+            ("repository", text, "acme/shop")
+            for text in (
+                "acme/shop",
+                "https://github.com/acme/shop",
+                "https://github.com/acme/shop.git/",
+                "git@github.com:acme/shop.git",
+                "ssh://git@forge.corp.invalid:2222/acme/shop.git",
+                "https://forge.corp.invalid/acme/shop",
+            )
+        ),
+        ("repository", "https://github.com/me/me.github.io.git", "me/me.github.io"),
         ("agent_programs", "claude=/opt/claude, codex=cx", {"claude": "/opt/claude", "codex": "cx"}),
         ("worktree_enabled", "false", False),
         ("worktree_enabled", "Off", False),
@@ -132,7 +131,7 @@ def test_the_file_takes_booleans_lists_and_lines(tmp_path):
 
 FILES = "must be paths inside the repository"
 SHELL = "without what only a shell understands"
-DAYS = "days from 1 to 36500, or 0 for ever"
+DAYS = "must be a whole number from 0 to 36500"
 HOSTS = "must be names of hosts"
 LETTERS = "letters, digits and . _ : -"
 
@@ -140,6 +139,17 @@ LETTERS = "letters, digits and . _ : -"
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
+        ("store", "cloud", "must be one of files, database"),
+        *(("lease_ttl_seconds", text, "seconds above 0") for text in ("nan", "inf", "-1", "0", "soon")),
+        *(("max_attempts", text, "must be a whole number, 1 or more") for text in ("1.5", "0", "true")),
+        *(("quota_min_free_disk", text, "above 0, or a number with KiB, MiB or GiB") for text in ("16 MB", "0", "off")),
+        *(("repository", text, "owner/name") for text in ("shop", "../..")),
+        ("git_remote", "--upload-pack=x", "git remote"),
+        ("agent_programs", "claude=--help", "name or path of a program"),
+        ("agent_programs", "hal=/opt/hal", "NAME=VALUE, separated by commas, where NAME is one of claude"),
+        ("state_dir", "~nobody-of-this-name/x", "must be a path"),
+        ("forge", "gitlab", "must be one of auto, github, local, none, or the name of a plugin"),
+        ("advisor_use", "pkg.mod:", "or package.module:function"),
         ("agent_name", "hal", "must be one of claude, codex, gemini, opencode, aider"),
         ("agent_permissions", "root", "must be one of read, edit, all"),
         ("agent_model", "--yolo", "must be the name of a model"),
@@ -192,7 +202,8 @@ def test_what_cannot_be_is_refused(tmp_path, name, text, words):
 
     assert words in str(refused.value)
     if "last port" not in words:
-        assert f"{name.replace('_', '.', 1)} (env ADW_{name.upper()})" in str(refused.value)
+        setting = settings.BY_NAME[name]
+        assert f"{setting.key} (env {setting.env}) is {text!r} but " in str(refused.value)
 
 
 def test_the_model_sets_of_adw_mean_models_of_claude_unless_something_else_is_said(tmp_path):
@@ -222,7 +233,8 @@ def test_the_variables_that_adw_gives_to_a_phase_are_no_settings(tmp_path):
 def test_a_secret_is_shown_as_set_and_stands_in_no_file(tmp_path, name, text, values):
     read = load(tmp_path, **{name: text})
 
-    assert read.shown(name) == "set"
+    assert (read.shown(name), load(tmp_path).shown(name)) == ("set", None)
+    assert not any(value in repr(read) for value in values)
     assert values <= set(read.secrets())
     with pytest.raises(ConfigError, match=name.replace("_", r"\.", 1)):
         load(tmp_path, f'[{name.partition("_")[0]}]\n{name.partition("_")[2]} = "{text}"\n')
@@ -235,13 +247,19 @@ def test_a_secret_is_shown_as_set_and_stands_in_no_file(tmp_path, name, text, va
         ("webhook_secret", "one, two", "must be one word"),
         *(("notify_url", text, "https://") for text in ("ftp://x", "example.invalid/hook", "https://a b")),
         ("web_public_url", "https://user@x", "without a path"),
+        *(
+            ("database_url", text, "must be sqlite:///PATH or postgresql://")
+            for text in ("mysql://me:hush@db/x", "sqlite://:memory:", "sqlite:///", "postgresql://")
+        ),
+        ("github_token", "ghp_one ghp_two", "must be one word"),
+        ("repository", "https://hush@github.com/acme", "owner/name"),
     ],
 )
 def test_a_secret_that_cannot_be_is_refused_and_not_repeated(tmp_path, name, text, words):
     with pytest.raises(ConfigError, match=words) as refused:
         load(tmp_path, **{name: text})
 
-    assert text not in str(refused.value)
+    assert repr(text) not in str(refused.value)
 
 
 def test_no_secret_of_the_settings_reaches_a_process_that_adw_starts():
