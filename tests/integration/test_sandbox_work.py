@@ -85,13 +85,13 @@ def test_a_fork_bomb_and_a_full_disk_end_the_attempt_alone(backend):
     """On a small file system of their own, in a process namespace that ends with them."""
     if reason := other_user.why_impossible():
         pytest.skip(reason)
-    limits = ("MAX_PROCESSES=40", "ADW_QUOTA_MIN_FREE_DISK=100 MiB")
+    limits = ("MAX_PROCESSES=40", "ADW_QUOTA_MIN_FREE_DISK=400 MiB")
     for trick, said in (
         ("start_processes_without_end", "killed: process limit 40"),
-        ("fill_the_disk", "killed: disk limit, less than 10 MiB is free"),
+        ("fill_the_disk", "killed: disk limit, less than 40 MiB is free"),
     ):
         with other_user.open_place() as place:
-            result = attacked(place, backend, other_user.ROOT, trick, *limits, small="128m")
+            result = attacked(place, backend, other_user.ROOT, trick, *limits, small="512m")
         assert said in result["error"]["message"], trick
         assert result["running"] == []
 
