@@ -678,7 +678,7 @@ class PollJobs:
         except (ForgeRefused, ForgeNotFound) as exc:
             return JobEnd(
                 outcome="GitHub does not show us its hooks: give the token the right to read and write webhooks, "
-                f'or set redeliver = "off" under [cron] ({exc})'
+                f"or leave redeliver out of cron.jobs ({exc})"
             )
         asked = []
         for one in failed_deliveries(tries):
