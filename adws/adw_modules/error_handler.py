@@ -295,7 +295,7 @@ def _metadata(found: _Recognised) -> dict[str, object]:
     """Return what the record of a failure has beside its message."""
     kind, error, run = CLASSES[found.klass], found.error, _run_of(found.error)
     metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
-    if kind.needs_cleanup:
+    if kind.category is ErrorCategory.RESOURCE:
         metadata["requires_cleanup"] = True
     if kind.needs_person:
         metadata["requires_manual_intervention"] = True
