@@ -27,8 +27,8 @@ from contextvars import ContextVar
 from datetime import UTC, date, datetime, time
 from enum import Enum
 from pathlib import Path, PurePath
-from types import MappingProxyType, TracebackType
-from typing import Self, TextIO
+from types import MappingProxyType
+from typing import TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -52,8 +52,6 @@ class QuietHandler(logging.Handler, ABC):
 
     #: What is written to, for messages.
     target = "the log"
-    #: The only workflow whose records are taken, "" for all.
-    adw_id = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,13 +127,13 @@ class LogFile(LineHandler):
     waited for, because a stopped process must not stop another. If the lock is busy the line is written all the same.
     """
 
-    def __init__(self, path: Path | str, *, max_bytes: int, backups: int, adw_id: str = "") -> None:
+    def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
         if max_bytes < 1024 or backups < 1:
             raise UsageError(f"a log needs at least 1024 bytes and 1 backup, not {max_bytes} and {backups}")
 
         super().__init__()
-        self.max_bytes, self.backups, self.adw_id = max_bytes, backups, adw_id
-        self._name = os.fspath(path)  #: on the way of every line: a Path would be turned into a text each time
+        self.max_bytes, self.backups = max_bytes, backups
+        self._name = path  #: on the way of every line: a Path would be turned into a text each time
         self.target = f"the log {self._name}"
         self._file = self._lock_file = -1
         self._opened = (0, 0)  #: device and inode of the file that is open
@@ -152,23 +150,17 @@ class LogFile(LineHandler):
         except OSError as exc:
             _say_on_stderr(f"adw: cannot make {folder}: {_reason(exc)}; the work goes on without this log")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Take only the records of our workflow, when we have one."""
-        return not self.adw_id or getattr(record, "adw_id", "") == self.adw_id
-
     def write_line(self, line: str) -> None:
         """Append in one call, to the file that has the name now."""
         data = (line + "\n").encode("utf-8", "backslashreplace")
-        if self._append_if_it_fits(data):
-            return
+        is_locked = self._try_lock(fcntl.LOCK_SH)  # the way of nearly every line, with as few calls as go
+        try:
+            if self._follow_name() + len(data) <= self.max_bytes:
+                self._append(data)
+                return
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
         self._rotate(len(data))
         with self._locked(fcntl.LOCK_SH):
             self._follow_name()
@@ -178,19 +170,6 @@ class LogFile(LineHandler):
         """Close the file; the next line, if one comes, opens it again."""
         self._close_files()
         super().close()
-
-    def _append_if_it_fits(self, data: bytes) -> bool:
-        """Append *data* unless the file is too full for it: the way of nearly every line, with as few calls as go."""
-        is_locked = self._try_lock(fcntl.LOCK_SH)
-        try:
-            if self._follow_name() + len(data) > self.max_bytes:
-                return False
-            self._append(data)
-        finally:
-            if is_locked:
-                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
-
-        return True
 
     def _append(self, data: bytes) -> None:
         """Write in one call. After a write that was cut short the next line starts on a line of its own."""
@@ -290,16 +269,17 @@ class WorkflowLogs(QuietHandler):
             _LOGGER.addHandler(self)
             _settle_level()
         path = f"{self._folder}/{adw_id}/{self._log_name}"
-        with LogFile(path, max_bytes=self._max_bytes, backups=self._backups, adw_id=adw_id) as file:
-            file.open()
-            file.setFormatter(_JSON_LINES)
-            self._files[adw_id] = file
-            try:
-                yield file
-            finally:
-                self.acquire()  # nobody writes to it while it is closed
-                del self._files[adw_id]
-                self.release()
+        file = LogFile(path, max_bytes=self._max_bytes, backups=self._backups)
+        file.open()
+        file.setFormatter(_JSON_LINES)
+        self._files[adw_id] = file
+        try:
+            yield file
+        finally:
+            self.acquire()  # nobody writes to it while it is closed
+            del self._files[adw_id]
+            self.release()
+            file.close()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write *record* to the file of its workflow, as JSON."""
@@ -645,8 +625,6 @@ def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor
         return
     is_enabled: dict[int, bool] = {}
     for handler in handlers:
-        if handler.adw_id not in {"", adw_id}:
-            continue
         line_of = handler.formatter.line_of if isinstance(handler.formatter, TextFormatter) else _json_line
         lines: list[str] = []
         for entry in entries:
@@ -748,7 +726,7 @@ def configure(
 
 
 def shutdown() -> None:
-    """Take back what `configure` set up; files opened with `open_log` stay."""
+    """Take back what `configure` set up; the logs of a home stay."""
     if _Setup.console is not None:
         _LOGGER.removeHandler(_Setup.console)
         _Setup.console.close()
@@ -758,29 +736,12 @@ def shutdown() -> None:
     _settle_level()
 
 
-@contextmanager
-def open_log(
-    path: Path, *, max_bytes: int = MAX_LOG_BYTES, backups: int = LOG_BACKUPS, adw_id: str = ""
-) -> Iterator[LogFile]:
-    """Write the records of *adw_id* (of all when "") to *path* inside the block, as JSON lines, mode 0600."""
-    with LogFile(path, max_bytes=max_bytes, backups=backups, adw_id=adw_id) as handler:
-        handler.open()
-        handler.setFormatter(_JSON_LINES)
-        _LOGGER.addHandler(handler)
-        _settle_level()
-        try:
-            yield handler
-        finally:
-            _LOGGER.removeHandler(handler)
-            _settle_level()
-
-
 def _settle_level() -> None:
     """Without a level from `configure` or the caller, files get INFO; without files nothing is asked of the logger."""
     if _Setup.console is not None or _LOGGER.level not in {logging.NOTSET, logging.INFO}:
         return
 
-    has_files = any(isinstance(handler, LogFile | WorkflowLogs) for handler in _LOGGER.handlers)
+    has_files = any(isinstance(handler, WorkflowLogs) for handler in _LOGGER.handlers)
     _LOGGER.setLevel(logging.INFO if has_files else logging.NOTSET)
 
 
