@@ -21,7 +21,7 @@ from adws.adw_modules.error_handler import ErrorFacts
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.expressions import expressions
-from adws.adw_modules.expressions.values import Value
+from adws.adw_modules.expressions.values import Value, kind_of
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
 from adws.adw_modules.steps.model import Assignment, CallReport, Iteration, NewExecution
@@ -61,7 +61,7 @@ def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue
     if needed is not None and not isinstance(part, needed):
         kind = "a list" if needed is list else "a table"
         where = f"at {merge_path} in the result" if merge_path else "as the result"
-        why = f"{strategy} needs {kind} {where}, and there is {_kind(part)}: look at merge_path"
+        why = f"{strategy} needs {kind} {where}, and there is {kind_of(part)}: look at merge_path"
         raise ExpressionError(why, name=merge_path)
 
     return part
@@ -91,17 +91,11 @@ def merged(first: JsonObject, second: JsonObject) -> JsonObject:
     return result
 
 
-def _kind(value: JsonValue) -> str:
-    names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-
-    return names.get(type(value), "a number")
-
-
 def _has(value: JsonValue) -> str:
     if isinstance(value, Mapping):
         return f"; it has: {', '.join(list(value)[:10])}" if value else ", it is empty"
 
-    return f", which is {_kind(value)}"
+    return f", which is {kind_of(value)}"
 
 
 #: How often a call is made again whose worker vanished.

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import StepSpec
 
 
-# States of executions and their iterations.
-
-
 class IterationState(Enum):
     """Where an iteration stands."""
 
@@ -59,7 +56,7 @@ class NewExecution:
     parent_run_id: int | None = None  #: the run of the workflow that asked for it; also the parent of its lanes
 
 
-@dataclass(slots=True)
+@dataclass
 class Execution:
     """The row of an execution, in the order of its columns; an `ExecutionUpdate` changes it."""
 
