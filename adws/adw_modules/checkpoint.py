@@ -357,17 +357,10 @@ def workflow_of(task_id: str, fence: int | None) -> str:
 
 def to_checkpoint(row: Row) -> CheckpointRow:
     """Return the checkpoint in a row of CHECKPOINT_COLUMNS."""
-    sequence, checkpoint_id, task_id, adw_id, step_name, created_at, data = row
+    values = dict(zip(CHECKPOINT_COLUMNS, row, strict=True))
+    checkpoint_id, data = values.pop("id"), json.loads(values.pop("checkpoint_data"))
 
-    return CheckpointRow(
-        checkpoint_id=checkpoint_id,
-        task_id=task_id,
-        sequence=sequence,
-        data=json.loads(data),
-        step_name=step_name,
-        created_at=created_at,
-        adw_id=adw_id,
-    )
+    return CheckpointRow(checkpoint_id=checkpoint_id, data=data, **values)
 
 
 # The checkpoints of the phase that an attempt is made at.
