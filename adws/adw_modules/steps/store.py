@@ -40,8 +40,8 @@ from adws.adw_modules.steps.model import (
     Iteration,
     IterationState,
     NewExecution,
-    ScheduledRetry,
     Taken,
+    WaitingRetry,
     lane_run,
 )
 from adws.adw_modules.workflow.model import step_from_json, step_to_json
@@ -596,18 +596,18 @@ class Executions:
 
         return None if row is None else _to_new(row)
 
-    def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[ScheduledRetry, ...]:
+    def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the calls that wait for their time, the next one first."""
         sql = """
-        SELECT waits.execution_id, owner.adw_id, owner.phase, owner.step, waits.idx, waits.attempts, waits.page,
-            waits.next_at, waits.why, waits.error
+        SELECT waits.execution_id, owner.adw_id, owner.phase, waits.next_at, waits.why, owner.step, waits.idx,
+            waits.attempts, waits.page, waits.error
         FROM iterations AS waits JOIN executions AS owner ON owner.execution_id = waits.execution_id
         WHERE waits.state = 'retry_wait' AND owner.state = 'running' AND owner.taken_at IS NULL
           AND (:adw_id = '' OR owner.adw_id = :adw_id)
         ORDER BY waits.next_at, waits.execution_id, waits.idx LIMIT :limit
         """
         with self._database.read() as session:
-            return tuple(ScheduledRetry(*row) for row in session.all(sql, {"adw_id": adw_id, "limit": limit}))
+            return tuple(WaitingRetry("call", *row) for row in session.all(sql, {"adw_id": adw_id, "limit": limit}))
 
     def results(self, execution_id: str, *, first: int = 0) -> Iterator[tuple[int, IterationState, JsonValue]]:
         """Yield index, state and result of each iteration in the order of the collection."""
