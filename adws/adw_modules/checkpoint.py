@@ -229,15 +229,13 @@ def _first_change(saved: object, loaded: object, where: str) -> str:
     return next(filter(None, (_first_change(*pair) for pair in pairs)), "")
 
 
-# Checkpoints in the table task_checkpoints.
-#
-# The order is that of the number which the database gives each row and never gives again. A checkpoint of a phase is
-# stored and deleted in the same transaction that checks the workflow's fence, so a worker that lost the workflow
-# changes nothing.
-
-
 class CheckpointStore:
-    """The checkpoints in a database."""
+    """
+    The checkpoints in a database.
+
+    Their order is that of the number which it gives each row and never gives again. A checkpoint of a phase is stored
+    and deleted in the transaction that checks the workflow's fence: a worker that lost the workflow changes nothing.
+    """
 
     def __init__(
         self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload

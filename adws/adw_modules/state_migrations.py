@@ -15,7 +15,7 @@ from types import MappingProxyType, NoneType
 from typing import TypeGuard
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, shown
 from adws.adw_modules.timestamps import UNKNOWN_MOMENT
 
 # --- what the script names of older ADW set-ups say about a workflow ------------------------------------------------
@@ -192,12 +192,6 @@ def moment_in(value: JsonValue) -> str | None:
         return timestamps.to_text(timestamps.parse(value.strip()))
     except (ValueError, OverflowError):
         return None
-
-
-def shown(value: JsonValue) -> str:
-    """Return *value* short enough for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def is_move(entry: JsonValue) -> TypeGuard[JsonObject]:

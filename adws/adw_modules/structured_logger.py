@@ -34,7 +34,7 @@ from pythonjsonlogger.json import JsonFormatter
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, strict_json
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, said, strict_json
 from adws.adw_modules.redaction.redactor import Redactor
 
 # --- where log lines go: a file for each workflow, and a terminal or a pipe ---------------------------------------
@@ -390,10 +390,7 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
 
 def say(value: object) -> str:
     """Return *value* as text, also when it does not want to be one."""
-    try:
-        return cut(str(value))
-    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything, and logging never does
-        return f"<{type(value).__name__}: no text, {type(exc).__name__}>"
+    return cut(said(value))
 
 
 class _Converter:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from adws.adw_modules.identifiers import JsonValue
+from adws.adw_modules.identifiers import JsonValue, said
 from adws.adw_modules.redaction import token_shapes
 from adws.adw_modules.redaction.known_values import SHORTEST_PIECE, ValueNet, parts_of
 from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, KeyNet, Match, is_drawn
@@ -175,11 +175,11 @@ class Redactor:
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, int | float):  # only a known value: what a number looks like says nothing
-            return MASK if self._values.has_any(_say(value)) else value
+            return MASK if self._values.has_any(said(value)) else value
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
-            return self.redact_text(_say(value))
+            return self.redact_text(said(value))
         if depth >= MAX_DEPTH or id(value) in inside:
             return TOO_DEEP if depth >= MAX_DEPTH else CYCLE
         if isinstance(value, dict):
@@ -192,7 +192,7 @@ class Redactor:
         result: dict[str, JsonValue] = {}
         are_small_shown = not self._values.has_words
         for key, item in value.items():
-            name = key if type(key) is str or isinstance(key, str) else _say(key)
+            name = key if type(key) is str or isinstance(key, str) else said(key)
             is_hidden, shown = self._names.get(name) or self._look_at(name)
             if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
                 clean = self._hide_value(item)
@@ -365,14 +365,6 @@ def _hide(text: str, found: Iterable[Match]) -> str:
         at = max(at, end)
 
     return "".join([*pieces, text[at:]]) if pieces else text
-
-
-def _say(value: object) -> str:
-    """Return *value* as text, also when it does not want to be one."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a stranger's __str__ may raise anything, and redaction never does
-        return f"<{type(value).__name__}>"
 
 
 def _name_in(value: Mapping[Any, object]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
-from adws.adw_modules.identifiers import JsonObject, hint
+from adws.adw_modules.identifiers import JsonObject, hint, shown
 from adws.adw_modules.phase import EXTERNAL
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
@@ -200,10 +200,7 @@ def path_problem(path: str) -> str:
     return ""
 
 
-# A named connection: where a sink saves to.
-#
-# Data types only. A connection has no password: it names the environment variable that has it.
-
+# --- connections: where sinks save to; they have no password, and name the environment variable that has it -----------
 
 #: The databases that there can be connections to; each is the tool of a sink, too.
 CONNECTION_TYPES = ("sqlite", "postgres")
@@ -546,6 +543,5 @@ def problems_of(phase: PhaseSpec) -> Iterator[str]:
             if name not in OPTIONS:
                 yield f"{name!r} is no option of an agent{hint(name, OPTIONS)}"
                 continue
-            value = repr(phase.options[name])
-            shown = value if len(value) <= 60 else f"{value[:57]}..."
-            yield f"the option {name} is {shown} and must be {AgentOptions.model_fields[name].description}"
+            must = f"must be {AgentOptions.model_fields[name].description}"
+            yield f"the option {name} is {shown(phase.options[name])} and {must}"
