@@ -333,29 +333,6 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("", plain)
 
 
-def to_text(entry: JsonObject, *, colour: bool) -> str:
-    """Return the entry of a record as a line, with the traceback, if there is one, indented below."""
-    fields = dict(entry)
-    moment, adw_id, phase, level, message = (
-        printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
-    )
-    exception = fields.pop("exception", None)
-    shown_level = f"{level:<8}"
-    if colour and level in _COLOURS:
-        shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
-    parts = [moment, shown_level, adw_id or "-", phase or "-", message]
-    for name, value in fields.items():
-        text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        if isinstance(value, str) and _BARE.fullmatch(text) is None:
-            text = json.dumps(text, ensure_ascii=False)
-        parts.append(f"{printable(name)}={text}")
-    lines = [" ".join(parts)]
-    if isinstance(exception, dict):
-        lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
-
-    return "\n".join(lines)
-
-
 # --- whatever a caller wants to log, as plain JSON -----------------------------------------------------------------
 #
 # Never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that holds half
@@ -765,8 +742,26 @@ class TextFormatter(logging.Formatter):
         return self.line_of(entry_of(record))
 
     def line_of(self, entry: JsonObject) -> str:
-        """Return *entry* as text."""
-        return to_text(entry, colour=self._colour)
+        """Return *entry* as a line, with the traceback, if there is one, indented below."""
+        fields = dict(entry)
+        moment, adw_id, phase, level, message = (
+            printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
+        )
+        exception = fields.pop("exception", None)
+        shown_level = f"{level:<8}"
+        if self._colour and level in _COLOURS:
+            shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
+        parts = [moment, shown_level, adw_id or "-", phase or "-", message]
+        for name, value in fields.items():
+            text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            if isinstance(value, str) and _BARE.fullmatch(text) is None:
+                text = json.dumps(text, ensure_ascii=False)
+            parts.append(f"{printable(name)}={text}")
+        lines = [" ".join(parts)]
+        if isinstance(exception, dict):
+            lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
+
+        return "\n".join(lines)
 
 
 #: The formats that need no record.

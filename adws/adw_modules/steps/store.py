@@ -44,7 +44,7 @@ from adws.adw_modules.steps.model import (
     WaitingRetry,
     lane_run,
 )
-from adws.adw_modules.workflow.model import step_from_json, step_to_json
+from adws.adw_modules.workflow.model import StepSpec, from_json, to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Executions:
             "created_at": self._moment(),
             "labels": labels_text(new.labels),
             "demands": new.demands.to_text(),
-            "spec": connection.json_text(step_to_json(new.step), f"step {new.step.name}"),
+            "spec": connection.json_text(to_json(new.step), f"step {new.step.name}"),
             "context": self._json_text(new.context, f"the context of step {new.step.name}"),
         }
 
@@ -820,7 +820,7 @@ def _to_new(row: Row) -> NewExecution:
         catalog_id=row[7],
         labels=labels_of(row[10]),
         demands=Requirements.from_text(row[11]),
-        step=step_from_json(json.loads(row[12])),
+        step=from_json(StepSpec, json.loads(row[12])),
         context=json.loads(row[13]),
     )
 

@@ -403,7 +403,7 @@ def freeze(spec: WorkflowSpec) -> JsonObject:
     return {
         "name": spec.name,
         "version": spec.version,
-        "phases": [phase_to_json(phase) for phase in spec.phases],
+        "phases": [to_json(phase) for phase in spec.phases],
         **{name: value for name, value in rest.items() if value},
     }
 
@@ -415,7 +415,7 @@ def thaw(frozen: WorkflowRef) -> WorkflowSpec:
             f"the document has no definition of its workflow {frozen.name}: older versions did not keep one"
         )
     try:
-        phases = tuple(phase_from_json(phase) for phase in frozen.phases)
+        phases = tuple(from_json(PhaseSpec, phase) for phase in frozen.phases)
         demands = Requirements.from_json(frozen.demands)
     except (TypeError, UsageError) as exc:
         raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
@@ -431,27 +431,7 @@ def thaw(frozen: WorkflowRef) -> WorkflowSpec:
     )
 
 
-def phase_to_json(phase: PhaseSpec) -> JsonObject:
-    """Return *phase* as JSON; fields with their defaults are left out."""
-    return _to_json(_adapter(PhaseSpec), phase)
-
-
-def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
-    """Return the phase written by `phase_to_json`, unknown keys left out; raise TypeError when it is not whole."""
-    return _from_json(_adapter(PhaseSpec), data)
-
-
-def step_to_json(step: StepSpec) -> JsonObject:
-    """Return *step* as JSON; fields with their defaults are left out."""
-    return _to_json(_adapter(StepSpec), step)
-
-
-def step_from_json(data: Mapping[str, object]) -> StepSpec:
-    """Return the step written by `step_to_json`, unknown keys left out; raise TypeError when it is not whole."""
-    return _from_json(_adapter(StepSpec), data)
-
-
-_Spec = TypeVar("_Spec")
+_Spec = TypeVar("_Spec", PhaseSpec, StepSpec)
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made when first used: commands that only look start faster
 
 
@@ -462,16 +442,18 @@ def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
     return _ADAPTERS[kind]
 
 
-def _to_json(adapter: TypeAdapter[_Spec], spec: _Spec) -> JsonObject:
+def to_json(spec: _Spec) -> JsonObject:
+    """Return a phase or a step as JSON; fields with their defaults are left out."""
     # Definitions made in Python may have tuples where JSON has lists: no reason to warn.
-    result: JsonObject = adapter.dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
+    result: JsonObject = _adapter(type(spec)).dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
 
     return result
 
 
-def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec:
+def from_json(kind: type[_Spec], data: Mapping[str, object]) -> _Spec:
+    """Return what `to_json` wrote, unknown keys left out; raise TypeError when it is not whole."""
     try:
-        return adapter.validate_python(data)
+        return _adapter(kind).validate_python(data)
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
         place = ".".join(map(str, error["loc"])) or "it"

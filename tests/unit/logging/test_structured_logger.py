@@ -577,7 +577,7 @@ def test_text_shows_time_level_id_phase_message_and_fields():
         "list": [1, "é"],
     }
 
-    assert structured_logger.to_text(entry, colour=True) == (
+    assert structured_logger.TextFormatter(colour=True).line_of(entry) == (
         "2026-01-31T09:00:00.000000Z INFO     1a2b3c4d plan Phase started\\nnow "
         'attempt=1 why="two words" path=/x list=[1, "é"]'
     )

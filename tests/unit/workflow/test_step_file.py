@@ -15,8 +15,8 @@ from adws.adw_modules.workflow.model import (
     RetryRule,
     SinkSpec,
     StepSpec,
-    step_from_json,
-    step_to_json,
+    from_json,
+    to_json,
 )
 
 
@@ -293,10 +293,10 @@ def test_a_step_that_cannot_be_read_has_its_line_and_phase_and_nothing_else_is_a
 
 
 def test_what_is_as_usual_is_not_written_and_what_is_newer_left_out():
-    assert step_to_json(StepSpec(name="a", tool="http")) == {"name": "a", "tool": "http"}
-    assert step_from_json({"name": "a", "tool": "http", "colour": 1, "loop": {"collection": [], "x": 1}}) == StepSpec(
-        name="a", tool="http", loop=LoopSpec(collection=[])
-    )
+    assert to_json(StepSpec(name="a", tool="http")) == {"name": "a", "tool": "http"}
+    assert from_json(
+        StepSpec, {"name": "a", "tool": "http", "colour": 1, "loop": {"collection": [], "x": 1}}
+    ) == StepSpec(name="a", tool="http", loop=LoopSpec(collection=[]))
 
 
 @pytest.mark.parametrize(
@@ -312,4 +312,4 @@ def test_what_is_as_usual_is_not_written_and_what_is_newer_left_out():
 )
 def test_a_step_that_is_not_whole_is_a_type_error(data):
     with pytest.raises(TypeError):
-        step_from_json(data)
+        from_json(StepSpec, data)
