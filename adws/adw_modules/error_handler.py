@@ -467,7 +467,7 @@ class ErrorClassifier:
 
 def facts_of(error: WorkflowError) -> ErrorFacts:
     """Return *error* as plain values; metadata that JSON cannot represent becomes text."""
-    from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - loads the log library
+    from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - needed only when something failed
 
     metadata = to_plain(error.metadata)
     plain = metadata if isinstance(metadata, dict) else {}

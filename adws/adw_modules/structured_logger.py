@@ -30,8 +30,6 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TextIO
 
-from pythonjsonlogger.json import JsonFormatter
-
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, said, strict_json
@@ -719,7 +717,7 @@ def _settle_level() -> None:
     _LOGGER.setLevel(logging.INFO if has_files else logging.NOTSET)
 
 
-class JsonLineFormatter(JsonFormatter):
+class JsonLineFormatter(logging.Formatter):
     """One record, one line of ASCII JSON: nothing in a value can end the line or start another."""
 
     def format(self, record: logging.LogRecord) -> str:
