@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import UnknownWorkflow, UsageError, WorkflowInvalid
 from adws.adw_modules.identifiers import JsonObject, hint, nearest
@@ -19,8 +20,6 @@ from adws.adw_modules.workflow.checks import StepScope, check_phase, check_steps
 from adws.adw_modules.workflow.load import (
     Definition,
     Overlay,
-    PlainTable,
-    RawTable,
     read_overlay,
     read_workflow,
     written_path,
@@ -36,6 +35,9 @@ from adws.adw_modules.workflow.model import (
     PhaseSpec,
     WorkflowSpec,
 )
+
+if TYPE_CHECKING:
+    from adws.config.toml_file import ConfigSection
 
 # --- the workflows that come with adw, and the names under which users of ADW scripts know them ---------------------
 #
@@ -161,9 +163,6 @@ def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
     return replace(bare, **fields)  # type: ignore[arg-type]  # load.py checked names and types
 
 
-_NO_TABLE = PlainTable()
-
-
 class Workflows:
     """The workflows of a home, by name."""
 
@@ -172,8 +171,8 @@ class Workflows:
         *,
         runners: Collection[str],
         has_file: Callable[[str], bool],
-        definitions: RawTable = _NO_TABLE,
-        phases: RawTable = _NO_TABLE,
+        definitions: ConfigSection | None = None,
+        phases: ConfigSection | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
         connections: Mapping[str, str] | None = None,
@@ -194,12 +193,16 @@ class Workflows:
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
         self._own: dict[str, WorkflowSpec] = {}
-        overlays = {name: read_overlay(name, raw) for name, raw in phases.data.items()}
-        problems = [problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases)]
-        for name, raw in definitions.data.items():
-            definition = read_workflow(name, raw, source=_place(definitions, name), max_attempts=max_attempts)
-            problems += _placed(definitions, "workflows", name, self._problems_of(definition))
-            self._own[name] = definition.spec
+        overlays: dict[str, Overlay] = {}
+        problems: list[str] = []
+        if phases is not None:
+            overlays = {name: read_overlay(name, raw) for name, raw in phases.data.items()}
+            problems += (problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases))
+        if definitions is not None:
+            for name, raw in definitions.data.items():
+                definition = read_workflow(name, raw, source=_place(definitions, name), max_attempts=max_attempts)
+                problems += _placed(definitions, "workflows", name, self._problems_of(definition))
+                self._own[name] = definition.spec
         if problems:
             raise WorkflowInvalid(*problems)
         self._built_in = built_ins(
@@ -330,7 +333,7 @@ class Workflows:
 
         return ""
 
-    def _problems_of_overlay(self, overlay: Overlay, table: RawTable) -> Iterator[str]:
+    def _problems_of_overlay(self, overlay: Overlay, table: ConfigSection) -> Iterator[str]:
         problems = [*overlay.problems]
         if not problems:
             phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
@@ -373,12 +376,12 @@ def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
     return f"{whole}: {why}{rest}"
 
 
-def _placed(table: RawTable, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
+def _placed(table: ConfigSection, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
     """Yield each problem as a sentence that begins with file and line."""
     for problem in problems:
         place = _place(table, name, *written_path(table.data[name], problem.path))
         yield f"{place}: [{section}.{name}] {problem.message}"
 
 
-def _place(table: RawTable, *keys: str | int) -> str:
+def _place(table: ConfigSection, *keys: str | int) -> str:
     return f"{table.path or 'adw.toml'}:{table.line_of(*keys) or 1}"

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonValue, hint
@@ -445,34 +444,6 @@ STEP_KEYS: Mapping[str, Key] = MappingProxyType(
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
     {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT, "steps": STEPS}
 )
-
-
-class RawTable(Protocol):
-    """A top-level table of `adw.toml`, as it was parsed, and where its keys stand."""
-
-    @property
-    def data(self) -> Mapping[str, object]:
-        """The content; empty when the file has no such table."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file that has it, None when there is none."""
-
-    def line_of(self, *keys: str | int) -> int | None:
-        """Return the line of what *keys* lead to, or of the innermost table around it that is there."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlainTable:
-    """A table that stands in no file."""
-
-    data: Mapping[str, object] = field(default_factory=dict)
-    path: Path | None = None
-
-    def line_of(self, *keys: str | int) -> int | None:
-        """Return None: there are no lines."""
-        del keys
-        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
