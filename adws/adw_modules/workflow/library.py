@@ -200,7 +200,7 @@ class Workflows:
             problems += (problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases))
         if definitions is not None:
             for name, raw in definitions.data.items():
-                definition = read_workflow(name, raw, source=_place(definitions, name), max_attempts=max_attempts)
+                definition = read_workflow(name, raw, source=definitions.where(name), max_attempts=max_attempts)
                 problems += _placed(definitions, "workflows", name, self._problems_of(definition))
                 self._own[name] = definition.spec
         if problems:
@@ -379,9 +379,5 @@ def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
 def _placed(table: ConfigSection, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
     """Yield each problem as a sentence that begins with file and line."""
     for problem in problems:
-        place = _place(table, name, *written_path(table.data[name], problem.path))
+        place = table.where(name, *written_path(table.data[name], problem.path))
         yield f"{place}: [{section}.{name}] {problem.message}"
-
-
-def _place(table: ConfigSection, *keys: str | int) -> str:
-    return f"{table.path or 'adw.toml'}:{table.line_of(*keys) or 1}"

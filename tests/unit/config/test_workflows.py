@@ -34,7 +34,7 @@ HELLO = WorkflowSpec(
 
 def plain_table(data):
     """A table that stands in no file."""
-    return SimpleNamespace(data=data, path=None, line_of=lambda *_keys: None)
+    return SimpleNamespace(data=data, where=lambda *_keys: "adw.toml:1")
 
 
 def make(text="", *, files=(), runners=RUNNERS, **options):
