@@ -46,7 +46,7 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class QuietHandler(logging.Handler, ABC):
-    """A handler of ours: its failures are counted and said once, never raised."""
+    """A handler of ours that writes lines to one place: its failures are counted and said once, never raised."""
 
     #: What is written to, for messages.
     target = "the log"
@@ -54,20 +54,6 @@ class QuietHandler(logging.Handler, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.failures = 0  #: records that could not be written
-
-    @abstractmethod
-    def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
-        """Write lines about *adw_id* at once, or count that they could not be written."""
-
-    def count_failures(self, count: int, exc: Exception) -> None:
-        """Count records that could not be written, and say why the first time."""
-        if not self.failures:
-            _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
-        self.failures += count
-
-
-class LineHandler(QuietHandler):
-    """A handler that writes all lines to one place."""
 
     @abstractmethod
     def write_line(self, line: str) -> None:
@@ -78,7 +64,7 @@ class LineHandler(QuietHandler):
         try:
             self.write_line(self.format(record))
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
-            self.count_failures(1, exc)
+            self._count(1, exc)
 
     def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
         """Write lines about any workflow at once, or count that they could not be written."""
@@ -86,7 +72,12 @@ class LineHandler(QuietHandler):
         try:
             self.write_line("\n".join(lines))
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
-            self.count_failures(len(lines), exc)
+            self._count(len(lines), exc)
+
+    def _count(self, failures: int, exc: Exception) -> None:
+        if not self.failures:
+            _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
+        self.failures += failures
 
 
 #: A log file that reaches this size is rotated, and so many rotated files are kept.
@@ -94,7 +85,7 @@ MAX_LOG_BYTES = 10 * 2**20
 LOG_BACKUPS = 3
 
 
-class StreamLog(LineHandler):
+class StreamLog(QuietHandler):
     """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -117,7 +108,7 @@ class StreamLog(LineHandler):
             data = data[os.write(descriptor, data) :]
 
 
-class LogFile(LineHandler):
+class LogFile(QuietHandler):
     """
     Lines to a file that is moved aside when it is full: `adw.log`, `adw.log.1`, ...
 
@@ -239,7 +230,7 @@ class LogFile(LineHandler):
         self._file = self._lock_file = -1
 
 
-class WorkflowLogs(QuietHandler):
+class WorkflowLogs(logging.Handler):
     """
     The logs of the workflows that a home works on: each record goes to the file of its workflow, if that is open.
 
@@ -642,7 +633,7 @@ def _logger_of(name: str) -> logging.Logger:
     return _LOGGER
 
 
-def _own_handlers(logger: logging.Logger) -> list[QuietHandler] | None:
+def _own_handlers(logger: logging.Logger) -> list[QuietHandler | WorkflowLogs] | None:
     """
     Return the handlers that a record of *logger* comes to; None when one of them needs the record.
 
@@ -651,11 +642,13 @@ def _own_handlers(logger: logging.Logger) -> list[QuietHandler] | None:
     """
     if logger.filters:
         return None
-    own: list[QuietHandler] = []
+    own: list[QuietHandler | WorkflowLogs] = []
     each: logging.Logger | None = logger
     while each is not None:
         for handler in each.handlers:
-            if not isinstance(handler, QuietHandler) or handler.filters or type(handler.formatter) not in _FORMATTERS:
+            if not isinstance(handler, QuietHandler | WorkflowLogs) or handler.filters:
+                return None
+            if type(handler.formatter) not in _FORMATTERS:
                 return None
             own.append(handler)
         each = each.parent if each.propagate else None
