@@ -138,7 +138,7 @@ def test_comments_of_others_are_left_alone_whatever_they_say(forge, effects):
     made = effects.sticky_comment("1a2b3c4d", 1, TEXT)
 
     assert [one.comment_id for one in forge.comments(1)] == [forged.comment_id, plain.comment_id, made.comment_id]
-    assert effects.find_sticky(1) == made
+    assert effects.sticky_comment("1a2b3c4d", 1, TEXT) == made
 
 
 def test_nothing_is_changed_after_the_workflow_was_lost(forge):
