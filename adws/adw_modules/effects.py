@@ -413,22 +413,29 @@ class Ledger:
 
         self._session.change(record)
 
-    def change(
-        self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
-    ) -> JsonObject:
+    def push(
+        self, key: str, kind: str, *, undo: JsonObject, head: str, there: str | None, act: Callable[[], None]
+    ) -> None:
         """
-        Return the facts of an effect that is there, changed to what is *intended* unless it is that already.
+        Have the commit *head* on the remote, where *there* is now, None for nothing; *act* pushes it unless it is that.
 
-        What it was stays known until the change is over: after a crash it is one or the other, and both are ours.
+        What it was stays known until the push is over: after a crash it is one or the other, and both are ours.
         """
-        self._session.change(lambda draft: note(draft, key, {"intended": intended}))
-        facts = find()
-        if facts is None:
-            facts = act()
-        settled: JsonObject = {**intended, **facts, "intended": None}
-        self.note(key, settled)
+        intended: JsonObject = {"sha": head}
+        pushed: JsonObject = {"sha": head, "intended": None}
 
-        return settled
+        def acted() -> JsonObject:
+            act()
+            return pushed
+
+        if self.facts(key) is None:
+            meant: JsonObject = {**undo, "sha": there or "", "intended": intended}
+            self.make(key, kind, undo=meant, find=lambda: pushed if there == head else None, act=acted)
+            return
+        self.note(key, {"intended": intended})
+        if there != head:
+            act()
+        self.note(key, pushed)
 
     def note(self, key: str, facts: JsonObject) -> None:
         """Add to what is known about an effect."""

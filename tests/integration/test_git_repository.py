@@ -636,11 +636,10 @@ def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
         (tools / name).symlink_to(shutil.which(name))
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    git(lab.main, "config", "alias.slow", f"!{slow}")
     monkeypatch.setenv("PATH", str(tools))
 
     with pytest.raises(GitError, match=r"git slow did not end within 1 s and was killed"):
-        GitCommands(lab.main).plain("slow", seconds=1.0)
+        GitCommands(lab.main).run("-c", f"alias.slow=!{slow}", "slow", seconds=1.0)
 
 
 def test_the_token_is_for_the_host_it_belongs_to(lab, tmp_path, monkeypatch):

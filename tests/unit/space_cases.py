@@ -17,6 +17,7 @@ from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.change_policy import CommitText
 from adws.adw_modules.git.repository import PushResult, Worktree
+from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.ports import Ports
 from adws.adw_modules.resources.quotas import Limits, Quotas
 from adws.adw_modules.workspace.workspace import Workspace
@@ -157,6 +158,8 @@ class MemoryGit:
         head = self._head(path)
         text = CommitText(sha=head, person="Ada", message=self.messages.get(head, ""), patch="")
         return (text,) if head != base else ()
+
+    refuse_unfit = GitWorkplace.refuse_unfit
 
     def patch_of_paths(self, path: Path, base: str, names) -> bytes:
         return "".join(f"{name}: {self.files[path].get(name, '')}\n" for name in names).encode()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.git.change_policy import Added, CommitText, DiffRules, added_lines, check_commits, check_diff
+from adws.adw_modules.git.change_policy import CommitText, DiffRules, added_lines, check_commits, check_diff
 from adws.adw_modules.redaction.redactor import Redactor
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -38,15 +38,15 @@ def check(diff=DIFF, files=("app.py",), **rules):
 
 def test_the_lines_a_diff_adds_have_their_place():
     assert list(added_lines(DIFF)) == [
-        Added(file="app.py", number=4, text="new"),
-        Added(file="app.py", number=5, text=f'token = "{TOKEN}"'),
+        ("app.py", 4, "new"),
+        ("app.py", 5, f'token = "{TOKEN}"'),
     ]
 
 
 def test_a_line_that_looks_like_a_header_is_still_a_line():
     text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n+++ b/y\n"
 
-    assert list(added_lines(text)) == [Added(file="x", number=1, text="++ b/y")]
+    assert list(added_lines(text)) == [("x", 1, "++ b/y")]
 
 
 def test_a_secret_that_is_added_is_named_by_its_place_and_not_shown():
