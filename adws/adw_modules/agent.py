@@ -176,7 +176,6 @@ class AgentProfile:
     variables: tuple[str, ...] = ()  #: further environment variables it gets when they are set: its own credentials
     settings: Mapping[str, str] = field(default_factory=dict)  #: variables that are always set for it
     rules_files: tuple[str, ...] = ()  #: files of the repository that tell it how to work
-    version_argv: tuple[str, ...] = ("--version",)
     login_argv: tuple[str, ...] = ()  #: exits with 0 when it is logged in; (): cannot be asked
 
 

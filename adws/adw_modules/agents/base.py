@@ -8,7 +8,6 @@ field of the wrong type was not said. Texts come out as something that can be st
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -145,18 +144,14 @@ def list_at(event: JsonValue | Event, *path: str) -> Sequence[JsonValue]:
 
 def count_at(event: JsonValue | Event, *path: str) -> int:
     """Return the count at *path*, 0 when there is none."""
-    result = amount_at(event, *path)
-
-    return 0 if result is None or result > MAX_COUNT else int(result)
+    return int(amount_at(event, *path) or 0)
 
 
-def amount_at(event: JsonValue | Event, *path: str) -> float | None:
-    """Return the number from 0 up at *path*, None when there is none."""
+def amount_at(event: JsonValue | Event, *path: str, most: float = MAX_COUNT) -> float | None:
+    """Return the number from 0 to *most* at *path*, None when there is none."""
     result = value_at(event, *path)
-    if isinstance(result, bool) or not isinstance(result, int | float):
-        return None
     # An int of any length compares with a float, but does not always become one.
-    if not 0 <= result <= MAX_COUNT or not math.isfinite(result):
+    if isinstance(result, bool) or not isinstance(result, int | float) or not 0 <= result <= most:
         return None
 
     return float(result)
@@ -164,9 +159,7 @@ def amount_at(event: JsonValue | Event, *path: str) -> float | None:
 
 def money_at(event: JsonValue | Event, *path: str) -> float | None:
     """Return the dollars at *path*, None when there are none."""
-    result = amount_at(event, *path)
-
-    return None if result is None or result > MAX_AMOUNT else result
+    return amount_at(event, *path, most=MAX_AMOUNT)
 
 
 def status_at(event: JsonValue | Event, *path: str) -> int | None:
@@ -193,11 +186,11 @@ def storable(text: str) -> str:
     return _NOT_STORABLE.sub("\ufffd", text[:MAX_TEXT])
 
 
-def shown(text: str, limit: int = MAX_SHOWN) -> str:
+def shown(text: str) -> str:
     """Return *text* as one short line that moves no cursor."""
     line = _NOT_SHOWABLE.sub(" ", storable(text)).strip()
 
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+    return line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 3]}..."
 
 
 # Decide from an agent's output and how it ended whether anything speaks against its success.

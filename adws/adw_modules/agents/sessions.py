@@ -165,19 +165,10 @@ class AgentSessions:
 
     def open(self, session: AgentSession) -> None:
         """Store a session that begins; again for the same id changes nothing but what the agent calls it."""
-        params = {
-            "session_id": connection.plain(session.session_id),
-            "adw_id": check_adw_id(session.adw_id),
-            "run_id": session.run_id,
-            "phase": connection.plain(session.phase),
-            "attempt_number": session.attempt_number,
-            "agent": connection.plain(session.agent),
-            "host": connection.plain(session.host),
-            "status": SessionStatus.RUNNING.value,
-            "executor_session_id": connection.plain(session.executor_session_id),
-            "reason": connection.plain(session.reason),
-            "started_at": session.started_at or self._moment(),
-        }
+        known = {name: getattr(session, name) for name in _COLUMNS}
+        params = {name: connection.plain(fact) if isinstance(fact, str) else fact for name, fact in known.items()}
+        params |= {"adw_id": check_adw_id(session.adw_id), "status": SessionStatus.RUNNING.value}
+        params["started_at"] = session.started_at or self._moment()
         # Without a run of its own it belongs to the one that the workflow has now.
         sql = """
             INSERT INTO sessions (session_id, adw_id, run_id, phase, attempt_number, agent, host, status,
@@ -194,13 +185,8 @@ class AgentSessions:
         """End it; False when it had ended already. Raises UsageError for a status that is no end."""
         if status in LIVE_SESSIONS:
             raise UsageError(f"a session does not end as {status.value}")
-        params = {
-            "session_id": connection.plain(session_id),
-            "status": status.value,
-            "reason": connection.plain(reason),
-            "moment": self._moment(),
-        }
-
+        params = {"session_id": connection.plain(session_id), "status": status.value, "moment": self._moment()}
+        params["reason"] = connection.plain(reason)
         sql = """
             UPDATE sessions SET status = :status, reason = :reason, ended_at = :moment
             WHERE session_id = :session_id AND ended_at IS NULL

@@ -536,11 +536,7 @@ class BareRepository:
 
     def commit_of(self, branch: str) -> str | None:
         """Return the commit of a branch, None when there is no such branch."""
-        if _BRANCH.fullmatch(branch) is None:
-            return None
-        asked = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
-
-        return self._git.run(*asked, ok=None).text.strip() or None
+        return self._git.commit_of(f"refs/heads/{branch}") if _BRANCH.fullmatch(branch) else None
 
     def has(self, commit: str, *, inside: str) -> bool:
         """Say whether *commit* is part of the history of the commit *inside*."""

@@ -206,7 +206,6 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 class DiffRules:
     """What a home lets through."""
 
-    allow_secrets: bool = False
     allow_workflow_files: bool = False
     allow_agent_files: bool = False
     allowed_paths: tuple[str, ...] = ()  #: patterns of files that are let through whatever they are
@@ -231,7 +230,7 @@ def check_diff(
     ):
         if not is_allowed and (changed := matching(guarded, patterns)):
             problems.append(f"it changes {what} ({_listed(changed)}), which {key} does not allow")
-    if not rules.allow_secrets and (places := _secret_places(diff, rules, has_secret)):
+    if places := _secret_places(diff, rules, has_secret):
         problems.append(
             f"it adds what looks like a secret at {_listed(places)}: take it out, or allow it with ship.allow_paths"
         )
@@ -247,8 +246,6 @@ def check_commits(
 
     What one commit adds and a later one takes out is in no diff of the whole, and is pushed all the same.
     """
-    if rules.allow_secrets:
-        return ()
     told = [commit.sha[:12] for commit in commits if has_secret(f"{commit.person}\n{commit.message}")]
     kept = [
         f"{place} in {commit.sha[:12]}"

@@ -212,6 +212,14 @@ class GitCommands:
 
         return _checked(args, answer, ok, seconds)
 
+    def commit_of(self, ref: str, *, tree: Path | None = None) -> str | None:
+        """Return the commit that *ref* names, in the worktree *tree* or the repository; None when it names none."""
+        if not ref or "\0" in ref:
+            return None
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+
+        return self.run(*asked, tree=tree, ok=(0, 1, 128)).text.strip() or None
+
     def plain(self, *args: str, ok: Sequence[int] | None = (0,), keep: Sequence[int] = ()) -> Answer:
         """
         Run a command that reads the repository's own configuration; raise GitError as `run` does.

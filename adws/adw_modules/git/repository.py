@@ -110,11 +110,7 @@ class Repository:
 
     def commit_of(self, ref: str) -> str | None:
         """Return the commit *ref* names, None when it names none."""
-        if not ref or "\0" in ref:
-            return None
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-
-        return self._git(*asked, ok=_YES_OR_NO).text.strip() or None
+        return self.commands.commit_of(ref)
 
     def refs(self) -> Mapping[str, str]:
         """Return every ref and its commit: before and after a phase they show what appeared."""
@@ -622,23 +618,21 @@ class Repository:
 
         return self._push_with_lease(commit, ref, expected)
 
-    def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
-        """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
-        check_branch(branch)
-        if self.remote_commit(branch) is None:
-            return False
-        if branch == self.default_branch():
-            raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
-
-        return self._delete_remotely(f"refs/heads/{branch}", expected, name=f"the branch {branch}")
-
     def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
-        """Delete the remote's *ref*, one of ours, that is at *expected*; False when it is gone. Raises NotOurs."""
-        _check_own(ref, "adw pushes work that is not shipped there only")
+        """
+        Delete the remote's *ref*, a branch or one of ours, that is at *expected*; False when it is gone.
 
-        return self.remote_ref(ref) is not None and self._delete_remotely(ref, expected, name=ref)
-
-    def _delete_remotely(self, ref: str, expected: str, *, name: str) -> bool:
+        Raises NotOurs for the default branch, and when it moved.
+        """
+        name = branch = check_branch(ref.removeprefix(HEADS))
+        if branch == ref:
+            _check_own(ref, "adw pushes work that is not shipped there only")
+        else:
+            name = f"the branch {branch}"
+        if self.remote_ref(ref) is None:
+            return False
+        if branch != ref and branch == self.default_branch():
+            raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
         said = self._push(f":{ref}", f"--force-with-lease={ref}:{expected}")
         if said.status == 0:
             return True

@@ -208,8 +208,7 @@ class GitWorkplace:
         It is on no branch, and the same one when the same files are read again.
         """
         env = {"GIT_INDEX_FILE": str(self.git_dir(path) / _FRESH_INDEX)}
-        asked = self._git(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))
-        parent = asked.text.strip() or self._commit(path, commit)
+        parent = self._commands.commit_of("HEAD", tree=path) or self._commit(path, commit)
         tree = self._git(path, "write-tree", env=env).text.strip()
 
         return self._dated_commit(tree, parent, message)
@@ -421,12 +420,10 @@ class GitWorkplace:
         """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
         if _SHA.fullmatch(ref):
             return ref
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        result = self._git(path, *asked, ok=(0, 1, 128)).text.strip()
-        if not result:
+        if (commit := self._commands.commit_of(ref, tree=path)) is None:
             raise GitError(f"{ref} names no commit")
 
-        return result
+        return commit
 
     def _git(
         self, path: Path, *args: str, env: Mapping[str, str] | None = None, ok: Sequence[int] | None = (0,)

@@ -245,6 +245,9 @@ def _unusable(name: str, subtype: str, message: str) -> RunFailed:
 
 
 def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
+    account = command.account
+    whom: dict[str, Any] = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
             ["/bin/sh", "-c", f"{_ulimits(command.limits)}{_WAIT}", "sh", str(command.stdin_path or os.devnull), *argv],
@@ -255,20 +258,13 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            **_identity_of(command.account),
+            **whom,
         )
 
     if command.sandbox is not None and command.sandbox.confines_thread:
-        child = _in_confined_thread(command.sandbox, start)
-    else:  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
-        child = start()
+        return _in_confined_thread(command.sandbox, start)
 
-    return child
-
-
-def _identity_of(account: Account | None) -> dict[str, Any]:
-    """Return the options with which a process is started as *account*, in no further group."""
-    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+    return start()  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
 
 
 def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
@@ -683,7 +679,7 @@ class ChildProcess:
         self._process.kill()
 
 
-class WatchedCommand:
+class WatchedCommand(ChildProcess):
     """A command with our terminal, as if the person had typed it: what it prints is seen, and Ctrl-C reaches it."""
 
     def __init__(
@@ -697,15 +693,6 @@ class WatchedCommand:
             stdin=subprocess.DEVNULL,
             stdout=_STDERR if output_to_errors else None,
         )
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    def exit_code(self) -> int | None:
-        """Return how it ended, a signal as a negative number; None while it runs."""
-        return self._process.poll()
 
     def wait(self) -> int:
         """Return how it ended; Ctrl-C is answered by it first, and raised here when it has ended."""

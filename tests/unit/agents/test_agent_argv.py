@@ -157,27 +157,3 @@ def test_a_conversation_whose_id_could_be_anything_else_is_refused(agent, sessio
 
     with pytest.raises(UsageError, match="cannot be the id of an agent's conversation"):
         argv(agent, replace(TASK, session_id=session, is_resumed=True))
-
-
-@pytest.mark.parametrize("agent", agents_base.names())
-def test_the_prompt_is_in_no_argument(agent):
-    result = argv(agent, FULL)
-
-    assert [one for one in result if "prompt.md" in one] == (
-        ["--message-file=/run/prompt.md"] if agent == "aider" else []
-    )
-    assert agents_base.profile(agent).capabilities.reads_stdin is (agent != "aider")
-
-
-@pytest.mark.parametrize("agent", agents_base.names())
-def test_what_an_agent_may_not_do_without_asking_is_not_allowed_to_it(agent):
-    risky = {
-        "--dangerously-skip-permissions",
-        "--dangerously-bypass-approvals-and-sandbox",
-        "--auto",
-        "--approval-mode=yolo",
-    }
-
-    assert not risky & set(argv(agent, replace(TASK, permissions="edit")))
-    assert not risky & set(argv(agent, replace(TASK, permissions="read")))
-    assert risky & set(argv(agent, replace(TASK, permissions="all"))) or agent == "aider"

@@ -272,16 +272,6 @@ def test_success_without_an_effect_is_a_class_of_its_own():
     assert result.klass == "no_effect"
 
 
-@pytest.mark.parametrize("name", ["quota_window", "rate_limited", "overloaded", "auth", "context", "network", "server"])
-def test_every_agent_has_a_sign_of_the_failures_that_all_of_them_know(name):
-    known = {agent for expected, agent, *_ in TABLE if expected == name}
-
-    # aider asks for a model by its key: no windows of use.
-    assert known >= set(agents_base.names()) - ({"aider"} if name in {"quota_window", "context"} else set()) - (
-        {"gemini"} if name == "context" else set()
-    )
-
-
 # --- when to come back -----------------------------------------------------------------------------------------
 
 
