@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.errors import FailedRun
 from adws.adw_modules.identifiers import JsonObject
+
+if TYPE_CHECKING:
+    from adws.adw_modules.process.run import ProcessEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,26 +156,15 @@ class StreamParser(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentEnd:
-    """How the process of an agent ended."""
-
-    exit_code: int | None
-    signal: int | None = None
-    timed_out: str | None = None  #: wall | idle | after_result
-    tail: str = ""  #: the end of both outputs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentProfile:
     """One kind of agent."""
 
-    name: str  #: as a runner is called: claude | codex | gemini | opencode | aider
+    name: str  #: as a runner and its program are called: claude | codex | gemini | opencode | aider
     provider: str  #: whom its work is paid to, for breakers and costs: anthropic | openai | google | ...
-    program: str  #: what it is called in PATH
     capabilities: AgentCapabilities
     argv: Callable[[AgentTask], tuple[str, ...]]  #: its arguments, without the program
     parser: Callable[[], StreamParser]
-    failure: Callable[[AgentReading, AgentEnd], FailedRun | None]  #: None: nothing speaks against its success
+    failure: Callable[[AgentReading, ProcessEnd], FailedRun | None]  #: None: nothing speaks against its success
     variables: tuple[str, ...] = ()  #: further environment variables it gets when they are set: its own credentials
     settings: Mapping[str, str] = field(default_factory=dict)  #: variables that are always set for it
     rules_files: tuple[str, ...] = ()  #: files of the repository that tell it how to work

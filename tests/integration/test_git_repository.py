@@ -52,7 +52,7 @@ def test_the_main_checkout_is_never_touched(lab):
     tip = lab.repository.commit_of(BRANCH)
     lab.repository.push(made.path, BRANCH, expected=None)
     lab.repository.save_ref(f"refs/adw/salvage/{ADW_ID}", commit)
-    lab.repository.delete_remote_ref(f"refs/heads/{BRANCH}", expected=tip)
+    lab.repository.delete_remote_branch(BRANCH, expected=tip)
     lab.repository.remove_worktree(made.path, reason=REASON)
     lab.repository.delete_branch(BRANCH, expected=tip)
 
@@ -365,7 +365,7 @@ def test_a_name_that_git_would_read_as_something_else_never_reaches_it(lab, name
         lambda: lab.repository.delete_branch(name, expected="0" * 40),
         lambda: lab.repository.fetch(name),
         lambda: lab.repository.push(lab.trees / ADW_ID, name, expected=None),
-        lambda: lab.repository.delete_remote_ref(f"refs/heads/{name}", expected="0" * 40),
+        lambda: lab.repository.delete_remote_branch(name, expected="0" * 40),
     ):
         with pytest.raises(GitError, match="cannot be the name of a branch"):
             call()
@@ -462,7 +462,7 @@ def test_without_a_remote_the_main_checkout_decides(home):
     assert repository.default_branch() == "main"
     assert repository.fetch("main") == repository.commit_of("HEAD")
     assert repository.remote_commit("main") is None
-    assert repository.delete_remote_ref("refs/heads/gone", expected="0" * 40) is False
+    assert repository.delete_remote_branch("gone", expected="0" * 40) is False
     with pytest.raises(GitError, match="there is no remote origin"):
         repository.push(home, "main", expected=None)
 
@@ -507,7 +507,7 @@ def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):
     assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="stale")
     assert lab.repository.remote_commit(BRANCH) == theirs
     with pytest.raises(NotOurs, match="moved to"):
-        lab.repository.delete_remote_ref(f"refs/heads/{BRANCH}", expected=first)
+        lab.repository.delete_remote_branch(BRANCH, expected=first)
     assert lab.repository.push(made.path, BRANCH, expected=theirs) == PushResult(pushed=True), "a person said so"
 
 
@@ -515,10 +515,10 @@ def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
     made = lab.add()
     lab.repository.push(made.path, BRANCH, expected=None)
 
-    assert lab.repository.delete_remote_ref(f"refs/heads/{BRANCH}", expected=made.head) is True
-    assert lab.repository.delete_remote_ref(f"refs/heads/{BRANCH}", expected=made.head) is False
+    assert lab.repository.delete_remote_branch(BRANCH, expected=made.head) is True
+    assert lab.repository.delete_remote_branch(BRANCH, expected=made.head) is False
     with pytest.raises(NotOurs, match="is the default branch"):
-        lab.repository.delete_remote_ref("refs/heads/main", expected=made.head)
+        lab.repository.delete_remote_branch("main", expected=made.head)
     assert lab.repository.remote_commit("main") is not None
 
 

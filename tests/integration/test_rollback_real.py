@@ -141,7 +141,7 @@ def _roll_back_until(app, moment: int | None) -> int:
         return _Watched(inner, names, passed, moment)
 
     app.tell = lambda _document, _events: _pass_by(passed, moment)  # before the engine is built
-    app.git_if_any = watch(app.git_if_any, "remove_worktree", "delete_branch", "keep_commits", "delete_remote_ref")
+    app.git_if_any = watch(app.git_if_any, "remove_worktree", "delete_branch", "keep_commits", "delete_remote_branch")
     app.ports = watch(app.ports, "free")
     app.forge_if_any = watch(app.forge_if_any, "close_pull_request", "create_comment", "edit_comment")
     app.rollbacks.rollback(ADW_ID, WISHES)

@@ -128,8 +128,7 @@ class MemoryGit:
             raise GitUnreachable("the remote cannot be reached: connection refused")
         return self.remote.get(branch)
 
-    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
-        branch = ref.removeprefix("refs/heads/")
+    def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
         if self.remote_commit(branch) is None:
             return False
         if self.remote[branch] != expected:
@@ -349,7 +348,7 @@ class RollbackHome:
         self._world = world
         self.ownership = _WatchedOwnership(home.parts.ownership, killer)
         self.git_if_any = Watched(
-            world.git, killer, "remove_worktree", "delete_branch", "keep_commits", "delete_remote_ref"
+            world.git, killer, "remove_worktree", "delete_branch", "keep_commits", "delete_remote_branch"
         )
         self.workplace = world.git
         self.ports = Watched(world.ports, killer, "free")

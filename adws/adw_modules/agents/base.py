@@ -15,12 +15,13 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.agent import AgentEnd, AgentReading
+from adws.adw_modules.agent import AgentReading
 from adws.adw_modules.errors import ConfigError, FailedRun, UsageError
 from adws.adw_modules.identifiers import JsonValue, hint
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import AgentProfile
+    from adws.adw_modules.process.run import ProcessEnd
 
 
 # The agents that adw can run: one module each, loaded when its agent is asked for.
@@ -61,6 +62,9 @@ MAX_COUNT, MAX_AMOUNT = 10**15, 1e9
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _NOT_SHOWABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+#: The first of these that the input of a tool has says what its use is about.
+_ABOUT = ("file_path", "filePath", "command", "pattern", "path", "url", "query", "description", "prompt")
 
 Event = Mapping[str, JsonValue]
 
@@ -169,6 +173,11 @@ def status_at(event: JsonValue | Event, *path: str) -> int | None:
     return result if 100 <= result <= 599 else None
 
 
+def subject_of(given: JsonValue | Event) -> str:
+    """Return what the use of a tool with the input *given* is about: the file, the command or what is looked for."""
+    return next((text for key in _ABOUT if (text := text_at(given, key))), "")
+
+
 def session_at(event: JsonValue | Event, *path: str) -> str:
     """Return the conversation's id at *path*, "" when there is none that can be used."""
     result = text_at(event, *path)
@@ -223,7 +232,7 @@ _UNKNOWN_SESSION = re.compile(
 )
 
 
-def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | None:
+def failure(reading: AgentReading, end: ProcessEnd, *, tool: str) -> FailedRun | None:
     """
     Return why the agent failed, None when nothing speaks against its success.
 
@@ -249,7 +258,7 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
     return None
 
 
-def said_last(end: AgentEnd) -> str:
+def said_last(end: ProcessEnd) -> str:
     """Return the lines of the tail that are no events: events are full of terms that describe no failure."""
     lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
     # The tail may begin in the middle of an event.
@@ -271,7 +280,7 @@ def checked_session(session_id: str) -> str:
     return session_id
 
 
-def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
+def _failed(reading: AgentReading, end: ProcessEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
     # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
     said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
     # What a program prints last when it is interrupted, such as a traceback, says nothing about a failure.

@@ -75,7 +75,7 @@ class AgentPreflight:
 
     def program(self, profile: AgentProfile) -> str:
         """Return the program of an agent, as the settings name it."""
-        return (self._home.settings.agent_programs or {}).get(profile.name, profile.program)
+        return (self._home.settings.agent_programs or {}).get(profile.name, profile.name)
 
     def missing(self, profile: AgentProfile) -> str:
         """Return why the agent cannot be started, "" when its program is there."""

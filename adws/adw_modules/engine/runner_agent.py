@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import costs, durable_file
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Usage
+from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, Usage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents import prices, prompts
 from adws.adw_modules.agents import sessions as agents_sessions
@@ -235,8 +235,7 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     if end.survivors:
         what = f"what it started could not be ended: {', '.join(end.survivors)}"
         return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
-    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
-    failure = profile.failure(reading, seen)
+    failure = profile.failure(reading, end)
     if failure is None and profile.capabilities.tells_result and not reading.has_result:
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 

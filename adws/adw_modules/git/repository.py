@@ -618,21 +618,23 @@ class Repository:
 
         return self._push_with_lease(commit, ref, expected)
 
-    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
-        """
-        Delete the remote's *ref*, a branch or one of ours, that is at *expected*; False when it is gone.
-
-        Raises NotOurs for the default branch, and when it moved.
-        """
-        name = branch = check_branch(ref.removeprefix(HEADS))
-        if branch == ref:
-            _check_own(ref, "adw pushes work that is not shipped there only")
-        else:
-            name = f"the branch {branch}"
-        if self.remote_ref(ref) is None:
+    def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
+        """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        check_branch(branch)
+        if self.remote_commit(branch) is None:
             return False
-        if branch != ref and branch == self.default_branch():
+        if branch == self.default_branch():
             raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
+
+        return self._delete_remotely(f"{HEADS}{branch}", expected, name=f"the branch {branch}")
+
+    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
+        """Delete the remote's *ref*, one of ours, that is at *expected*; False when it is gone. Raises NotOurs."""
+        _check_own(ref, "adw pushes work that is not shipped there only")
+
+        return self.remote_ref(ref) is not None and self._delete_remotely(ref, expected, name=ref)
+
+    def _delete_remotely(self, ref: str, expected: str, *, name: str) -> bool:
         said = self._push(f":{ref}", f"--force-with-lease={ref}:{expected}")
         if said.status == 0:
             return True

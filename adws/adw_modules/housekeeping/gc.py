@@ -237,7 +237,7 @@ class GarbageCollector:
         if not _is_kept_here(Branch(adw_id=orphan.adw_id, name=orphan.name, sha=sha), git.refs()):
             raise NotOurs(f"it is at {sha[:12]}, which is not kept here: somebody else pushed it; delete it by hand")
         said = self._salvage(orphan.adw_id, sha)
-        git.delete_remote_ref(f"refs/heads/{orphan.name}", expected=sha)
+        git.delete_remote_branch(orphan.name, expected=sha)
 
         return said
 

@@ -142,11 +142,11 @@ class ProcessEnd:
     """How it ended."""
 
     exit_code: int | None  #: None when a signal ended it, or when it never ran
-    signal: int | None
-    timed_out: str | None  #: wall | idle | after_result
-    ordered: Order | None  #: the order that ended it
-    duration: float  #: seconds
-    tail: str  #: the end of its output, both kinds in the order they came, without secrets
+    signal: int | None = None
+    timed_out: str | None = None  #: wall | idle | after_result
+    ordered: Order | None = None  #: the order that ended it
+    duration: float = 0.0  #: seconds
+    tail: str = ""  #: the end of its output, both kinds in the order they came, without secrets
     exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
     leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
     survivors: tuple[str, ...] = ()  #: what could not be ended

@@ -210,7 +210,7 @@ class Undo:
         if there not in (_pushed(self._document, branch) or {self._salvaged_head(branch)}):
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
 
-        return _removed(step, git.delete_remote_ref(f"refs/heads/{branch}", expected=there))
+        return _removed(step, git.delete_remote_branch(branch, expected=there))
 
     def _refuse_default(self, branch: str) -> None:
         if not branch or branch in {"main", "master"} or branch == self._git.default_branch():
