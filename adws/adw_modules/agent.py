@@ -136,7 +136,6 @@ class AgentReading:
     denials: tuple[str, ...] = ()  #: tools that it wanted and did not get
     is_subscription: bool | None = None  #: it is paid by the month, not by use; None: it does not say
     structured: JsonObject | None = None  #: an answer in the form that was asked for
-    bad_lines: int = 0  #: lines that are not what its output is made of
 
     @property
     def is_answered(self) -> bool:

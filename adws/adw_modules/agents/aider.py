@@ -103,7 +103,6 @@ class Parser:
         """Take in a line; return what to show of it."""
         now = self._reading
         if len(text) > MAX_LINE:
-            self._reading = replace(now, bad_lines=now.bad_lines + 1)
             return ""
         trouble = next((name for pattern, name in _TROUBLE.items() if pattern.match(text)), "")
         if used := _TOKENS.match(text):

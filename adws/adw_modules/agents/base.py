@@ -1,8 +1,8 @@
 """
 Read what an agent writes when every line is one JSON object.
 
-Nothing here raises, whatever the line: what cannot be read is counted, an event nobody knows is passed over, and a
-field of the wrong type was not said. Texts come out as something that can be stored and shown.
+Nothing here raises, whatever the line: what cannot be read and an event nobody knows are passed over, and a field of
+the wrong type was not said. Texts come out as something that can be stored and shown.
 """
 
 from __future__ import annotations
@@ -82,11 +82,8 @@ class JsonLines:
 
     def line(self, text: str) -> str:
         """Take in a line; return what to show of it."""
-        if not text.strip():
-            return ""
         event = parse(text)
         if event is None:
-            self.note(bad_lines=self._reading.bad_lines + 1)
             return ""
         take: Callable[[Event], str] | None = getattr(self, f"on_{text_at(event, 'type').replace('.', '_')}", None)
 

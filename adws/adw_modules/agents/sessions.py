@@ -8,7 +8,6 @@ One is resumed while its round lasts and nothing says that it is spoilt; a round
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -30,31 +29,23 @@ UNKNOWN_SESSION = "unknown_session"
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
-    """One that can be resumed."""
-
-    session_id: str
-    attempt: int  #: the newest attempt that spoke in it
-
-
-def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
-    """Return the conversation that the newest attempt of *record*, which begins now, resumes; None: a new one."""
+def session_for(record: PhaseRecord, *, agent: str) -> str:
+    """Return the conversation that the newest attempt of *record*, which begins now, resumes; "": a new one."""
     before = newest_before(record)
     # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
     if before is None or before.round != record.round or before.status == "running":
-        return None
+        return ""
     facts = before.agent or {}
     session_id = facts.get("session_id")
-    if facts.get("name") != agent or not isinstance(session_id, str) or not session_id:
-        return None
+    if facts.get("name") != agent or not isinstance(session_id, str):
+        return ""
     error = before.error or {}
     metadata = error.get("metadata")
     subtype = metadata.get("subtype") if isinstance(metadata, dict) else None
     if error.get("klass") in SPOILING or subtype == UNKNOWN_SESSION:
-        return None
+        return ""
 
-    return Conversation(session_id=session_id, attempt=before.number)
+    return session_id
 
 
 def newest_before(record: PhaseRecord) -> AttemptRecord | None:

@@ -24,7 +24,6 @@ from adws.adw_modules.agents import prices, prompts
 from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
 from adws.adw_modules.agents.prompts import Prompt, PromptFacts
-from adws.adw_modules.agents.sessions import Conversation
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
 from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
@@ -453,16 +452,16 @@ class AgentRunner:
             prompt=self._home.prompts.read(phase.prompt),
             base=agents_sessions.base_of(record, default=context.base),
         )
-        known = None
+        known = ""
         if job.profile.capabilities.resumes and job.options.session != "fresh":
             known = agents_sessions.session_for(record, agent=job.profile.name)
         turn = self._start_agent(job, known)
         failure = turn.failure
         is_lost = failure is not None and agents_sessions.is_unknown_session(failure)
-        if known is not None and is_lost and not turn.reading.tokens.total:
+        if known and is_lost and not turn.reading.tokens.total:
             context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
-            context.record_agent({"lost_session": known.session_id})
-            turn = self._start_agent(job, None)
+            context.record_agent({"lost_session": known})
+            turn = self._start_agent(job, "")
 
         try:
             return self._report(job, turn)
@@ -474,14 +473,14 @@ class AgentRunner:
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _start_agent(self, job: Job, known: Conversation | None) -> AgentTurn:
-        """Start the agent, in the conversation *known* or in a new one, and return the result."""
+    def _start_agent(self, job: Job, known: str) -> AgentTurn:
+        """Start the agent, in the conversation *known* ("": a new one), and return the result."""
         prompt_file = self._write_prompt(job, known)
-        before = costs.totals_before(job.context.document, known.session_id if known else "")
+        before = costs.totals_before(job.context.document, known)
         allowed = self.allowance(job.context.document, job.options.budget_usd)
         able, settings = job.profile.capabilities, self._home.settings
         budget = costs.budget_for_agent(allowed, settings.agent_billing) if able.limits_budget else None
-        if budget is not None and known is not None and able.totals_are_of_session and not before.counts_calls:
+        if budget is not None and known and able.totals_are_of_session and not before.counts_calls:
             # It counts from where the conversation began; one that counts each call anew does so for its budget, too.
             budget += before.cost_usd
         fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
@@ -490,8 +489,8 @@ class AgentRunner:
             cwd=job.context.cwd,
             folder=job.folder,
             model=job.context.model,
-            session_id=known.session_id if known else fresh,
-            is_resumed=known is not None,
+            session_id=known or fresh,
+            is_resumed=bool(known),
             max_turns=job.options.max_turns,
             budget_usd=budget,
             permissions=job.options.permissions or settings.agent_permissions,
@@ -554,7 +553,7 @@ class AgentRunner:
 
     # --- the prompt --------------------------------------------------------------------------------------------
 
-    def _write_prompt(self, job: Job, known: Conversation | None) -> Path:
+    def _write_prompt(self, job: Job, known: str) -> Path:
         document, issue = job.context.document, job.context.document.issue
         folder = self._home.folder_of(document.adw_id)
         before = agents_sessions.newest_before(job.record)
@@ -580,8 +579,8 @@ class AgentRunner:
             wants_result=job.evidence == "result",
             results=job.context.results,
             hints=job.context.hints,
-            is_resumed=known is not None,
-            is_handed_over=known is None and agents_sessions.had_session(job.record),
+            is_resumed=bool(known),
+            is_handed_over=not known and agents_sessions.had_session(job.record),
             attempt=job.context.attempt_number,
             ended=before.status if before else "",
             trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
