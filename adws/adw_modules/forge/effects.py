@@ -29,13 +29,8 @@ ANSWER, REFUSAL = "answer", "refusal"
 Found = TypeVar("Found")
 
 
-def frozen_issue(forge: Forge, number: int) -> FrozenIssue:
-    """Return the issue as a workflow starts with it: only what a person sees of it, later edits change nothing."""
-    return freeze(forge.issue(number))
-
-
 def freeze(issue: Issue | IssueText) -> FrozenIssue:
-    """Return of *issue*, as a forge or a delivery has it, only what a person sees."""
+    """Return *issue* as a workflow starts with it: only what a person sees, and later edits change nothing."""
     return FrozenIssue(
         title=forge_text.visible(issue.title),
         body=forge_text.visible(issue.body),
