@@ -86,12 +86,7 @@ class TokenUsage:
     @classmethod
     def sum_of(cls, parts: Collection[TokenUsage]) -> TokenUsage:
         """Return the sum of *parts*."""
-        return cls(
-            input=sum(part.input for part in parts),
-            output=sum(part.output for part in parts),
-            cache_read=sum(part.cache_read for part in parts),
-            cache_write=sum(part.cache_write for part in parts),
-        )
+        return cls(**{count.name: sum(getattr(part, count.name) for part in parts) for count in fields(cls)})
 
     def to_json(self) -> JsonObject:
         """Return the counts that are not 0."""
@@ -100,19 +95,10 @@ class TokenUsage:
     @classmethod
     def from_json(cls, data: object) -> TokenUsage:
         """Return the counts in *data*; what is no number from 0 up counts as 0."""
-        if not isinstance(data, Mapping):
-            return cls()
+        known = data if isinstance(data, Mapping) else {}
+        values = {count.name: known.get(count.name) for count in fields(cls)}
 
-        return cls(
-            input=_count(data.get("input")),
-            output=_count(data.get("output")),
-            cache_read=_count(data.get("cache_read")),
-            cache_write=_count(data.get("cache_write")),
-        )
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and value > 0 else 0
+        return cls(**{name: value for name, value in values.items() if type(value) is int and value > 0})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
