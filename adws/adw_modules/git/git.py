@@ -11,7 +11,6 @@ person is, which directories are trusted, and the filters that the person set up
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
 import shutil
@@ -174,8 +173,8 @@ class GitCommands:
         self._author = author
         self._token = token
         self._variables = frozenset(variables)
-        #: pattern -> hash of the repository's configuration when it was searched, and what matched
-        self._read_before: dict[str, tuple[bytes, Sequence[tuple[str, str]]]] = {}
+        #: the repository's configuration when it was read, and its entries
+        self._read_before: tuple[bytes, Sequence[tuple[str, str]]] = (b"", ())
         if common_dir is not None:
             vars(self)["common_dir"] = common_dir
 
@@ -404,18 +403,15 @@ class GitCommands:
     def _configured(self, pattern: str) -> Sequence[tuple[str, str]]:
         """Return the keys of the repository's configuration that match *pattern*; what it includes is not read."""
         file = self.common_dir / "config"
-        if not file.is_file():
-            return ()
-        content = hashlib.sha256(file.read_bytes()).digest()  # the same file gives the same answer
-        known, entries = self._read_before.get(pattern, (b"", ()))
-        if known == content:
-            return entries
-        args = ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern]
-        pairs = (entry.partition("\n") for entry in self._execute(args, env=_QUIET_CONFIG).parts)
-        entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
-        self._read_before[pattern] = (content, entries)
+        content = file.read_bytes() if file.is_file() else b""
+        known, entries = self._read_before
+        if known != content:  # the same file gives the same answer
+            said = self._execute(["config", "--file", str(file), "--no-includes", "-z", "--list"], env=_QUIET_CONFIG)
+            pairs = (entry.partition("\n") for entry in said.parts)
+            entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
+            self._read_before = content, entries
 
-        return entries
+        return [(key, value) for key, value in entries if re.search(pattern, key)]
 
     def _execute(
         self,
