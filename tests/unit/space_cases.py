@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.change_policy import CommitText
-from adws.adw_modules.git.repository import PushResult, Worktree
+from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.ports import Ports
 from adws.adw_modules.resources.quotas import Limits, Quotas
@@ -42,7 +42,7 @@ class MemoryGit:
     pushes: list[str] = field(default_factory=list)
     conflicts: tuple[str, ...] = ()
     extra_refs: dict[str, str] = field(default_factory=dict)
-    push_answer: PushResult | Exception | None = None
+    push_answer: str | Exception | None = None
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
@@ -100,17 +100,17 @@ class MemoryGit:
         self.files.pop(path, None)
         return self.trees.pop(path, None) is not None
 
-    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> str:
         if isinstance(self.push_answer, Exception):
             raise self.push_answer
         if self.push_answer is not None:
             return self.push_answer
         assert self.remote is not None
         if self.remote.get(branch) != expected:
-            return PushResult(pushed=False, reason="stale")
+            return "stale"
         self.remote[branch] = self.heads[branch]
         self.pushes.append(self.heads[branch])
-        return PushResult(pushed=True)
+        return ""
 
     def has_remote(self) -> bool:
         return self.remote is not None

@@ -134,10 +134,10 @@ class ShipRunner:
             raise NotOurs(f"branch {branch} of {remote} has commits of somebody else ({there[:12]})")
 
         def act() -> None:
-            result = git.push(path, branch, expected=there)
-            if not result.pushed and result.reason == "stale":
+            refused = git.push(path, branch, expected=there)
+            if refused == "stale":
                 raise NotOurs(f"branch {branch} of {remote} was changed by somebody else meanwhile")
-            if not result.pushed:
+            if refused:
                 raise ShippingRefused(f"the remote {remote} refused the push of {branch}: see its rules")
 
         undo: JsonObject = {"branch": branch, "remote": remote}

@@ -77,14 +77,6 @@ class Worktree:
     is_prunable: bool = False  #: its directory is gone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PushResult:
-    """The result of a push."""
-
-    pushed: bool
-    reason: str = ""  #: why not: stale | rejected
-
-
 class Repository:
     """The git repository that a home is in."""
 
@@ -596,8 +588,12 @@ class Repository:
 
         return {ref.removeprefix(HEADS): sha for ref, sha in heads if ref.startswith(HEADS)}
 
-    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
-        """Push with lease: the remote branch must be at *expected*, None: must not exist. Raises GitUnreachable."""
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> str:
+        """
+        Push with lease: the remote branch must be at *expected*, None: must not exist; return why it was refused.
+
+        That is "stale" or "rejected", "" when it was pushed. Raises GitUnreachable.
+        """
         ref = f"refs/heads/{check_branch(branch)}"
         self._known_urls()
         place = self._undisturbed(lambda: self._at(worktree))
@@ -608,12 +604,8 @@ class Repository:
 
         return self._push_with_lease(ref, ref, expected)
 
-    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
-        """
-        Make the remote's *ref*, which is one of ours and at *expected*, name *commit*; None: it must not exist.
-
-        Raises GitUnreachable.
-        """
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
+        """Push *commit* as the remote's *ref*, which is one of ours and at *expected*; answers as `push` does."""
         _check_own(ref, "adw pushes work that is not shipped there only")
 
         return self._push_with_lease(commit, ref, expected)
@@ -646,12 +638,12 @@ class Repository:
 
         raise GitError(f"{self._remote} refused to delete {name}: {said.reason}")
 
-    def _push_with_lease(self, source: str, ref: str, expected: str | None) -> PushResult:
+    def _push_with_lease(self, source: str, ref: str, expected: str | None) -> str:
         said = self._push(f"{source}:{ref}", f"--force-with-lease={ref}:{expected or ''}")
         if said.status == 0:
-            return PushResult(pushed=True)
+            return ""
 
-        return PushResult(pushed=False, reason="stale" if "(stale info)" in said.text else "rejected")
+        return "stale" if "(stale info)" in said.text else "rejected"
 
     def _push(
         self,

@@ -93,9 +93,8 @@ class Publisher:
             raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
 
         def act() -> None:
-            result = self._git.push_ref(head, ref, expected=there)
-            if not result.pushed:
-                raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
+            if refused := self._git.push_ref(head, ref, expected=there):
+                raise GitError(f"the remote {self._remote} refused the push of {ref} ({refused})")
 
         ledger.push(WIP, WIP_KIND, undo={"ref": ref, "remote": self._remote}, head=head, there=there, act=act)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import GitUnreachable, LeaseLost, WorkElsewhere
-from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.phase import Failed, RetryAt
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workspace.relocation import Publisher
@@ -25,7 +24,7 @@ class SharedGit:
         self.git = git
         self.own: dict[str, str] = {}
         self.log: list[str] = []
-        self.answer: PushResult | Exception | None = None
+        self.answer: str | Exception | None = None
         self.is_there = True
 
     def has_remote(self) -> bool:
@@ -42,16 +41,16 @@ class SharedGit:
         assert self.remote_ref(ref) == expected
         self.log.append(f"fetch {expected}")
 
-    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is not None:
             return self.answer
         if self.own.get(ref) != expected:
-            return PushResult(pushed=False, reason="stale")
+            return "stale"
         self.own[ref] = commit
         self.log.append(f"push {commit}")
-        return PushResult(pushed=True)
+        return ""
 
     def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
         assert self.own[ref] == expected
@@ -159,7 +158,7 @@ def unreachable(world) -> None:
 
 
 def rejected(world) -> None:
-    world.shared.answer = PushResult(pushed=False, reason="rejected")
+    world.shared.answer = "rejected"
 
 
 def foreign(world) -> None:
