@@ -261,14 +261,13 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
             **whom,
         )
 
-    if command.sandbox is not None and command.sandbox.confines_thread:
-        return _in_confined_thread(command.sandbox, start)
-
-    return start()  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
+    return _started(command.sandbox, start)
 
 
-def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process by a thread that confines itself first: what it starts inherits that, and we do not."""
+def _started(sandbox: Sandbox | None, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process, by a thread that confines itself first where a box wants that: we are not confined."""
+    if sandbox is None or not sandbox.confines_thread:
+        return start()  # by this thread, which lives as long as it: bwrap dies with the thread that started it
 
     def run() -> subprocess.Popen[bytes]:
         sandbox.confine()
@@ -277,32 +276,6 @@ def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[b
     # Its only thread ends with it: no other work is ever done in the confined one.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="adw-confined") as pool:
         return pool.submit(run).result()
-
-
-def start_boxed(
-    sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
-) -> tuple[str, str]:
-    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - argv is ours
-            list(sandbox.argv(argv)),
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    with _in_confined_thread(sandbox, start) if sandbox.confines_thread else start() as child:
-        try:
-            output, errors = child.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as exc:
-            child.kill()
-            raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box") from exc
-
-    return output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
 def _ulimits(limits: Limits) -> str:
@@ -573,7 +546,13 @@ def _free_bytes(place: Path) -> int:
 
 
 def capture(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, keep: Sequence[int] = ()
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    seconds: float,
+    keep: Sequence[int] = (),
+    sandbox: Sandbox | None = None,
 ) -> tuple[int, bytes, bytes] | None:
     """
     Run *argv* to its end and return its exit code, output and errors; None when it was killed after *seconds*.
@@ -581,15 +560,20 @@ def capture(
     It is killed with all that it started. *env* is all of its environment, and the descriptors *keep* stay open in it.
     Raises OSError when it cannot be started.
     """
-    with subprocess.Popen(  # noqa: S603 - argv is ours
-        list(argv),
-        cwd=cwd,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=tuple(keep),
-    ) as child:
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv if sandbox is None else sandbox.argv(tuple(argv))),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=tuple(keep),
+            start_new_session=sandbox is not None,
+        )
+
+    with _started(sandbox, start) as child:
         try:
             out, err = child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -607,6 +591,17 @@ def capture(
             raise
 
     return child.returncode, out, err
+
+
+def start_boxed(
+    sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
+) -> tuple[str, str]:
+    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
+    done = capture(argv, cwd=cwd, env=env, seconds=seconds, sandbox=sandbox)
+    if done is None:
+        raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box")
+
+    return done[1].decode("utf-8", "replace"), done[2].decode("utf-8", "replace")
 
 
 # --- processes of adw that live beside this one --------------------------------------------------------------------
