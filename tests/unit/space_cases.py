@@ -43,6 +43,8 @@ class MemoryGit:
     conflicts: tuple[str, ...] = ()
     extra_refs: dict[str, str] = field(default_factory=dict)
     push_answer: str | Exception | None = None
+    own: dict[str, str] = field(default_factory=dict)  #: refs of our own on the remote
+    log: list[str] = field(default_factory=list)  #: what was pushed there and fetched from there
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
@@ -111,6 +113,29 @@ class MemoryGit:
         self.remote[branch] = self.heads[branch]
         self.pushes.append(self.heads[branch])
         return ""
+
+    def remote_ref(self, ref: str) -> str | None:
+        heads = {f"refs/heads/{name}": sha for name, sha in (self.remote or {}).items()}
+        return {**heads, **self.own}.get(ref)
+
+    def fetch_ref(self, ref: str, *, expected: str) -> None:
+        assert self.remote_ref(ref) == expected
+        self.log.append(f"fetch {expected}")
+
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
+        if isinstance(self.push_answer, Exception):
+            raise self.push_answer
+        if self.push_answer is not None:
+            return self.push_answer
+        if self.own.get(ref) != expected:
+            return "stale"
+        self.own[ref] = commit
+        self.log.append(f"push {commit}")
+        return ""
+
+    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
+        assert self.own.pop(ref) == expected
+        return True
 
     def has_remote(self) -> bool:
         return self.remote is not None
