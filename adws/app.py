@@ -166,6 +166,17 @@ class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as prope
         return value
 
 
+def made(place: str, *names: str) -> part[Any]:
+    """Return a part that is the class *place* below `adws.adw_modules`, made with the parts *names*, else the home."""
+    module, _, kind = place.rpartition(".")
+
+    def build(home: Home) -> Any:
+        factory = getattr(importlib.import_module(f"adws.adw_modules.{module}"), kind)
+        return factory(**{name: getattr(home, name) for name in names}) if names else factory(home)
+
+    return part(build)
+
+
 class Home:
     """Everything there is in a home, built when it is first asked for."""
 
@@ -217,6 +228,11 @@ class Home:
         """This process, as an owner."""
         return self.processes.me(self._role)
 
+    @property
+    def repository(self) -> str:
+        """The repository on the forge that documents without a name of one belong to, "" when none is set."""
+        return self.settings.repository or ""
+
     @part
     def redactor(self) -> Redactor:
         """What keeps the secrets we know out of everything that is written."""
@@ -261,7 +277,7 @@ class Home:
             return DatabaseStateStore(
                 self.database,
                 clock=self.clock,
-                scrub=self._scrub,
+                scrub=self.scrub,
                 not_imported=self._document_places,
             )
 
@@ -269,7 +285,7 @@ class Home:
             self.settings.state_dir,
             clock=self.clock,
             projection=self.projection,
-            scrub=self._scrub,
+            scrub=self.scrub,
             not_imported=self._document_places,
         )
 
@@ -305,7 +321,8 @@ class Home:
             self.projection.flush()
 
     # Methods, not the redactor's own: making a redactor takes time, and a view that writes nothing needs none.
-    def _scrub(self, payload: bytes) -> bytes:
+    def scrub(self, payload: bytes) -> bytes:
+        """Return what is to be stored, without the secrets we know."""
         return self.redactor.scrub_bytes(payload)
 
     def _scrub_text(self, text: str) -> str:
@@ -314,12 +331,8 @@ class Home:
     def _scrub_json(self, text: str) -> str:
         return self.redactor.scrub_json(text)
 
-    @part
-    def projection(self) -> Projection:
-        """The database copy of documents that live in files."""
-        from adws.adw_modules.store.projection import Projection
-
-        return Projection(self)
+    #: The database copy of documents that live in files.
+    projection: part[Projection] = made("store.projection.Projection")
 
     @part
     def folders(self) -> StateFolders:
@@ -399,19 +412,10 @@ class Home:
 
         return Reconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
 
-    @part
-    def catalogue(self) -> Catalogue:
-        """Lists and look-ups."""
-        from adws.adw_modules.db.listing import Catalogue
-
-        return Catalogue(self.database, repository=self.settings.repository or "")
-
-    @part
-    def events(self) -> EventLog:
-        """What happened."""
-        from adws.adw_modules.db.listing import EventLog
-
-        return EventLog(self.database)
+    #: Lists and look-ups.
+    catalogue: part[Catalogue] = made("db.listing.Catalogue", "database", "repository")
+    #: What happened.
+    events: part[EventLog] = made("db.listing.EventLog", "database")
 
     def changes(self) -> ChangeFeed:
         """Return what sees whether anything changed: a new one for each caller."""
@@ -428,26 +432,12 @@ class Home:
 
         return LocalLock(self.settings.state_dir)
 
-    @part
-    def leases(self) -> Leases:
-        """Who works on what."""
-        from adws.adw_modules.ownership.leases import Leases
-
-        return Leases(self.database, clock=self.clock)
-
-    @part
-    def locks(self) -> IssueLocks:
-        """Which workflow has which issue."""
-        from adws.adw_modules.ownership.issue_locks import IssueLocks
-
-        return IssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
-
-    @part
-    def requests(self) -> Requests:
-        """Requests to live owners."""
-        from adws.adw_modules.ownership.leases import Requests
-
-        return Requests(self.database, clock=self.clock)
+    #: Who works on what.
+    leases: part[Leases] = made("ownership.leases.Leases", "database", "clock")
+    #: Which workflow has which issue.
+    locks: part[IssueLocks] = made("ownership.issue_locks.IssueLocks", "database", "clock", "repository")
+    #: Requests to live owners.
+    requests: part[Requests] = made("ownership.leases.Requests", "database", "clock")
 
     @part
     def registry(self) -> WorkflowRegistry | DocumentRegistry:
@@ -455,11 +445,10 @@ class Home:
         from adws.adw_modules.ownership.issue_locks import DocumentRegistry, WorkflowRegistry
         from adws.adw_modules.store.database import DatabaseStateStore
 
-        repository = self.settings.repository or ""
         if isinstance(self.store, DatabaseStateStore):
-            return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=repository)
+            return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=self.repository)
 
-        return WorkflowRegistry(self.database, clock=self.clock, home="files", repository=repository)
+        return WorkflowRegistry(self.database, clock=self.clock, home="files", repository=self.repository)
 
     @part
     def ownership(self) -> WorkflowOwnership:
@@ -517,19 +506,10 @@ class Home:
 
     # --- the run queue -----------------------------------------------------------------------------------------
 
-    @part
-    def runs(self) -> RunStore:
-        """Queued and running jobs."""
-        from adws.adw_modules.queue.store import RunStore
-
-        return RunStore(self.database, clock=self.clock)
-
-    @part
-    def workers(self) -> WorkerRegistry:
-        """The workers there are."""
-        from adws.adw_modules.queue.workers import WorkerRegistry
-
-        return WorkerRegistry(self.database, clock=self.clock)
+    #: Queued and running jobs.
+    runs: part[RunStore] = made("queue.store.RunStore", "database", "clock")
+    #: The workers there are.
+    workers: part[WorkerRegistry] = made("queue.workers.WorkerRegistry", "database", "clock")
 
     @part
     def providers(self) -> Mapping[str, str]:
@@ -539,15 +519,8 @@ class Home:
 
         return {**PROVIDERS, AGENT: PROVIDERS.get(self.settings.agent_name, "")}
 
-    @part
-    def run_factory(self) -> RunFactory:
-        """What makes the runs of workflows."""
-        from adws.adw_modules.queue.model import RunFactory
-
-        return RunFactory(
-            repository=self.settings.repository or "",
-            providers=self.providers,
-        )
+    #: What makes the runs of workflows.
+    run_factory: part[RunFactory] = made("queue.model.RunFactory", "repository", "providers")
 
     @part
     def claim_policy(self) -> ClaimPolicy:
@@ -611,12 +584,8 @@ class Home:
 
         return (self.agent_runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
 
-    @part
-    def plugins(self) -> Plugins:
-        """The runners, sinks and forges that other packages bring."""
-        from adws.adw_modules.plugins import Plugins
-
-        return Plugins(self)
+    #: The runners, sinks and forges that other packages bring.
+    plugins: part[Plugins] = made("plugins.Plugins")
 
     # --- the forge ---------------------------------------------------------------------------------------------
 
@@ -706,7 +675,7 @@ class Home:
         root = self.settings.local_forge_dir
         forge = LocalForge(
             root,
-            repository=self.settings.repository or "",
+            repository=self.repository,
             git=BareRepository(root / REMOTE_NAME),
             clock=self.clock,
             scrub=self.redactor.redact_text,
@@ -835,12 +804,8 @@ class Home:
 
         return PromptFiles(self.settings.home)
 
-    @part
-    def agent_preflight(self) -> AgentPreflight:
-        """Finds installed agents."""
-        from adws.adw_modules.agents.preflight import AgentPreflight
-
-        return AgentPreflight(self)
+    #: Finds installed agents.
+    agent_preflight: part[AgentPreflight] = made("agents.preflight.AgentPreflight")
 
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
         """Return an agent and what is known about it here; asks the agent itself."""
@@ -861,12 +826,8 @@ class Home:
 
         return {**env, **profile.settings, **self.sandboxes.variables_of_user}
 
-    @part
-    def agent_runner(self) -> AgentRunner:
-        """What runs phases with agents."""
-        from adws.adw_modules.engine.runner_agent import AgentRunner
-
-        return AgentRunner(self)
+    #: What runs phases with agents.
+    agent_runner: part[AgentRunner] = made("engine.runner_agent.AgentRunner")
 
     @part
     def git_guard(self) -> Guard:
@@ -892,35 +853,17 @@ class Home:
 
         return partial(price_of, prices=read_prices(self.settings.section("prices").data))
 
-    @part
-    def sessions(self) -> AgentSessions:
-        """Whose agents are at work."""
-        from adws.adw_modules.agents.sessions import AgentSessions
-
-        return AgentSessions(self.database, clock=self.clock)
-
-    @part
-    def agent_session_recorder(self) -> AgentSessionRecorder:
-        """What records which agent sessions are open."""
-        from adws.adw_modules.agents.sessions import AgentSessionRecorder
-
-        return AgentSessionRecorder(self)
-
-    @part
-    def costs(self) -> CostStore:
-        """What was spent."""
-        from adws.adw_modules.resources.quotas import CostStore
-
-        return CostStore(self.database)
+    #: Whose agents are at work.
+    sessions: part[AgentSessions] = made("agents.sessions.AgentSessions", "database", "clock")
+    #: What records which agent sessions are open.
+    agent_session_recorder: part[AgentSessionRecorder] = made("agents.sessions.AgentSessionRecorder")
+    #: What was spent.
+    costs: part[CostStore] = made("resources.quotas.CostStore", "database")
 
     # --- the workspace -----------------------------------------------------------------------------------------
 
-    @part
-    def workspace(self) -> Workspace:
-        """The place of a workflow."""
-        from adws.adw_modules.workspace.workspace import Workspace
-
-        return Workspace(self)
+    #: The place of a workflow.
+    workspace: part[Workspace] = made("workspace.workspace.Workspace")
 
     @part
     def publisher(self) -> Publisher | None:
@@ -940,12 +883,8 @@ class Home:
 
     # --- the engine --------------------------------------------------------------------------------------------
 
-    @part
-    def checkpoints(self) -> CheckpointStore:
-        """The store of checkpoints."""
-        from adws.adw_modules.checkpoint import CheckpointStore
-
-        return CheckpointStore(self.database, clock=self.clock, scrub=self._scrub)
+    #: The store of checkpoints.
+    checkpoints: part[CheckpointStore] = made("checkpoint.CheckpointStore", "database", "clock", "scrub")
 
     @part
     def checkpoint_manager(self) -> CheckpointManager:
@@ -954,26 +893,12 @@ class Home:
 
         return CheckpointManager(self.checkpoints, clock=self.clock)
 
-    @part
-    def past_checkpoints(self) -> PastCheckpoints:
-        """What deletes the checkpoints of phases that are over."""
-        from adws.adw_modules.checkpoint import PastCheckpoints
-
-        return PastCheckpoints(self)
-
-    @part
-    def commands(self) -> CommandRunner:
-        """What runs commands, for phases and for gates."""
-        from adws.adw_modules.engine.runner_command import CommandRunner
-
-        return CommandRunner(self)
-
-    @part
-    def sandboxes(self) -> Sandboxes:
-        """What puts agents, commands and gates into boxes."""
-        from adws.adw_modules.sandbox.sandbox import Sandboxes
-
-        return Sandboxes(self)
+    #: What deletes the checkpoints of phases that are over.
+    past_checkpoints: part[PastCheckpoints] = made("checkpoint.PastCheckpoints")
+    #: What runs commands, for phases and for gates.
+    commands: part[CommandRunner] = made("engine.runner_command.CommandRunner")
+    #: What puts agents, commands and gates into boxes.
+    sandboxes: part[Sandboxes] = made("sandbox.sandbox.Sandboxes")
 
     @part
     def gates(self) -> Gates:
@@ -982,12 +907,8 @@ class Home:
 
         return Gates(self.commands, self.git_guard, self.base_check)
 
-    @part
-    def base_check(self) -> BaseCheck:
-        """What runs the gates of workflows on the commits that they start from."""
-        from adws.adw_modules.engine.base_check import BaseCheck
-
-        return BaseCheck(self)
+    #: What runs the gates of workflows on the commits that they start from.
+    base_check: part[BaseCheck] = made("engine.base_check.BaseCheck")
 
     @part
     def phase_runners(self) -> Mapping[str, Runner]:
@@ -1019,19 +940,10 @@ class Home:
             **self.agent_runners,
         }
 
-    @part
-    def ship_runner(self) -> ShipRunner:
-        """What pushes work and opens pull requests; the forge is opened when something is shipped."""
-        from adws.adw_modules.engine.runner_ship import ShipRunner
-
-        return ShipRunner(self)
-
-    @part
-    def status_comment(self) -> StatusComment:
-        """What keeps the status comment on the issue up to date."""
-        from adws.adw_modules.engine.runner_ship import StatusComment
-
-        return StatusComment(self)
+    #: What pushes work and opens pull requests; the forge is opened when something is shipped.
+    ship_runner: part[ShipRunner] = made("engine.runner_ship.ShipRunner")
+    #: What keeps the status comment on the issue up to date.
+    status_comment: part[StatusComment] = made("engine.runner_ship.StatusComment")
 
     @part
     def advisor(self) -> Advisor | None:
@@ -1064,12 +976,8 @@ class Home:
             scrub=self.redactor.redact_text,
         )
 
-    @part
-    def service_waits(self) -> ServiceWaits:
-        """The runs that wait for an external service, to be made due when it is available again."""
-        from adws.adw_modules.engine.service_guard import ServiceWaits
-
-        return ServiceWaits(self)
+    #: The runs that wait for an external service, to be made due when it is available again.
+    service_waits: part[ServiceWaits] = made("engine.service_guard.ServiceWaits")
 
     @part
     def engine(self) -> Home:
@@ -1097,40 +1005,16 @@ class Home:
 
     # --- steps and external tasks ------------------------------------------------------------------------------
 
-    @part
-    def executions(self) -> Executions:
-        """Steps whose calls are spread over workers."""
-        from adws.adw_modules.steps.store import Executions
-
-        return Executions(self.database, clock=self.clock, redactor=self.redactor)
-
-    @part
-    def execution_views(self) -> ExecutionViews:
-        """Looking at executions."""
-        from adws.adw_modules.steps.views import ExecutionViews
-
-        return ExecutionViews(self.database)
-
-    @part
-    def step_runner(self) -> StepRunner:
-        """What runs phases that are made of steps."""
-        from adws.adw_modules.steps.runner import StepRunner
-
-        return StepRunner(self)
-
-    @part
-    def iteration_worker(self) -> IterationWorker:
-        """What works on the iterations of executions."""
-        from adws.adw_modules.steps.iteration_worker import IterationWorker
-
-        return IterationWorker(self)
-
-    @part
-    def step_calls(self) -> ToolCalls:
-        """What makes the calls of steps, in any thread of a worker."""
-        from adws.adw_modules.steps.iteration_worker import ToolCalls
-
-        return ToolCalls(self)
+    #: Steps whose calls are spread over workers.
+    executions: part[Executions] = made("steps.store.Executions", "database", "clock", "redactor")
+    #: Looking at executions.
+    execution_views: part[ExecutionViews] = made("steps.views.ExecutionViews", "database")
+    #: What runs phases that are made of steps.
+    step_runner: part[StepRunner] = made("steps.runner.StepRunner")
+    #: What works on the iterations of executions.
+    iteration_worker: part[IterationWorker] = made("steps.iteration_worker.IterationWorker")
+    #: What makes the calls of steps, in any thread of a worker.
+    step_calls: part[ToolCalls] = made("steps.iteration_worker.ToolCalls")
 
     @part
     def tools(self) -> Mapping[str, Tool]:
@@ -1151,35 +1035,17 @@ class Home:
 
         return HttpClient(self.clock, allowed_hosts=self.settings.steps_http_allow)
 
-    @part
-    def external_tasks(self) -> ExternalTasks:
-        """The store of tasks that are done outside of adw."""
-        from adws.adw_modules.external_tasks import ExternalTasks
-
-        return ExternalTasks(self.database, clock=self.clock, executions=self.executions)
-
-    @part
-    def external(self) -> ExternalTaskService:
-        """The service by which external tasks are claimed and reported."""
-        from adws.adw_modules.external_tasks import ExternalTaskService
-
-        return ExternalTaskService(self)
+    #: The store of tasks that are done outside of adw.
+    external_tasks: part[ExternalTasks] = made("external_tasks.ExternalTasks", "database", "clock", "executions")
+    #: The service by which external tasks are claimed and reported.
+    external: part[ExternalTaskService] = made("external_tasks.ExternalTaskService")
 
     # --- workers -----------------------------------------------------------------------------------------------
 
-    @part
-    def run_claimer(self) -> RunClaimer:
-        """What claims runs, with the lease of their workflow and their place in the quotas."""
-        from adws.adw_modules.worker.claim import RunClaimer
-
-        return RunClaimer(self)
-
-    @part
-    def run_executor(self) -> RunExecutor:
-        """What executes one run."""
-        from adws.adw_modules.worker.run_executor import RunExecutor
-
-        return RunExecutor(self)
+    #: What claims runs, with the lease of their workflow and their place in the quotas.
+    run_claimer: part[RunClaimer] = made("worker.claim.RunClaimer")
+    #: What executes one run.
+    run_executor: part[RunExecutor] = made("worker.run_executor.RunExecutor")
 
     def job_handler(self, kind: str) -> JobHandler | None:
         """Return what executes runs of *kind*; None for runs that continue a workflow. Each is built on first use."""
@@ -1220,33 +1086,14 @@ class Home:
             settings=self.settings,
         )
 
-    @part
-    def preflight(self) -> Preflight:
-        """What checks whether a workflow can be started."""
-        from adws.adw_modules.worker.preflight import Preflight
-
-        return Preflight(self)
-
-    @part
-    def control(self) -> Control:
-        """What people do to workflows."""
-        from adws.adw_modules.worker.control import Control
-
-        return Control(self)
-
-    @part
-    def pending_retries(self) -> PendingRetries:
-        """Pending retries."""
-        from adws.adw_modules.worker.control import PendingRetries
-
-        return PendingRetries(self)
-
-    @part
-    def recovery(self) -> Recovery:
-        """What finds runs of dead workers."""
-        from adws.adw_modules.recovery.recovery import Recovery
-
-        return Recovery(self)
+    #: What checks whether a workflow can be started.
+    preflight: part[Preflight] = made("worker.preflight.Preflight")
+    #: What people do to workflows.
+    control: part[Control] = made("worker.control.Control")
+    #: Pending retries.
+    pending_retries: part[PendingRetries] = made("worker.control.PendingRetries")
+    #: What finds runs of dead workers.
+    recovery: part[Recovery] = made("recovery.recovery.Recovery")
 
     def free_left_behind(self) -> None:
         """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
@@ -1259,42 +1106,19 @@ class Home:
 
     # --- deliveries --------------------------------------------------------------------------------------------
 
-    @part
-    def deliveries(self) -> DeliveryStore:
-        """Webhook deliveries, each stored with its run."""
-        from adws.adw_modules.deliveries.store import DeliveryStore
-
-        return DeliveryStore(self.database, clock=self.clock, scrub=self._scrub)
-
-    @part
-    def delivery_handler(self) -> DeliveryHandler:
-        """What carries out deliveries."""
-        from adws.adw_modules.deliveries.handler import DeliveryHandler
-
-        return DeliveryHandler(self)
-
-    @part
-    def post_merge_cleanup(self) -> PostMergeCleanup:
-        """What takes worktree and branch away when a pull request was merged."""
-        from adws.adw_modules.deliveries.handler import PostMergeCleanup
-
-        return PostMergeCleanup(self)
+    #: Webhook deliveries, each stored with its run.
+    deliveries: part[DeliveryStore] = made("deliveries.store.DeliveryStore", "database", "clock", "scrub")
+    #: What carries out deliveries.
+    delivery_handler: part[DeliveryHandler] = made("deliveries.handler.DeliveryHandler")
+    #: What takes worktree and branch away when a pull request was merged.
+    post_merge_cleanup: part[PostMergeCleanup] = made("deliveries.handler.PostMergeCleanup")
 
     # --- rollback and housekeeping -----------------------------------------------------------------------------
 
-    @property
-    def rollbacks(self) -> Rollbacks:
-        """What undoes everything a workflow made: at once, or as a run."""
-        from adws.adw_modules.rollback.run import Rollbacks
-
-        return Rollbacks(self)
-
-    @part
-    def inventory(self) -> Inventory:
-        """Everything of ours on this machine."""
-        from adws.adw_modules.housekeeping.inventory import Inventory
-
-        return Inventory(self)
+    #: What undoes everything a workflow made: at once, or as a run.
+    rollbacks: part[Rollbacks] = made("rollback.run.Rollbacks")
+    #: Everything of ours on this machine.
+    inventory: part[Inventory] = made("housekeeping.inventory.Inventory")
 
     @property
     def collector(self) -> GarbageCollector:
@@ -1310,28 +1134,15 @@ class Home:
 
         return Retention(self)
 
-    @property
-    def verifier(self) -> Verifier:
-        """Checks the invariants."""
-        from adws.adw_modules.housekeeping.verify import Verifier
-
-        return Verifier(self)
-
-    @property
-    def adoption(self) -> Adoption:
-        """Takes worktrees back."""
-        from adws.adw_modules.housekeeping.gc import Adoption
-
-        return Adoption(self)
+    #: Checks the invariants.
+    verifier: part[Verifier] = made("housekeeping.verify.Verifier")
+    #: Takes worktrees back.
+    adoption: part[Adoption] = made("housekeeping.gc.Adoption")
 
     # --- the schedule and notifications ------------------------------------------------------------------------
 
-    @part
-    def schedule(self) -> ScheduleStore:
-        """The entries of the schedule, which all crons share."""
-        from adws.adw_modules.schedule.store import ScheduleStore
-
-        return ScheduleStore(self.database, clock=self.clock)
+    #: The entries of the schedule, which all crons share.
+    schedule: part[ScheduleStore] = made("schedule.store.ScheduleStore", "database", "clock")
 
     @part
     def cron_jobs(self) -> dict[str, Job]:
@@ -1340,19 +1151,10 @@ class Home:
 
         return {**CronJobs(self).all(), **PollJobs(self).all()}
 
-    @part
-    def cron_runs(self) -> CronRuns:
-        """What queues runs that do an entry of the schedule, and does them."""
-        from adws.adw_modules.schedule.jobs import CronRuns
-
-        return CronRuns(self)
-
-    @part
-    def notifications(self) -> NotificationStore:
-        """What people are to be notified of."""
-        from adws.adw_modules.schedule.store import NotificationStore
-
-        return NotificationStore(self.database, clock=self.clock)
+    #: What queues runs that do an entry of the schedule, and does them.
+    cron_runs: part[CronRuns] = made("schedule.jobs.CronRuns")
+    #: What people are to be notified of.
+    notifications: part[NotificationStore] = made("schedule.store.NotificationStore", "database", "clock")
 
     @part
     def channels(self) -> dict[str, Channel]:
@@ -1371,63 +1173,25 @@ class Home:
 
         return channels
 
-    @part
-    def notifier(self) -> Notifier:
-        """Gathers notifications and sends them."""
-        from adws.adw_modules.schedule.notify import Notifier
-
-        return Notifier(self)
-
-    @part
-    def notify_thread(self) -> NotifyThread:
-        """Notifies beside the work of this process."""
-        from adws.adw_modules.schedule.notify import NotifyThread
-
-        return NotifyThread(self)
+    #: Gathers notifications and sends them.
+    notifier: part[Notifier] = made("schedule.notify.Notifier")
+    #: Notifies beside the work of this process.
+    notify_thread: part[NotifyThread] = made("schedule.notify.NotifyThread")
 
     # --- reports and metrics -----------------------------------------------------------------------------------
 
-    @part
-    def reports(self) -> ReportStore:
-        """What was done, and what is now."""
-        from adws.adw_modules.reports.store import ReportStore
-
-        return ReportStore(self.database, clock=self.clock)
-
-    @part
-    def reporting(self) -> Reporting:
-        """What makes reports, and finds what is stuck."""
-        from adws.adw_modules.reports.reports import Reporting
-
-        return Reporting(self)
-
-    @part
-    def counters(self) -> Counters:
-        """What was counted."""
-        from adws.adw_modules.reports.metrics import Counters
-
-        return Counters(self.database)
-
-    @part
-    def tally(self) -> EventTally:
-        """Events, counted."""
-        from adws.adw_modules.reports.metrics import EventTally
-
-        return EventTally(self.database)
-
-    @part
-    def gauges(self) -> Gauges:
-        """How many workflows, runs and executions there are now, by state."""
-        from adws.adw_modules.reports.metrics import Gauges
-
-        return Gauges(self.database, clock=self.clock)
-
-    @part
-    def metrics_collector(self) -> MetricsCollector:
-        """What collects the metrics."""
-        from adws.adw_modules.reports.metrics import MetricsCollector
-
-        return MetricsCollector(self)
+    #: What was done, and what is now.
+    reports: part[ReportStore] = made("reports.store.ReportStore", "database", "clock")
+    #: What makes reports, and finds what is stuck.
+    reporting: part[Reporting] = made("reports.reports.Reporting")
+    #: What was counted.
+    counters: part[Counters] = made("reports.metrics.Counters", "database")
+    #: Events, counted.
+    tally: part[EventTally] = made("reports.metrics.EventTally", "database")
+    #: How many workflows, runs and executions there are now, by state.
+    gauges: part[Gauges] = made("reports.metrics.Gauges", "database", "clock")
+    #: What collects the metrics.
+    metrics_collector: part[MetricsCollector] = made("reports.metrics.MetricsCollector")
 
 
 #: What `Home.engine` builds.

@@ -308,7 +308,7 @@ def _start(home: Home, number: int, workflow: str | None) -> str:
     start = NewWorkflow(
         issue_number=number,
         spec=spec,
-        repository=settings.repository or "",
+        repository=home.repository,
         issue=home.preflight.check(StartRequest(spec=spec, issue_number=number)),
         asked_by=ASKED_BY,
     )

@@ -86,7 +86,7 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
             state_dir=settings.state_dir if settings.store == "files" else None,
             locks=app.locks if has_database else None,
             leases=app.leases if has_database else None,
-            repository=settings.repository or "",
+            repository=app.repository,
         )
         plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
         if dry_run:

@@ -505,7 +505,7 @@ def run(
         start = NewWorkflow(
             issue_number=number,
             spec=spec,
-            repository=repository or settings.repository or "",
+            repository=repository or app.repository,
             issue=read,
             priority=priority,
             demands=demands,

@@ -370,7 +370,7 @@ def database_problems(app: Home) -> tuple[Inconsistency, ...]:
             database,
             home=app.settings.store,
             documents=lambda: _documents(app),
-            repository=app.settings.repository or "",
+            repository=app.repository,
             processes=app.processes,
         )
 
@@ -600,7 +600,7 @@ class Checkup:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
         if kind == "github":
             pushes = settings.ship_allow_workflow_files
-            yield from github(access, settings.repository or "", pushes_workflow_files=pushes)
+            yield from github(access, self._app.repository, pushes_workflow_files=pushes)
         else:
             yield _ok("forge", f"{kind} knows us as {access.login}")
 

@@ -157,7 +157,7 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
         NewWorkflow(
             issue_number=new.issue_number,
             spec=spec,
-            repository=repository or settings.repository or "",
+            repository=repository or home.repository,
             issue=issue,
             priority=new.priority,
             asked_by=by,
