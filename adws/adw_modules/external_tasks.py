@@ -126,6 +126,31 @@ class ExternalTask:
         """Say whether its time is over."""
         return timestamps.to_text(now) >= self.deadline
 
+    def to_json(self) -> JsonObject:
+        """Return the task for programs, without its token."""
+        names = (
+            "task_id",
+            "adw_id",
+            "phase",
+            "attempt_number",
+            "state",
+            "deadline",
+            "created_at",
+            "ended_at",
+            "worker",
+        )
+        report = self.report
+
+        return {
+            **{name: getattr(self, name) for name in names},
+            "path": f"{PATH}/{self.task_id}",
+            "claim": self.claims,
+            "claim_until": self.claim_until or None,
+            "is_ok": None if report is None else report.is_ok,
+            "summary": "" if report is None else report.summary,
+            "error": {} if report is None else report.error,
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskEvent:

@@ -30,15 +30,13 @@ _WAIT = click.option(
 @output.json_option
 def pause(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: bool) -> int:
     """Pause a workflow: its processes are asked to end, and the attempt under way does not count."""
-    if is_urgent:
-        return _do(
-            adw_id,
-            lambda it: it.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=True),
-            wait,
-            as_json=as_json,
-        )
 
-    return _do(adw_id, lambda it: it.pause(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
+    def ask(control: Control) -> Asked | Applied:
+        if is_urgent:
+            return control.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=True)
+        return control.pause(adw_id, by=cli_common.who(), reason=message)
+
+    return _do(adw_id, ask, wait, as_json=as_json)
 
 
 @click.command()

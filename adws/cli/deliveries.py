@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 _HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "RESULT")
-_KEYS = (
-    *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome"),
-    *("run_id", "received_at", "finished_at"),
-)
 _WIDEST = 60
 
 
@@ -52,10 +48,7 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
         page = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
         shown, more = page[:limit], len(page) > limit
         data: JsonObject = {
-            "deliveries": [
-                {**{name: getattr(row, name) for name in _KEYS}, "adw_id": row.meant_id, "times": row.deliveries}
-                for row in shown
-            ],
+            "deliveries": [{**row.to_json(), "times": row.deliveries} for row in shown],
             "next_before": shown[-1].guid if more else None,
         }
         lines = output.table(_HEADERS, [_cells(row, app.clock.now()) for row in shown])

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.steps.views import ExecutionLine, IterationDetail, IterationLine
     from adws.adw_modules.worker.control import WaitingRetry
     from adws.app import Home
-    from adws.cli.output import Printable
 
 
 _WIDTH = 50
@@ -209,7 +208,7 @@ def external(context: click.Context, *, is_all: bool, limit: int, as_json: bool)
         tasks = app.external_tasks.page(only_open=not is_all, limit=limit) if app.has_database() else ()
         now = app.clock.now()
 
-        output.emit({"tasks": [task_data(task) for task in tasks]}, _lines_external(tasks, now), as_json=as_json)
+        output.emit({"tasks": [task.to_json() for task in tasks]}, _lines_external(tasks, now), as_json=as_json)
 
 
 @external.command()
@@ -220,35 +219,12 @@ def show(*, name: str, with_token: bool, as_json: bool) -> None:
     """Show one task; TASK may be the id of a workflow, too: then it is the one that it waits for."""
     with main.open_home() as app:
         task = _found(app, name)
-        data = task_data(task)
+        data = task.to_json()
         if with_token:
             data["token"] = app.external.token_of(task.task_id)
         shown = _facts(task, app.clock.now(), str(data.get("token", "")))
 
         output.emit(data, shown, as_json=as_json)
-
-
-def task_data(task: ExternalTask) -> dict[str, Printable]:
-    """Return a task for programs, without its token."""
-    report = task.report
-
-    return {
-        "task_id": task.task_id,
-        "adw_id": task.adw_id,
-        "phase": task.phase,
-        "attempt_number": task.attempt_number,
-        "state": task.state,
-        "path": f"{PATH}/{task.task_id}",
-        "deadline": task.deadline,
-        "created_at": task.created_at,
-        "ended_at": task.ended_at,
-        "claim": task.claims,
-        "worker": task.worker,
-        "claim_until": task.claim_until or None,
-        "is_ok": None if report is None else report.is_ok,
-        "summary": "" if report is None else report.summary,
-        "error": {} if report is None else report.error,
-    }
 
 
 def _found(app: Home, name: str) -> ExternalTask:

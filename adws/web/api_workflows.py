@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import UsageError
@@ -22,7 +22,7 @@ from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
 from adws.web import changes, models
-from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker, catch_up
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, Known, PageOf, asker, catch_up
 from adws.web.middleware import fitting
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], responses=ERRORS)
@@ -48,21 +48,11 @@ class WorkflowFilter(PageOf):
 @router.get("", operation_id="list_workflows")
 def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> models.WorkflowPage:
     """List workflows, newest first, one page at a time."""
-    page = home.catalogue.page(
-        PageQuery(
-            limit=wanted.limit,
-            cursor=wanted.cursor or None,
-            state=wanted.state.value if wanted.state else None,
-            issue_number=wanted.issue_number,
-            repository=wanted.repository,
-            workflow=wanted.workflow,
-            search=wanted.search,
-            with_results=wanted.with_results,
-        )
-    )
+    asked = dict(wanted) | {"cursor": wanted.cursor or None, "state": wanted.state.value if wanted.state else None}
+    page = home.catalogue.page(PageQuery(**asked))
 
-    return models.WorkflowPage(
-        workflows=[models.WorkflowLine.model_validate(row) for row in page.rows], next_cursor=page.next_cursor
+    return models.WorkflowPage.model_validate(
+        {"workflows": page.rows, "next_cursor": page.next_cursor}, from_attributes=True
     )
 
 
@@ -75,13 +65,11 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
 
     view = views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices)
 
-    return models.Workflow.model_validate(view)
+    return models.Workflow.model_validate(view, from_attributes=True)
 
 
-class DiffQuery(BaseModel):
+class DiffQuery(Known):
     """Which changes to show."""
-
-    model_config = ConfigDict(extra="forbid")
 
     phase: str = Field(default="", max_length=100, description='name of a phase; "": the changes of all phases')
     attempt: int = Field(default=0, ge=0, le=999_999_999, description="number of an attempt at that phase")
@@ -100,19 +88,12 @@ def get_diff(home: HomeOf, adw_id: AdwId, wanted: Annotated[DiffQuery, Query()])
     result = changes.read(home, home.store.load(adw_id).document, phase=wanted.phase, attempt=wanted.attempt)
     diff = result.diff
 
-    return models.WorkflowDiff(
-        adw_id=adw_id,
-        phase=wanted.phase,
-        attempt=wanted.attempt,
-        base=diff.base if diff else None,
-        head=diff.head if diff else None,
-        added=diff.added if diff else 0,
-        deleted=diff.deleted if diff else 0,
-        file_count=diff.file_count if diff else 0,
-        is_cut=bool(diff and diff.is_cut),
-        files=[models.FileDiff.model_validate(file) for file in (diff.files if diff else ())],
-        attempts=[models.CommitRange.model_validate(one) for one in result.ranges],
-        problem=result.problem or None,
+    nothing = {"base": None, "head": None, "added": 0, "deleted": 0, "file_count": 0, "is_cut": False, "files": ()}
+    made = {name: getattr(diff, name) for name in nothing} if diff else nothing
+    of_attempt = {"adw_id": adw_id, "phase": wanted.phase, "attempt": wanted.attempt}
+
+    return models.WorkflowDiff.model_validate(
+        {**of_attempt, **made, "attempts": result.ranges, "problem": result.problem or None}, from_attributes=True
     )
 
 
@@ -304,19 +285,19 @@ _NO_RESUME, _NO_RETRY, _NO_DECISION = models.Resume(), models.Retry(), models.De
 @control_router.post("/pause", operation_id="pause_workflow")
 def pause(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
     """Pause a workflow; an attempt under way is suspended and does not count."""
-    return _ordered(response, home, adw_id, "pause", body.by, text=body.reason)
+    return _ordered(response, home, adw_id, "pause", body)
 
 
 @control_router.post("/stop", operation_id="stop_workflow")
 def stop(home: HomeOf, adw_id: AdwId, response: Response, body: models.StopOrder = _NO_STOP) -> models.Done:
     """Stop the work on a workflow: its processes are asked to end, then killed; the workflow is paused."""
-    return _ordered(response, home, adw_id, "stop", body.by, text=body.reason, is_urgent=body.is_urgent)
+    return _ordered(response, home, adw_id, "stop", body)
 
 
 @control_router.post("/abandon", operation_id="abandon_workflow")
 def abandon(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
     """Abandon a workflow and release its issue lock; what it made is kept."""
-    return _ordered(response, home, adw_id, "abandon", body.by, text=body.reason)
+    return _ordered(response, home, adw_id, "abandon", body)
 
 
 @control_router.post("/resume", operation_id="resume_workflow")
@@ -326,35 +307,25 @@ def resume(home: HomeOf, adw_id: AdwId, response: Response, body: models.Resume 
 
     With `workflow` a completed one is continued too, with the phases of that workflow.
     """
-    return _ordered(
-        response,
-        home,
-        adw_id,
-        "resume",
-        body.by,
-        text=body.hint,
-        from_phase=body.from_phase,
-        budget=body.budget_usd,
-        workflow=body.workflow,
-    )
+    return _ordered(response, home, adw_id, "resume", body)
 
 
 @control_router.post("/retry", operation_id="retry_workflow")
 def retry(home: HomeOf, adw_id: AdwId, response: Response, body: models.Retry = _NO_RETRY) -> models.Done:
     """Retry a failed workflow; with a grant also when its attempts are used up."""
-    return _ordered(response, home, adw_id, "retry", body.by, text=body.hint, grant=body.grant, budget=body.budget_usd)
+    return _ordered(response, home, adw_id, "retry", body)
 
 
 @control_router.post("/approve", operation_id="approve_workflow")
 def approve(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
     """Approve the phase that waits for approval, and continue."""
-    return _ordered(response, home, adw_id, "approve", body.by, text=body.text)
+    return _ordered(response, home, adw_id, "approve", body)
 
 
 @control_router.post("/reject", operation_id="reject_workflow")
 def reject(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
     """Send the phase that waits for approval back to work, with the text as a hint."""
-    return _ordered(response, home, adw_id, "reject", body.by, text=body.text)
+    return _ordered(response, home, adw_id, "reject", body)
 
 
 @control_router.post("/rollback", operation_id="rollback_workflow", status_code=202)
@@ -362,7 +333,7 @@ def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLB
     """Undo everything a workflow made; a worker does it. 409 when the worker that owns it does not release it soon."""
     by = asker(body.by)
     options = RollbackOptions(
-        reason=body.reason or f"rolled back by {by}",
+        reason=body.text or f"rolled back by {by}",
         keep_branch=body.keep_branch,
         force=body.force,
         forget_hosts=tuple(body.forget_hosts),
@@ -372,9 +343,11 @@ def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLB
         return roll_back(home, adw_id, options)
 
 
-def _ordered(response: Response, home: Home, adw_id: str, kind: str, by: str, **options: Any) -> models.Done:
+def _ordered(response: Response, home: Home, adw_id: str, kind: str, body: models.AnyOrder) -> models.Done:
+    """Carry out an order whose fields are, but for the requester, options of `order`."""
+    options: dict[str, Any] = {name: value for name, value in body if name != "by"}
     with fitting():
-        done = order(home, adw_id, kind, by=asker(by), **options)
+        done = order(home, adw_id, kind, by=asker(body.by), **options)
     if not done.is_done:
         response.status_code = 202
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Generic, TypeVar, cast
 
@@ -137,13 +137,27 @@ ServerOf = Annotated[ServerState, Depends(_server_of)]
 AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", description="id of a workflow")]
 
 
-class PageOf(BaseModel):
-    """Which page; unknown names are refused, so that a misspelt filter does not show everything."""
+#: The id of a workflow in a filter, "" for all.
+AdwIdOrAll = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
+
+
+class Known(BaseModel):
+    """Values with names that are known: others are refused, so that a misspelt filter does not show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
+
+class PageOf(Known):
+    """Which page."""
+
     limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
     cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
+
+    def cut(self, rows: Sequence[_Value]) -> tuple[Sequence[_Value], _Value | None]:
+        """Return the rows of the page, of which one more was read, and the last of them when there are more."""
+        shown = rows[: self.limit]
+
+        return shown, shown[-1] if len(rows) > self.limit else None
 
 
 def asker(by: str) -> str:

@@ -16,6 +16,8 @@ from starlette.responses import HTMLResponse
 
 from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.circuit_breaker import BreakerRow
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports import plots
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
@@ -32,11 +34,9 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.app import Home
-from adws.web import models as web_models
 from adws.web.dashboard import frame
 from adws.web.dashboard import start as dashboard_start
 from adws.web.dependencies import HomeOf, ServerOf, ServerState
-from adws.web.models import RunnerLine
 
 #: Days that the pictures show, today included.
 DAYS = 14
@@ -94,7 +94,7 @@ class OverviewSnapshot:
     failures: Sequence[FailureGroup]
     gauges: Sequence[QuotaStatus]
     breakers: Sequence[BreakerRow]
-    runners: Sequence[RunnerLine]
+    runners: Sequence[JsonObject]
 
     @property
     def is_new(self) -> bool:
@@ -239,7 +239,7 @@ def _tone_of(share: float) -> str:
 def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
     """Return what needs attention, what stops most workflows first."""
     found: list[Concern] = []
-    if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
+    if seen.queue.due.number and not any(runner["state"] == "online" for runner in seen.runners):
         why = f"{seen.queue.due} queued. Start a worker with:"
         found.append(Concern(what="No worker is running", why=why, advice="adw worker", is_command=True))
     found += (
@@ -365,7 +365,9 @@ def look(home: Home, server: ServerState) -> OverviewSnapshot:
         breakers=[circuit_breaker.seen(row, now) for row in home.breakers.stored()],
         # Those that are there, or were until a moment ago.
         runners=[
-            line for line in (web_models.runner_of(home, one) for one in home.workers.all()) if line.state != "gone"
+            views.worker(one, state=state, now=now)
+            for one in home.workers.all()
+            if (state := worker_state(home, one).value) != "gone"
         ],
     )
 

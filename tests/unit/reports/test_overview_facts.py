@@ -22,7 +22,6 @@ from adws.adw_modules.reports.model import (
 from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.web.dashboard import overview
 from adws.web.dashboard.overview import Concern, OverviewSnapshot
-from adws.web.models import RunnerLine
 
 NOW = datetime(2026, 1, 31, 14, 5, tzinfo=UTC)
 NONE = Count(number=0)
@@ -53,20 +52,8 @@ def seen(**changes) -> OverviewSnapshot:
     return OverviewSnapshot(**{**facts, **changes})
 
 
-def runner(state: str) -> RunnerLine:
-    return RunnerLine(
-        runner_id="a",
-        host="one",
-        pid=1,
-        tags=[],
-        state=state,
-        busy=0,
-        places=1,
-        version="1",
-        started_at="",
-        heartbeat_at="",
-        silent_seconds=0,
-    )
+def runner(state: str) -> dict[str, object]:
+    return {"state": state}
 
 
 def quota(name="runs", *, used=1.0, limit=4.0, unit="workflows", **changes) -> QuotaStatus:
