@@ -225,7 +225,7 @@ def _hint(hint: JsonObject, now: datetime) -> str:
 # --- lists and events ------------------------------------------------------------------------------------------
 
 
-def _row_data(row: WorkflowSummary) -> JsonObject:
+def row_data(row: WorkflowSummary) -> JsonObject:
     """Return one row as plain data; every key is always there."""
     names = ("adw_id", "state", "repository", "issue_number", "title", "workflow", "revision")
     made = {field.name: getattr(row.result, field.name, None) for field in fields(WorkflowResult)}
@@ -422,10 +422,10 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
         except StateError as exc:
             output.say(f"adw: {exc}")
     data: JsonObject = {
-        "running": [_row_data(row) for row in running],
+        "running": [row_data(row) for row in running],
         "waiting": [
             {
-                **_row_data(row),
+                **row_data(row),
                 "why": told.why if told else None,
                 "commands": list(told.commands) if told else [],
             }
@@ -502,7 +502,7 @@ def list_(
     with main.open_home() as app:
         page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 
-        data: JsonObject = {"next_cursor": page.next_cursor, "workflows": [_row_data(row) for row in page.rows]}
+        data: JsonObject = {"next_cursor": page.next_cursor, "workflows": [row_data(row) for row in page.rows]}
         output.emit(data, list_lines(page, app.clock.now()), as_json=as_json)
         old = [] if page.rows or query != PageQuery(limit=limit, with_results=True) else app.files_of_documents()
         if old:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, StrictInt
 
 from adws.adw_modules.errors import ForeignToken, TaskNotFound, UsageError
-from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS, TaskEvent
+from adws.adw_modules.events import Event
+from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS
 from adws.adw_modules.steps.model import IterationState
 from adws.web import api_workflows
 from adws.web.dependencies import ERRORS, AdwId, AdwIdOrAll, HomeOf, Known, PageOf, asker
@@ -367,7 +368,7 @@ def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) 
 def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
     """Report the end of a task; the workflow continues. 409 when the claim has expired."""
     _refuse_foreign(request, task_id)
-    event = TaskEvent(
+    event = Event(
         event_type="action_completed" if said.ok else "action_failed",
         event_id=said.event_id or f"report-{said.claim}",
         result=said.result,
@@ -390,7 +391,7 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Accepted:
     if not task_id:
         raise UsageError("execution_id is missing: name the task, or show its own token")
     _refuse_foreign(request, task_id)
-    event = TaskEvent(**{name: value for name, value in said if value is not None and name not in _ABOUT})
+    event = Event(**{name: value for name, value in said if value is not None and name not in _ABOUT})
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
     return Accepted(task_id=task_id, is_new=is_new)

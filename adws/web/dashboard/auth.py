@@ -19,7 +19,7 @@ from adws.adw_triggers.http import App, Message, Problem, Scope, Send
 from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
 from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, ErrorPages, Viewer
-from adws.web.dashboard.sessions import Addresses, BadForm, Form, Known, Logins
+from adws.web.dashboard.sessions import Addresses, BadForm, Form, Logins, LoginSession
 from adws.web.middleware import PageAccess
 
 logger = logging.getLogger("adw.web")
@@ -101,7 +101,7 @@ class PageAuth:
 
         return self._admit_form(scope, head, known)
 
-    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: Known | None) -> PageAccess | App:
+    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: LoginSession | None) -> PageAccess | App:
         why = dashboard_sessions.why_foreign(head, self._addresses)
         if why:
             return self._refused(scope, head, _foreign(why))
@@ -114,7 +114,7 @@ class PageAuth:
 
         return self._entry(scope, head, known, dashboard_sessions.MOST_BYTES)
 
-    def _entry(self, scope: Scope, head: Mapping[str, str], known: Known | None, most_bytes: int) -> PageAccess:
+    def _entry(self, scope: Scope, head: Mapping[str, str], known: LoginSession | None, most_bytes: int) -> PageAccess:
         """Accept a form whose body is checked when it is read; it has to carry the token of *known*."""
         scope = dict(scope)
 
@@ -130,16 +130,16 @@ class PageAuth:
 
         return PageAccess(scope=scope, most_bytes=most_bytes, look=look)
 
-    def _known(self, head: Mapping[str, str]) -> Known | None:
+    def _known(self, head: Mapping[str, str]) -> LoginSession | None:
         return self.logins.known(_cookies(head).get(self.cookie, ""))
 
-    def _viewer(self, head: Mapping[str, str], known: Known | None) -> Viewer:
+    def _viewer(self, head: Mapping[str, str], known: LoginSession | None) -> Viewer:
         if known is None:
             return Viewer()
         note = _cookies(head).get(self.note_cookie, "")
 
         return Viewer(
-            by=dashboard_sessions.asker(known.session.name),
+            by=dashboard_sessions.asker(known.name),
             csrf=dashboard_sessions.csrf_of(known),
             flash=dashboard_sessions.unseal_note(note, known),
         )

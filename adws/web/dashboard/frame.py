@@ -44,7 +44,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 import adws
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_triggers.http import Problem
-from adws.web.dashboard.sessions import Known
+from adws.web.dashboard.sessions import LoginSession
 
 if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonValue
@@ -346,9 +346,9 @@ def viewer(request: Request) -> Viewer:
     return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
 
 
-def known(request: Request) -> Known | None:
+def known(request: Request) -> LoginSession | None:
     """Return the login of the viewer, None when there is none."""
-    return cast("Known | None", request.scope.get(KNOWN_IN_SCOPE))
+    return cast("LoginSession | None", request.scope.get(KNOWN_IN_SCOPE))
 
 
 def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
