@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import identifiers
 from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.deliveries.store import VERDICTS
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
@@ -112,5 +113,5 @@ def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
         f"{row.repository}#{row.number}" if row.number is not None else row.repository,
         row.verdict,
         row.status,
-        output.shorten(row.outcome or row.reason, _WIDEST),
+        identifiers.shortened(row.outcome or row.reason, _WIDEST),
     )

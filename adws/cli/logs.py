@@ -195,7 +195,7 @@ def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:
 def _nothing(app: Home, adw_id: str, choice: Choice) -> str:
     if choice.is_log:
         return f"workflow {adw_id} has no log yet: nobody has worked on it"
-    files = attempt_files.outputs(app.folder_of(adw_id), cli_common.load(app, adw_id).document)
+    files = [file for file in attempt_files.list_files(app.folder_of(adw_id)) if file.kind.endswith(".log")]
     if not files:
         return f"workflow {adw_id} has no output yet: none of its phases has run (adw status {adw_id})"
     there = dict.fromkeys(f"{file.phase} {file.attempt}" for file in files)

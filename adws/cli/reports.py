@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import costs, timestamps
+from adws.adw_modules import costs, identifiers, timestamps
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.identifiers import JsonObject, counted, span
@@ -161,7 +161,7 @@ def stuck_lines(found: Sequence[StuckNow], now: datetime) -> list[str]:
 
 def _stuck(one: StuckNow, now: datetime) -> list[str]:
     subject = one.subject
-    title = f" ({output.shorten(subject.title, 50)})" if subject.title else ""
+    title = f" ({identifiers.shortened(subject.title, 50)})" if subject.title else ""
 
     return [
         f"{subject.adw_id}  {subject.state}{title}, since {output.moment(one.since, now)}",

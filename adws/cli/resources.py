@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import timestamps, views
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
@@ -127,7 +127,7 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
             _WORDS.get(row.state, row.state),
             str(row.failures),
             output.moment(row.reopens_at, now) if row.reopens_at and row.state == "open" else "-",
-            output.shorten(row.reason, 60) or "-",
+            identifiers.shortened(row.reason, 60) or "-",
         )
         for row in rows
     ]

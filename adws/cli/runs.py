@@ -67,7 +67,7 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
             identifiers.age(_seconds(row["age_seconds"])),
             _worker(row),
             _due(row),
-            output.shorten(_why(row), REASON_WIDTH),
+            identifiers.shortened(_why(row), REASON_WIDTH),
         )
         for row in rows
     ]

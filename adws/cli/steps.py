@@ -61,7 +61,7 @@ def _lines(found: Sequence[ExecutionLine], now: datetime) -> list[str]:
             str(one.running),
             str(one.waiting),
             output.moment(one.next_retry, now) if one.next_retry else "-",
-            output.shorten(one.reason, _WIDTH) or "-",
+            identifiers.shortened(one.reason, _WIDTH) or "-",
         )
         for one in found
     ]
@@ -82,9 +82,9 @@ def _iteration_lines(rows: Sequence[IterationLine], now: datetime, more: int | N
                 str(row.attempts),
                 str(row.page),
                 output.moment(row.next_at, now) if row.next_at else "-",
-                output.shorten(row.element, _WIDTH),
-                output.shorten(row.result, _WIDTH) or "-",
-                output.shorten(row.error, _WIDTH) or "-",
+                identifiers.shortened(row.element, _WIDTH),
+                identifiers.shortened(row.result, _WIDTH) or "-",
+                identifiers.shortened(row.error, _WIDTH) or "-",
             )
             for row in rows
         ],
@@ -114,7 +114,7 @@ def _detail_lines(detail: IterationDetail, now: datetime) -> list[str]:
             str(call.get("event_type") or ""),
             output.moment(str(call.get("created_at") or ""), now),
             identifiers.span(seconds) if isinstance(seconds := call.get("duration"), int | float) else "-",
-            output.shorten(_why(call), _WIDTH) or "-",
+            identifiers.shortened(_why(call), _WIDTH) or "-",
         )
         for call in detail.calls
     ]
@@ -130,7 +130,7 @@ def _why(call: JsonObject) -> str:
 
 
 def _shown(value: JsonValue) -> str:
-    return output.shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
+    return identifiers.shortened(json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
 # `adw queue retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
@@ -182,7 +182,7 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
             str(retry.attempt_number),
             output.moment(retry.next_at, now),
             retry.why,
-            output.shorten(retry.error, _ERROR_WIDTH),
+            identifiers.shortened(retry.error, _ERROR_WIDTH),
         )
         for retry in found
     ]

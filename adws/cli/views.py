@@ -197,7 +197,7 @@ def _phase_row(phase: PhaseView, now: datetime) -> list[str]:
         "-" if average is None else identifiers.span(average),
         f"{phase.cost_usd:.4f}" if phase.cost_usd else "-",
         output.moment(phase.retry_at, now) if phase.retry_at else "-",
-        output.shorten(phase.last_failure_reason or phase.terminal_reason or "", _REASON_WIDTH) or "-",
+        identifiers.shortened(phase.last_failure_reason or phase.terminal_reason or "", _REASON_WIDTH) or "-",
     ]
 
 
@@ -254,7 +254,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
             (
                 row.adw_id,
                 row.state,
-                output.shorten(result.phase or "-", _PHASE_WIDTH) if result else "-",
+                identifiers.shortened(result.phase or "-", _PHASE_WIDTH) if result else "-",
                 number if is_one_repository else _issue(row.repository, row.issue_number),
                 f"#{result.pr_number}" if result and result.pr_number else "-",
                 f"{result.cost_usd:.2f}" if result and result.cost_usd else "-",
@@ -266,7 +266,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
     # What is left of a line is for the title, which stands last.
     width = max(map(len, table))
     room = max(_LIST_WIDTH - width - 2, _TITLE_WIDTH)
-    titles = ["TITLE", *(output.shorten(row.title, room) for row in page.rows)]
+    titles = ["TITLE", *(identifiers.shortened(row.title, room) for row in page.rows)]
     more = [f"more: add --cursor {page.next_cursor}"] if page.next_cursor else []
 
     return [*(f"{line:<{width}}  {title}".rstrip() for line, title in zip(table, titles, strict=True)), *more]
@@ -441,7 +441,7 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
         lines.append("Waiting for a person:")
         for row, told in waiting:
             lines.append(
-                f"  {row.adw_id}  {row.state} ({output.shorten(row.title, 50)}), {_moment(row.updated_at, now)}"
+                f"  {row.adw_id}  {row.state} ({identifiers.shortened(row.title, 50)}), {_moment(row.updated_at, now)}"
             )
             if row.result and (made := output.result_line(row.result)):
                 lines.append(f"    {made}")

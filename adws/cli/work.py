@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 #: Lines of the output of a gate that are shown when it is red before any work was done.
 _OUTPUT_LINES = 100
 
-#: Characters of a task's title; a longer first line is cut there, as forges do not take longer ones.
-TITLE_LENGTH = 250
-
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
 
@@ -452,14 +449,16 @@ def run(
     """
     from adws.adw_modules.worker.control import last_workflow
     from adws.adw_modules.worker.create_workflow import NewWorkflow
-    from adws.adw_modules.worker.preflight import StartRequest
+    from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 
     if task is not None:
         given = {"an issue": issue, "--id": adw_id, "--repository": repository, "--body": body, "--again": again}
         refused = [name for name, value in given.items() if value]
         if refused:
             raise UsageError(f"--task starts a workflow without an issue, so {refused[0]} cannot be given with it")
-        task_title, body = _task(sys.stdin.read() if task == "-" else task)
+        task_title, body = title_and_body(sys.stdin.read() if task == "-" else task)
+        if not task_title:
+            raise UsageError('the task is empty: say what to do, such as --task "Add a --version option"')
         title = title or task_title
     elif not issue and not adw_id:
         raise UsageError('nothing to work on: give the number of an issue, or --task "what to do"')
@@ -517,16 +516,6 @@ def run(
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
-
-
-def _task(text: str) -> tuple[str, str]:
-    """Return title and body of a task: its first line, and all of it when it has more; raise UsageError."""
-    lines = text.strip().splitlines()
-    if not lines:
-        raise UsageError('the task is empty: say what to do, such as --task "Add a --version option"')
-    is_title = len(lines) == 1 and len(lines[0]) <= TITLE_LENGTH
-
-    return output.shorten(lines[0].strip(), TITLE_LENGTH), "" if is_title else text.strip()
 
 
 def _refuse_options_of_starts(
@@ -600,7 +589,7 @@ def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
 
 
 def _subject(issue_number: int | None, title: str) -> str:
-    return f"issue {issue_number}" if issue_number is not None else f"task {output.shorten(title, 60)!r}"
+    return f"issue {issue_number}" if issue_number is not None else f"task {identifiers.shortened(title, 60)!r}"
 
 
 def _phase_data(phase: PhaseSpec, *, agent: str) -> dict[str, output.Printable]:

@@ -18,7 +18,7 @@ from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.worker.control import Applied, Asked, Control, last_workflow
 from adws.adw_modules.worker.create_workflow import NewWorkflow
-from adws.adw_modules.worker.preflight import StartRequest
+from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
 from adws.web import changes, models
@@ -26,10 +26,6 @@ from adws.web.dependencies import ERRORS, AdwId, HomeOf, Known, PageOf, asker, c
 from adws.web.middleware import fitting
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], responses=ERRORS)
-
-
-#: Characters of the title of a task; forges take no longer ones.
-TITLE_CHARACTERS = 250
 
 
 class WorkflowFilter(PageOf):
@@ -122,7 +118,7 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
         raise UsageError("give either the issue_number of an issue or a task: a workflow has one goal")
     if new.adw_id or home.workflows.is_dependent(spec):
         return _carry_on(home, new, spec, repository, by=by), False
-    task_title, task_body = _task(new.task)
+    task_title, task_body = title_and_body(new.task)
     issue = home.preflight.check(
         StartRequest(
             spec=spec,
@@ -149,14 +145,6 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
     run_id = runs[0].run_id if runs else None
 
     return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=run_id), True
-
-
-def _task(text: str) -> tuple[str, str]:
-    """Return title and body of a task: its first line, and all of it when it has more."""
-    whole = text.strip()
-    first = whole.partition("\n")[0].strip()
-
-    return first[:TITLE_CHARACTERS], "" if whole == first[:TITLE_CHARACTERS] else whole
 
 
 def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repository: str, *, by: str) -> models.Started:

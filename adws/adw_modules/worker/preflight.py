@@ -28,7 +28,7 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import effects as forge_effects
 from adws.adw_modules.git.git import is_outage
 from adws.adw_modules.git.private_dir import without_password
-from adws.adw_modules.identifiers import comparable
+from adws.adw_modules.identifiers import comparable, shortened
 from adws.adw_modules.workflow.model import AGENT, AGENTS, SHIP
 from adws.adw_modules.workflow.requirements import Requirements, meets
 
@@ -57,6 +57,18 @@ class StartRequest:
     demands: Requirements | None = None  #: of workers; None: those of the definition
     is_in_place: bool = False  #: the work may be done in a home that is in no git repository
     is_again: bool = False  #: an open pull request of the issue is no reason to refuse
+
+
+#: Characters of the title of a task; forges take no longer ones.
+TITLE_CHARACTERS = 250
+
+
+def title_and_body(task: str) -> tuple[str, str]:
+    """Return title and body of a task without an issue: its first line, and all of it when it has more."""
+    whole = task.strip()
+    title = shortened(whole.partition("\n")[0].strip(), TITLE_CHARACTERS)
+
+    return title, "" if whole == title else whole
 
 
 class Preflight:
