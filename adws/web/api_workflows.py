@@ -16,7 +16,7 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.worker.control import Applied, Asked, Control, last_workflow
+from adws.adw_modules.worker.control import Applied, Control, last_workflow
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 from adws.adw_modules.workflow.model import WorkflowSpec
@@ -81,7 +81,7 @@ def get_diff(home: HomeOf, adw_id: AdwId, wanted: Annotated[DiffQuery, Query()])
     """
     if bool(wanted.phase) != bool(wanted.attempt):
         raise UsageError("phase and attempt name the attempt whose changes are shown: give both, or neither")
-    result = changes.read(home, home.store.load(adw_id).document, phase=wanted.phase, attempt=wanted.attempt)
+    result = changes.read(home, home.load(adw_id), phase=wanted.phase, attempt=wanted.attempt)
     diff = result.diff
 
     nothing = {"base": None, "head": None, "added": 0, "deleted": 0, "file_count": 0, "is_cut": False, "files": ()}
@@ -186,43 +186,25 @@ def order(
     *,
     by: str,
     control: Control | None = None,
-    text: str = "",
-    is_urgent: bool = False,
-    from_phase: str = "",
     workflow: str = "",
-    grant: int = 0,
-    budget: float | None = None,
+    **options: Any,
 ) -> models.Done:
     """
     Carry out one order about a workflow and return the result; *by* is recorded in the history.
 
-    *text* is the reason, hint or comment that comes with it. *control* is that of the home unless the change is to be
-    marked. Raises StateNotFound, and UsageError when the order does not fit the state of the workflow.
+    *options* are those of `Control.order`; a retry is a resume of what failed, and a resume with a *workflow* continues
+    with its phases. *control* is that of the home unless the change is to be marked. Raises StateNotFound, and
+    UsageError when the order does not fit the state of the workflow.
     """
-    document, change = home.load(adw_id), control or home.control
-    answer: Asked | Applied
-    if kind == "stop":
-        answer = change.stop(adw_id, by=by, reason=text, is_urgent=is_urgent)
-    elif kind == "pause":
-        answer = change.pause(adw_id, by=by, reason=text)
-    elif kind == "abandon":
-        answer = change.abandon(adw_id, by=by, reason=text)
-    elif kind == "approve":
-        answer = change.approve(adw_id, by=by, text=text)
-    elif kind == "reject":
-        answer = change.reject(adw_id, by=by, text=text)
-    elif kind == "hint":
-        answer = change.hint(adw_id, text, by=by)
-    elif kind == "retry":
-        if document.current_state != "failed":
-            raise UsageError(f"workflow {adw_id} is {document.current_state}, not failed: resume it instead")
-        answer = change.resume(adw_id, by=by, hint=text, grant=grant, budget=budget)
-    elif workflow and from_phase:
-        raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
-    elif workflow:
-        answer = change.continue_with(adw_id, home.workflows.get(workflow), by=by, hint=text, budget=budget)
-    else:
-        answer = change.resume(adw_id, by=by, from_phase=from_phase, hint=text, budget=budget)
+    state = home.load(adw_id).current_state
+    if kind == "retry" and state != "failed":
+        raise UsageError(f"workflow {adw_id} is {state}, not failed: resume it instead")
+    method = "resume" if kind == "retry" else kind
+    if workflow:
+        if options.pop("from_phase", ""):
+            raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
+        method, options = "continue_with", {**options, "spec": home.workflows.get(workflow)}
+    answer = (control or home.control).order(adw_id, method, by=by, **options)
     catch_up(home)
     if isinstance(answer, Applied):
         run_id = answer.run.run_id if answer.run else None

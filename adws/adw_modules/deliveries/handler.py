@@ -458,24 +458,14 @@ class DeliveryHandler:
         """Do *action*, written together with *mark* so that it is done once; return what was done."""
         home, adw_id, by, text = self._home, document.adw_id, command.actor.login, command.text
         made = home.control.asked_by(mark)
+        if action.value in control.ORDERS:
+            said = _said(made.order(adw_id, action.value, by=by, text=text))
+            is_decision = action in {CommandAction.APPROVE, CommandAction.REJECT}
+            return f"workflow {adw_id}: {said}" if is_decision else said
         match action:
-            case CommandAction.PAUSE:
-                return _said(made.pause(adw_id, by=by, reason=text))
-            case CommandAction.STOP:
-                return _said(made.stop(adw_id, by=by, reason=text))
-            case CommandAction.ABANDON:
-                return _said(made.abandon(adw_id, by=by, reason=text))
-            case CommandAction.HINT:
-                return _said(made.hint(adw_id, text, by=by))
-            case CommandAction.RESUME:
-                return made.resume(adw_id, by=by, hint=text).message
             case CommandAction.REWORK:
                 made = home.control.asked_by(replace(mark, is_follow_up=True))
                 return made.resume(adw_id, by=by, hint=text, from_phase=commands.rework_from(document)).message
-            case CommandAction.APPROVE:
-                return f"workflow {adw_id}: {made.approve(adw_id, by=by, text=text).message}"
-            case CommandAction.REJECT:
-                return f"workflow {adw_id}: {made.reject(adw_id, by=by, text=text).message}"
             case CommandAction.CLEAN_UP:
                 return home.post_merge_cleanup.after_merge(adw_id, mark)
             case CommandAction.ROLL_BACK:  # its run is unique, and a rollback that is over is found by the state

@@ -33,7 +33,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 from fastapi import APIRouter, Request
@@ -42,11 +42,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 import adws
-from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_triggers.http import Problem
 from adws.web.dashboard.sessions import LoginSession
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonValue
     from adws.app import Home
 
@@ -212,43 +213,34 @@ _KINDS = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asset:
-    """A file for browsers."""
-
-    body: bytes
-    kind: str
-    digest: str
-
-
 def url(name: str) -> str:
     """Return where browsers find the file *name*."""
     stem, _, ending = name.partition(".")
 
-    return f"{PREFIX}{stem}.{_asset(name).digest}.{ending}"
+    return f"{PREFIX}{stem}.{_asset(name)[1]}.{ending}"
 
 
 def text(name: str) -> str:
     """Return the content of the file *name*, for a page that embeds it."""
-    return _asset(name).body.decode()
+    return _asset(name)[0].decode()
 
 
 @router.get(PREFIX + "{name}")
 def get_asset(name: str) -> Response:
     """Return a file; names of other releases are not found."""
-    for known in _KINDS:
+    for known, kind in _KINDS.items():
         if url(known) == f"{PREFIX}{name}":
-            result = _asset(known)
-            return Response(result.body, media_type=result.kind, headers={"Cache-Control": _FOR_EVER})
+            return Response(_asset(known)[0], media_type=kind, headers={"Cache-Control": _FOR_EVER})
 
     raise HTTPException(404)
 
 
 @cache
-def _asset(name: str) -> Asset:
+def _asset(name: str) -> tuple[bytes, str]:
+    """Return what is in the file *name*, and the digest of that."""
     body = (_PLACE / name).read_bytes()
 
-    return Asset(body=body, kind=_KINDS[name], digest=hashlib.sha256(body).hexdigest()[:16])
+    return body, hashlib.sha256(body).hexdigest()[:16]
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -324,10 +316,7 @@ class Frame:
 
 def of_home(home: Home) -> Frame:
     """Return the frame of the pages of *home*."""
-    redactor = home.redactor
-    clock = home.clock
-
-    return Frame(now=clock.now, redact=redactor.redact_text, is_read_only=home.settings.web_read_only)
+    return Frame(now=home.clock.now, redact=home.redactor.redact_text, is_read_only=home.settings.web_read_only)
 
 
 def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
@@ -339,6 +328,15 @@ def render(request: Request, template: str, *, status: int = 200, topic: str = "
         answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
 
     return answer
+
+
+def of_workflow(
+    request: Request, template: str, document: WorkflowDocument, *, topic: str = "", **facts: Any
+) -> HTMLResponse:
+    """Return a page about the workflow in *document*, named as people call it."""
+    adw_id, name = document.adw_id, views.workflow(document).name
+
+    return render(request, template, topic=topic, adw_id=adw_id, name=name, document=document, **facts)
 
 
 def viewer(request: Request) -> Viewer:

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import events, views
+from adws.adw_modules import events
 from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import RunState
@@ -188,12 +188,11 @@ def show_execution(
     shown = rows[:ITERATIONS_OF_A_PAGE]
     following = {**({"state": state.value} if state else {}), "after": shown[-1].index if shown else -1}
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "execution.html",
+        home.load(adw_id),
         topic=f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
         line=line,
         rows=shown,
         state=state.value if state else "",
@@ -212,12 +211,11 @@ def show_iteration(
     result = home.execution_views.iteration(execution_id, index)
     calls = [Event.from_json(call) for call in result.calls]
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "iteration.html",
+        home.load(adw_id),
         topic=f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
         line=line,
         iteration=result.line,
         element=frame.pretty(result.element),
@@ -241,11 +239,10 @@ def show_page(
         with suppress(ValueError):  # not JSON: shown as it is
             shown = frame.pretty(json.loads(shown))
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "iteration_page.html",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
+        home.load(adw_id),
         line=line,
         index=index,
         number=page,
@@ -262,7 +259,3 @@ def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
         raise ExecutionNotFound(execution_id)
 
     return result
-
-
-def _name(home: Home, adw_id: str) -> str:
-    return views.workflow(home.store.load(adw_id).document).name

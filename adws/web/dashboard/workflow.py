@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -94,11 +93,6 @@ MOST_EFFECTS = 40
 # --- output ----------------------------------------------------------------------------------------------------
 
 
-def folder_of(home: Home, adw_id: str) -> Path:
-    """Return the directory of a workflow."""
-    return home.settings.state_dir / adw_id
-
-
 def readable(read: Callable[[], Followed]) -> Followed:
     """Return the result of *read*; empty when the files are deleted meanwhile, as those of old workflows are."""
     try:
@@ -132,7 +126,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "lock": home.locks.holder(number, document.repository) if number is not None else None,
         "ports": tuple(port for port in home.ports.all() if port.adw_id == adw_id),
     }
-    folder = folder_of(home, adw_id)
+    folder = home.folder_of(adw_id)
     output = readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document)))
     facts = {
         "document": document,
@@ -195,17 +189,15 @@ def show_events(
     request: Request, home: HomeOf, adw_id: AdwId, before: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
     """Show the events, the newest first, one page at a time."""
-    document = home.store.load(adw_id).document
-    log = home.events
-    result = log.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
+    document = home.load(adw_id)
+    result = home.events.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
     page = result[:EVENTS_OF_A_PAGE]
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_events.html",
+        document,
         topic="" if before else f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
         events=[(event, events.facts_of(event)) for event in page],
         before=before,
         older=page[-1].event_id if len(result) > EVENTS_OF_A_PAGE else "",
