@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import cookie_parser
@@ -18,9 +19,12 @@ from starlette.responses import RedirectResponse, Response
 from adws.adw_triggers.http import App, Message, Problem, Scope, Send
 from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
-from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, ErrorPages, Viewer
-from adws.web.dashboard.sessions import Addresses, BadForm, Form, Logins, LoginSession
+from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, Frame, Viewer
+from adws.web.dashboard.sessions import BadForm, Form, Logins, LoginSession
 from adws.web.middleware import PageAccess
+
+if TYPE_CHECKING:
+    from adws.app import Home
 
 logger = logging.getLogger("adw.web")
 
@@ -45,11 +49,18 @@ _HEADERS: Mapping[str, str] = {
 class PageAuth:
     """Authenticates requests for pages."""
 
-    def __init__(self, *, logins: Logins, addresses: Addresses, errors: ErrorPages, is_read_only: bool = False) -> None:
-        self.logins = logins
-        self.errors = errors
-        self._addresses = addresses
-        self._is_read_only = is_read_only
+    def __init__(self, home: Home, pages: Frame, *, host: str) -> None:
+        """*pages* shows what is refused; *host* is where the server listens."""
+        settings = home.settings
+        self.logins = Logins(
+            home_key=lambda: home.forge_key,
+            tokens=settings.web_token or (),
+            clock=home.clock,
+            session_seconds=dashboard_sessions.SESSION_SECONDS,
+        )
+        self._pages = pages
+        self._addresses = dashboard_sessions.addresses_of(host, settings.web_public_url or "")
+        self._is_read_only = settings.web_read_only
 
     @property
     def cookie(self) -> str:
@@ -151,7 +162,7 @@ class PageAuth:
         here = _here(scope)
         if head.get("sec-fetch-site") == "cross-site":
             # Browsers send no cookie with a link on another site; they do from a page of ours.
-            return self.errors.hop(here)
+            return self._pages.hop(here)
 
         return RedirectResponse(LOGIN if here == "/" else f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
 
@@ -160,7 +171,7 @@ class PageAuth:
         logger.info("A request for a page was refused", extra=said)
         viewer = scope.get(VIEWER_IN_SCOPE) or Viewer()
 
-        return self.errors.answer(problem, path=scope["path"], viewer=viewer, is_page=wants_page(head))
+        return self._pages.error(problem, path=scope["path"], viewer=viewer, is_page=wants_page(head))
 
 
 def wants_page(head: Mapping[str, str]) -> bool:

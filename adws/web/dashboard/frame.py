@@ -298,11 +298,42 @@ class PageContext:
         return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
 
 
+#: status -> title of the page.
+_TITLES: Mapping[int, str] = MappingProxyType(
+    {
+        401: "Please log in",
+        403: "Not allowed",
+        404: "Not found",
+        405: "Not possible",
+        409: "Not possible in this state",
+        421: "Wrong address",
+        422: "Invalid request",
+        429: "Limit reached",
+        500: "A bug in adw",
+        502: "The forge answered with an error",
+        503: "Not available",
+    }
+)
+#: status -> advice for people; programs get other advice.
+_ADVICE: Mapping[int, str] = MappingProxyType(
+    {
+        404: "The lists show what exists.",
+        409: "Load the page of the workflow again: its state may have changed.",
+        422: "Go back and change the request.",
+        429: "Retry later; the overview shows which limit is used up.",
+        500: "The log of adw serve has the details; please report the bug.",
+        502: "Check the status of the forge, then retry.",
+        503: "The request is valid: retry later.",
+    }
+)
+
+
 class Frame:
     """Renders pages."""
 
     def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
         self._now = now
+        self._redact = redact
         self._is_read_only = is_read_only
         self._environment = _environment(redact)
 
@@ -312,6 +343,27 @@ class Frame:
         page = PageContext(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
 
         return self._environment.get_template(template).render(page=page, **facts)
+
+    def error(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
+        """Return what went wrong, as a page for people or as JSON; the sentences are those of everywhere else."""
+        headers = problem.headers()
+        if not is_page:
+            redacted = replace(problem, message=self._redact(problem.message))
+            return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=headers)
+        text = self.text(
+            "problem.html",
+            path=path,
+            viewer=viewer,
+            title=_TITLES.get(problem.status, "That did not work"),
+            message=sentence(problem.message),
+            advice=_ADVICE.get(problem.status, problem.advice),
+        )
+
+        return HTMLResponse(text, status_code=problem.status, headers=headers)
+
+    def hop(self, here: str) -> Response:
+        """Return a page that redirects to *here*."""
+        return HTMLResponse(self.text("hop.html", path=here, viewer=Viewer(), here=here))
 
 
 def of_home(home: Home) -> Frame:
@@ -385,70 +437,11 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     return environment
 
 
-# What went wrong, as a page for browsers; the same sentences as everywhere else.
+def error(request: Request, problem: Problem, *, is_page: bool) -> Response:
+    """Return *problem* for the sender of *request*, as a page or as JSON."""
+    pages = cast("Frame", request.app.state.frame)
 
-
-#: status -> title of the page.
-_TITLES: Mapping[int, str] = MappingProxyType(
-    {
-        401: "Please log in",
-        403: "Not allowed",
-        404: "Not found",
-        405: "Not possible",
-        409: "Not possible in this state",
-        421: "Wrong address",
-        422: "Invalid request",
-        429: "Limit reached",
-        500: "A bug in adw",
-        502: "The forge answered with an error",
-        503: "Not available",
-    }
-)
-#: status -> advice for people; programs get other advice.
-_ADVICE: Mapping[int, str] = MappingProxyType(
-    {
-        404: "The lists show what exists.",
-        409: "Load the page of the workflow again: its state may have changed.",
-        422: "Go back and change the request.",
-        429: "Retry later; the overview shows which limit is used up.",
-        500: "The log of adw serve has the details; please report the bug.",
-        502: "Check the status of the forge, then retry.",
-        503: "The request is valid: retry later.",
-    }
-)
-
-
-class ErrorPages:
-    """Answers browsers and programs with an error."""
-
-    def __init__(self, frame_of_pages: Frame, *, redact: Callable[[str], str]) -> None:
-        self._frame = frame_of_pages
-        self._redact = redact
-
-    def answer(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
-        """Return *problem* as a page or as JSON."""
-        headers = problem.headers()
-        if not is_page:
-            redacted = replace(problem, message=self._redact(problem.message))
-            return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=headers)
-        text = self._frame.text(
-            "problem.html",
-            path=path,
-            viewer=viewer,
-            title=_TITLES.get(problem.status, "That did not work"),
-            message=sentence(problem.message),
-            advice=_ADVICE.get(problem.status, problem.advice),
-        )
-
-        return HTMLResponse(text, status_code=problem.status, headers=headers)
-
-    def hop(self, here: str) -> Response:
-        """Return a page that redirects to *here*."""
-        return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
-
-    def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:
-        """Return *problem* for the sender of *request*."""
-        return self.answer(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
+    return pages.error(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
 
 
 def sentence(message: str) -> str:
