@@ -49,7 +49,7 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
         page = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
         shown, more = page[:limit], len(page) > limit
         data: JsonObject = {
-            "deliveries": [{**row.to_json(), "times": row.deliveries} for row in shown],
+            "deliveries": [_row_data(row) for row in shown],
             "next_before": shown[-1].guid if more else None,
         }
         lines = output.table(_HEADERS, [_cells(row, app.clock.now()) for row in shown])
@@ -102,6 +102,13 @@ def _read_again(app: Home, row: Delivery) -> Delivery:
         raise UsageError(f"delivery {row.guid} asks for nothing: {again.reason}")
 
     return again
+
+
+def _row_data(row: Delivery) -> JsonObject:
+    data = row.to_json()
+    data["times"] = data.pop("deliveries")
+
+    return data
 
 
 def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
