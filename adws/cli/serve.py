@@ -322,7 +322,6 @@ def _list(app: Home, entries: list[ScheduleEntry], *, as_json: bool) -> None:
         following, when = timestamps.to_text(upcoming) if upcoming else "", entry.expression or "off"
         facts = {"name": entry.name, "when": when, "status": status, "outcome": outcome, "what": entry.what}
         data.append({**facts, "next": following or None, "last": last or None})
-        cells.append(
-            (entry.name, when, output.age(following, now), output.age(last, now), status or "-", outcome or "-")
-        )
+        ages = output.age(following, now), output.age(last, now)
+        cells.append((entry.name, when, *ages, status or "-", outcome or "-"))
     output.emit({"entries": data}, output.table(_HEADERS, cells), as_json=as_json)
