@@ -466,7 +466,6 @@ def run(
     last workflow of the issue without it.
     """
     from adws.adw_modules.worker.control import last_workflow
-    from adws.adw_modules.worker.create_workflow import NewWorkflow
     from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 
     if task is not None:
@@ -507,27 +506,17 @@ def run(
                 detach=detach,
                 as_json=as_json,
             )
-        read = app.preflight.check(
-            StartRequest(
-                spec=spec,
-                issue_number=number,
-                repository=repository,
-                title=title,
-                body=body,
-                demands=demands,
-                is_in_place=in_place,
-                is_again=again,
-            )
-        )
-        start = NewWorkflow(
-            issue_number=number,
+        request = StartRequest(
             spec=spec,
-            repository=repository or app.repository,
-            issue=read,
-            priority=priority,
+            issue_number=number,
+            repository=repository,
+            title=title,
+            body=body,
             demands=demands,
-            asked_by=cli_common.who(),
+            is_in_place=in_place,
+            is_again=again,
         )
+        start = app.preflight.accept(request, asked_by=cli_common.who(), priority=priority)
         if dry_run:
             return _show_plan(app, start, as_json=as_json)
         if detach:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, StrictInt
 
 from adws.adw_modules.errors import ForeignToken, TaskNotFound, UsageError
@@ -216,6 +216,22 @@ external_router = APIRouter(prefix="/api/v1", tags=["external"], responses=ERROR
 
 TaskId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,159}$", description="id of a task")]
 EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
+
+
+def _refuse_foreign(request: Request, task_id: str) -> str:
+    """Return *task_id*; raise ForeignToken when the token is that of another task."""
+    if request.scope.get(TASK_IN_SCOPE, task_id) != task_id:
+        raise ForeignToken(task_id)
+
+    return task_id
+
+
+def _open_task(request: Request, task_id: TaskId) -> str:
+    return _refuse_foreign(request, task_id)
+
+
+#: A task that the token of the request opens.
+OpenTask = Annotated[str, Depends(_open_task)]
 Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
 Values = dict[str, JsonValue]
 
@@ -335,9 +351,8 @@ def list_tasks(home: HomeOf, wanted: Annotated[TaskFilter, Query()]) -> TaskList
 
 
 @external_router.get("/external/{task_id}", operation_id="show_external_task")
-def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
+def show(home: HomeOf, task_id: OpenTask) -> Task:
     """Show one task, without its token."""
-    _refuse_foreign(request, task_id)
     result = home.external_tasks.get(task_id)
     if result is None:
         raise TaskNotFound(task_id)
@@ -346,9 +361,8 @@ def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
 
 
 @external_router.post("/external/{task_id}/claim", operation_id="claim_external_task")
-def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | None = None) -> Task:
+def claim(home: HomeOf, task_id: OpenTask, order: ClaimOrder | None = None) -> Task:
     """Claim a task; 409 while another worker holds it, or when the workflow does not wait for it any more."""
-    _refuse_foreign(request, task_id)
     asked = order or ClaimOrder()
 
     task = home.external.claim(task_id, worker=asked.worker, seconds=asked.seconds)
@@ -357,17 +371,14 @@ def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | N
 
 
 @external_router.post("/external/{task_id}/heartbeat", operation_id="beat_external_task")
-def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) -> Task:
+def heartbeat(home: HomeOf, task_id: OpenTask, sign: Heartbeat) -> Task:
     """Extend the claim of a task; 409 when the claim has expired."""
-    _refuse_foreign(request, task_id)
-
     return Task.model_validate(home.external.heartbeat(task_id, sign.claim).to_json())
 
 
 @external_router.post("/external/{task_id}/report", operation_id="report_external_task")
-def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
+def report(home: HomeOf, task_id: OpenTask, said: Report) -> Accepted:
     """Report the end of a task; the workflow continues. 409 when the claim has expired."""
-    _refuse_foreign(request, task_id)
     event = Event(
         event_type="action_completed" if said.ok else "action_failed",
         event_id=said.event_id or f"report-{said.claim}",
@@ -395,10 +406,3 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Accepted:
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
     return Accepted(task_id=task_id, is_new=is_new)
-
-
-def _refuse_foreign(request: Request, task_id: str) -> None:
-    """Raise ForeignToken when the token is that of another task."""
-    shown = request.scope.get(TASK_IN_SCOPE)
-    if shown is not None and shown != task_id:
-        raise ForeignToken(task_id)

@@ -17,7 +17,6 @@ from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
 from adws.adw_modules.worker.control import Applied, Control, last_workflow
-from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
@@ -119,27 +118,16 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
     if new.adw_id or home.workflows.is_dependent(spec):
         return _carry_on(home, new, spec, repository, by=by), False
     task_title, task_body = title_and_body(new.task)
-    issue = home.preflight.check(
-        StartRequest(
-            spec=spec,
-            issue_number=new.issue_number,
-            repository=repository,
-            title=new.title or task_title,
-            body=new.body or task_body,
-            is_in_place=new.in_place,
-            is_again=new.again,
-        )
+    request = StartRequest(
+        spec=spec,
+        issue_number=new.issue_number,
+        repository=repository,
+        title=new.title or task_title,
+        body=new.body or task_body,
+        is_in_place=new.in_place,
+        is_again=new.again,
     )
-    document = home.workflow_creator.start(
-        NewWorkflow(
-            issue_number=new.issue_number,
-            spec=spec,
-            repository=repository or home.repository,
-            issue=issue,
-            priority=new.priority,
-            asked_by=by,
-        )
-    )
+    document = home.workflow_creator.start(home.preflight.accept(request, asked_by=by, priority=new.priority))
     catch_up(home)
     runs = home.runs.of_workflow(document.adw_id, limit=1)
     run_id = runs[0].run_id if runs else None

@@ -29,6 +29,7 @@ from adws.adw_modules.forge import effects as forge_effects
 from adws.adw_modules.git.git import is_outage
 from adws.adw_modules.git.private_dir import without_password
 from adws.adw_modules.identifiers import comparable, shortened
+from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.workflow.model import AGENT, AGENTS, SHIP
 from adws.adw_modules.workflow.requirements import Requirements, meets
 
@@ -76,6 +77,18 @@ class Preflight:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+
+    def accept(self, request: StartRequest, *, asked_by: str, priority: int = 0) -> NewWorkflow:
+        """Return the workflow that *request* starts; raise what stands in its way."""
+        return NewWorkflow(
+            issue_number=request.issue_number,
+            spec=request.spec,
+            repository=request.repository or self._home.repository,
+            issue=self.check(request),
+            demands=request.demands,
+            asked_by=asked_by,
+            priority=priority,
+        )
 
     def check(self, request: StartRequest) -> FrozenIssue:
         """
