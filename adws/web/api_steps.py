@@ -165,7 +165,9 @@ def list_iterations(
     views = home.execution_views
     views.get(execution_id)
     states = [state.value for state in wanted.state]
-    rows = views.iterations(execution_id, states=states, after=_after(wanted.cursor), limit=wanted.limit + 1)
+    before = wanted.number("iteration", least=0)
+    after = -1 if before is None else before
+    rows = views.iterations(execution_id, states=states, after=after, limit=wanted.limit + 1)
     shown, last = wanted.cut(rows)
 
     return IterationPage.model_validate(
@@ -195,15 +197,6 @@ def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None 
         message = api_workflows.cancel_retry(home, retry_id, by=asker(asked.by), index=asked.index, reason=asked.reason)
 
     return Cancelled(retry_id=retry_id, message=message)
-
-
-def _after(cursor: str) -> int:
-    if not cursor:
-        return -1
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 15):
-        raise UsageError("the cursor names no iteration: use the next_cursor of the page before, unchanged")
-
-    return int(cursor)
 
 
 # `/api/v1/external` and `/api/v1/event/emit`: external tasks report their progress.

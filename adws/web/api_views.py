@@ -24,9 +24,6 @@ from adws.web.dependencies import ERRORS, AdwIdOrAll, HomeOf, Known, PageOf, Ser
 
 router = APIRouter(prefix="/api/v1", tags=["views"], responses=ERRORS)
 
-#: The largest number of a run that a database can have.
-_MOST_RUN = 2**63 - 1
-
 
 class RunFilter(PageOf):
     """Which runs to list."""
@@ -49,7 +46,7 @@ class DeliveryFilter(PageOf):
 @router.get("/runs", operation_id="list_runs")
 def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.RunPage:
     """List queued, running and finished runs, newest first."""
-    before = _run_in(wanted.cursor)
+    before = wanted.number("run", least=1)
     shown, last = wanted.cut(home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before))
 
     return models.RunPage.model_validate(
@@ -126,16 +123,6 @@ def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) ->
     return models.DeliveryPage.model_validate(
         {"deliveries": [row.to_json() for row in shown], "next_cursor": last.guid if last else None}
     )
-
-
-def _run_in(cursor: str) -> int | None:
-    """Return the run after which a page starts; raise UsageError for an invalid cursor."""
-    if not cursor:
-        return None
-    if not (cursor.isascii() and cursor.isdigit() and 0 < len(cursor) <= 19 and 0 < int(cursor) <= _MOST_RUN):
-        raise UsageError("the cursor names no run: use the next_cursor of the page before, unchanged")
-
-    return int(cursor)
 
 
 # `/health`: whether this server can do its work; open to everybody, so it says little.

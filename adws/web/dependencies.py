@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.errors import DatabaseError, UsageError
 from adws.adw_modules.interfaces import Clock
 from adws.app import Home
 from adws.web.middleware import ErrorBody
@@ -152,6 +152,16 @@ class PageOf(Known):
 
     limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
     cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
+
+    def number(self, what: str, *, least: int) -> int | None:
+        """Return the number of *what* after which the page starts, None for the first page; raise UsageError."""
+        if not self.cursor:
+            return None
+        is_number = self.cursor.isascii() and self.cursor.isdigit() and len(self.cursor) <= 19
+        if not is_number or not least <= int(self.cursor) < 2**63:  # no database can have it
+            raise UsageError(f"the cursor names no {what}: use the next_cursor of the page before, unchanged")
+
+        return int(self.cursor)
 
     def cut(self, rows: Sequence[_Value]) -> tuple[Sequence[_Value], _Value | None]:
         """Return the rows of the page, of which one more was read, and the last of them when there are more."""

@@ -161,7 +161,13 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        watched = _Watched(send)
+        is_started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
         try:
             await self._serve(scope, receive, watched)
         except ClientGone:
@@ -171,7 +177,7 @@ class RequestMiddleware:
                 "A request could not be answered",
                 extra={"action": "request_failed", "method": scope["method"], "path": scope["path"]},
             )
-            if not watched.is_started:
+            if not is_started:
                 await send_problem(send, adw_triggers_http.bug())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,7 +210,7 @@ class RequestMiddleware:
                 await send_problem(send, body)
                 return
             answer = entry.look(body) or self._app
-            await answer(entry.scope, _Replay(body, receive), send)
+            await answer(entry.scope, _replay(body, receive), send)
 
     def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
         """Return why a request is refused, None when it is accepted or its path is open."""
@@ -231,31 +237,14 @@ class RequestMiddleware:
         return problem
 
 
-class _Watched:
-    """Records whether an answer was begun."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read already, then the rest of the stream."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.is_started = False
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
 
-    async def __call__(self, message: Message) -> None:
-        self.is_started = True
-        await self._send(message)
-
-
-class _Replay:
-    """Returns a body that was read already, then the rest of the stream."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-
-        return {"type": "http.request", "body": body, "more_body": False}
+    return next_message
 
 
 # Every error that leaves the API, in the one shape of `adw_triggers.http`.

@@ -279,16 +279,6 @@ class PageContext:
     topic: str  #: what it is live about; "": it stands still
 
     @property
-    def version(self) -> str:
-        """Return the version of adw."""
-        return adws.__version__
-
-    @property
-    def menu(self) -> Mapping[str, str]:
-        """Return the entries of the menu."""
-        return MENU
-
-    @property
     def csrf(self) -> Markup:
         """The token of forms; marked as safe, so that the redactor does not remove it."""
         return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
@@ -432,7 +422,8 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
     )
     environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
     environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
-    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS})
+    environment.globals.update({"asset": url, "mark": mark, "VERSION": adws.__version__})
+    environment.globals.update({"NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS, "MENU": MENU})
 
     return environment
 
