@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 from fastapi import APIRouter, Request
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -66,6 +66,8 @@ NOTHING = "—"
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
+#: First character of a line of a patch -> its class.
+_PATCH_LINES = {"+": "ins", "-": "del", "@": "hunk", "\\": "hunk"}
 #: Class and text of what workflows end with, in the legend of a picture.
 OUTCOME_KEYS = (("good", "completed"), ("bad", "failed"), ("", "abandoned"), ("gone", "rolled back"))
 #: State or status, of anything -> its tone. What is not named is quiet.
@@ -189,6 +191,14 @@ def plain(text: str) -> str:
         return text
 
     return "".join(letter if _is_harmless(letter) else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def patch(text: str) -> Markup:
+    """Return the lines of a redacted patch as markup, each escaped, those that are added and deleted marked."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    marked = (f'<span class="{_PATCH_LINES.get(line[:1], "same")}">{escape(plain(line))}\n</span>' for line in lines)
+
+    return Markup("".join(marked))  # noqa: S704 - every line is escaped above
 
 
 def _is_harmless(letter: str) -> bool:
@@ -412,6 +422,7 @@ def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
             "moment": moment,
             "money": money,
             "number": number,
+            "patch": patch,
             "plain": plain,
             "size": size,
             "span": span,

@@ -25,7 +25,7 @@ from adws.adw_modules.rollback.plan import recorded_steps
 from adws.adw_modules.state_machine import read_table
 from adws.adw_modules.worker.control import allowed_actions
 from adws.web import changes
-from adws.web.dashboard import frame, review
+from adws.web.dashboard import frame
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
     ]
 
 
+#: Characters of patches on the page; the page of the changes has all there is.
+MOST_OF_PATCHES = 60_000
 #: Rows of lists on the page; the pages behind it have all.
 MOST_EVENTS = 15
 MOST_EXECUTIONS = 20
@@ -144,9 +146,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "attempts": attempts_of(document, view),
         "executions": home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
         "checkpoints": home.checkpoints.lines_of(adw_id),
-        "review": review.review_of(
-            changes.read(home, document), open_lines=review.OPEN_LINES_BESIDE, most=review.CHARACTERS_BESIDE
-        ),
+        "changes": changes.read(home, document, most=MOST_OF_PATCHES),
         "output": output,
         "cap_usd": cap_of(document, cap_usd),
         "rollback": document.rollback,

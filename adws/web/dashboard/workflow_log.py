@@ -15,7 +15,7 @@ from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.state_machine import is_terminal
 from adws.adw_modules.worker.control import allowed_actions
 from adws.web import changes
-from adws.web.dashboard import frame, review, workflow
+from adws.web.dashboard import frame, workflow
 from adws.web.dashboard.workflow import readable
 from adws.web.dependencies import AdwId, HomeOf
 
@@ -107,7 +107,7 @@ def show_diff(
         "workflow_diff.html",
         document,
         topic=f"workflow:{adw_id}",
-        review=review.review_of(changes.read(home, document, phase=phase, attempt=attempt)),
+        found=changes.read(home, document, phase=phase, attempt=attempt),
         possible=allowed_actions(document, now=home.clock.now),
         followed=output,
         output=frame.readable(output.text),
@@ -143,7 +143,7 @@ def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, nu
         output=frame.readable(output.text),
         spoken=_spoken(home, document, output),
         files=_written(home, document).get((phase, number), []),
-        review=review.review_of(changes.read(home, document, phase=phase, attempt=number)) if attempt.commit else None,
+        found=changes.read(home, document, phase=phase, attempt=number) if attempt.commit else None,
         result=frame.pretty(record.result) if record.result and record.attempts[-1].number == number else "",
     )
 
