@@ -165,7 +165,7 @@ def list_iterations(
     views = home.execution_views
     views.get(execution_id)
     states = [state.value for state in wanted.state]
-    before = wanted.number("iteration", least=0)
+    before = wanted.number("iteration")
     after = -1 if before is None else before
     rows = views.iterations(execution_id, states=states, after=after, limit=wanted.limit + 1)
     shown, last = wanted.cut(rows)

@@ -46,7 +46,7 @@ class DeliveryFilter(PageOf):
 @router.get("/runs", operation_id="list_runs")
 def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.RunPage:
     """List queued, running and finished runs, newest first."""
-    before = wanted.number("run", least=1)
+    before = wanted.number("run", least=1, most=2**63 - 1)
     shown, last = wanted.cut(home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before))
 
     return models.RunPage.model_validate(

@@ -153,12 +153,12 @@ class PageOf(Known):
     limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
     cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
 
-    def number(self, what: str, *, least: int) -> int | None:
+    def number(self, what: str, *, least: int = 0, most: int = 2**53) -> int | None:
         """Return the number of *what* after which the page starts, None for the first page; raise UsageError."""
         if not self.cursor:
             return None
         is_number = self.cursor.isascii() and self.cursor.isdigit() and len(self.cursor) <= 19
-        if not is_number or not least <= int(self.cursor) < 2**63:  # no database can have it
+        if not is_number or not least <= int(self.cursor) <= most:
             raise UsageError(f"the cursor names no {what}: use the next_cursor of the page before, unchanged")
 
         return int(self.cursor)
