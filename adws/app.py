@@ -899,14 +899,8 @@ class Home:
     commands: part[CommandRunner] = made("engine.runner_command.CommandRunner")
     #: What puts agents, commands and gates into boxes.
     sandboxes: part[Sandboxes] = made("sandbox.sandbox.Sandboxes")
-
-    @part
-    def gates(self) -> Gates:
-        """What checks the gates of phases."""
-        from adws.adw_modules.engine.gates import Gates
-
-        return Gates(self.commands, self.git_guard, self.base_check)
-
+    #: What checks the gates of phases.
+    gates: part[Gates] = made("engine.gates.Gates", "commands", "git_guard", "base_check")
     #: What runs the gates of workflows on the commits that they start from.
     base_check: part[BaseCheck] = made("engine.base_check.BaseCheck")
 
@@ -1073,19 +1067,10 @@ class Home:
 
         return Worker(self, options, on_end=on_end, tick=tick)
 
-    @part
-    def workflow_creator(self) -> WorkflowCreator:
-        """What creates workflows."""
-        from adws.adw_modules.worker.create_workflow import WorkflowCreator
-
-        return WorkflowCreator(
-            ownership=self.ownership,
-            clock=self.clock,
-            workflows=self.workflows,
-            runs=self.run_factory,
-            settings=self.settings,
-        )
-
+    #: What creates workflows.
+    workflow_creator: part[WorkflowCreator] = made(
+        "worker.create_workflow.WorkflowCreator", "ownership", "clock", "workflows", "run_factory", "settings"
+    )
     #: What checks whether a workflow can be started.
     preflight: part[Preflight] = made("worker.preflight.Preflight")
     #: What people do to workflows.
