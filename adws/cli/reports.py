@@ -213,7 +213,9 @@ workflow_option = click.option(
 
 
 @click.command()
-@cli_common.optional_id_argument
+@click.argument(
+    "adw_id", metavar="[ID]", required=False, callback=cli_common.given_id, shell_complete=cli_common.offer_ids
+)
 @click.option("--since", metavar="WHEN", default="", help=_SINCE)
 @click.option("--by", type=click.Choice(WAYS), help="Show only costs, one line for each of these.")
 @workflow_option

@@ -81,17 +81,13 @@ def told(end: RunEnding) -> dict[str, output.Printable]:
     workflow, failed = end.workflow, end.workflow.failure
 
     return {
-        "adw_id": workflow.adw_id,
-        "state": workflow.state,
+        **{name: getattr(workflow, name) for name in ("adw_id", "state", "branch_name", "pr_number", "cost_usd")},
         "phase": workflow.waiting_phase or (failed.name if failed else None),
         "reason": end.reason or None,
         "message": (failed.last_failure_reason if failed else None) or end.message or None,
         "advice": (failed.advice if failed else None) or None,
         "warnings": list(workflow.warnings),
-        "branch_name": workflow.branch_name,
-        "pr_number": workflow.pr_number,
         "pull_request_url": workflow.pull_request_url or None,
-        "cost_usd": workflow.cost_usd,
         "work_seconds": workflow.work_seconds,
         "next": list(_next(end)),
     }
@@ -421,7 +417,7 @@ _DEFINITION = click.option(
     "adw_id",
     metavar="ID",
     default="",
-    callback=lambda _ctx, _param, value: cli_common.workflow_id(value) if value else "",
+    callback=cli_common.given_id,
     shell_complete=cli_common.offer_ids,
     help="Continue this workflow with the phases of --workflow, in its worktree and branch.",
 )
