@@ -78,16 +78,12 @@ def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models
 @router.get("/locks", operation_id="list_locks")
 def list_locks(home: HomeOf) -> models.LockList:
     """List which workflow holds the lock of which issue, oldest first."""
-    leases = ((lock, home.leases.read(lock.adw_id)) for lock in home.locks.all())
+    rows = []
+    for lock in home.locks.all():
+        lease = home.leases.read(lock.adw_id)
+        rows.append(views.lock(lock, lease, home.processes.verdict(lease.owner if lease else None)))
 
-    return models.LockList.model_validate(
-        {
-            "locks": [
-                views.lock(lock, lease, home.processes.verdict(lease.owner if lease else None))
-                for lock, lease in leases
-            ]
-        }
-    )
+    return models.LockList.model_validate({"locks": rows})
 
 
 @router.get("/quota", operation_id="list_quotas")
@@ -95,12 +91,9 @@ def list_quotas(home: HomeOf) -> models.QuotaList:
     """Show every limit and how much of it is used."""
     quotas = home.quotas
     result = quotas.status(estimated_cost=quotas.estimate(home.settings.default_workflow))
-
     rows = [{**asdict(status), "used": status.used if status.is_known else None} for status in result]
 
-    return models.QuotaList.model_validate(
-        {"quotas": rows, "is_exceeded": any(status.is_exceeded for status in result)}
-    )
+    return models.QuotaList.model_validate({"quotas": rows, "is_exceeded": any(one.is_exceeded for one in result)})
 
 
 @router.get("/breakers", operation_id="list_breakers")
