@@ -12,7 +12,7 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS
 from adws.adw_modules.steps.model import IterationState
 from adws.web import api_workflows
-from adws.web.dependencies import ERRORS, AdwId, AdwIdOrAll, HomeOf, Known, PageOf, asker
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, NoExtras, OptionalAdwId, PageOf, asker
 from adws.web.middleware import TASK_IN_SCOPE, fitting
 
 router = APIRouter(prefix="/api/v1", tags=["steps"], responses=ERRORS)
@@ -21,7 +21,7 @@ ExecutionId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,299}$"
 Index = Annotated[int, Path(ge=0, le=2**53, description="of an iteration, counted from 0")]
 
 
-class ExecutionFilter(Known):
+class ExecutionFilter(NoExtras):
     """Which executions to list."""
 
     step: str = Field(default="", max_length=200)
@@ -34,14 +34,14 @@ class IterationFilter(PageOf):
     state: list[IterationState] = Field(default=[], max_length=len(IterationState))
 
 
-class RetryFilter(Known):
+class RetryFilter(NoExtras):
     """Which retries to list."""
 
-    adw_id: AdwIdOrAll = ""
+    adw_id: OptionalAdwId = ""
     limit: int = Field(default=1000, ge=1, le=10_000)
 
 
-class CancelOrder(Known):
+class CancelOrder(NoExtras):
     """Which retry is cancelled, and why."""
 
     index: int | None = Field(default=None, ge=0, le=2**53, description="of an execution: only this iteration")
@@ -236,7 +236,7 @@ Label = Annotated[
 _ABOUT = frozenset({"claim", "summary", "attempt_number"})
 
 
-class ClaimOrder(Known):
+class ClaimOrder(NoExtras):
     """The worker that claims a task."""
 
     worker: str = Field(default="", max_length=200, description="who asks; the same name again takes its claim over")
@@ -245,13 +245,13 @@ class ClaimOrder(Known):
     )
 
 
-class Heartbeat(Known):
+class Heartbeat(NoExtras):
     """A heartbeat of a claimed task."""
 
     claim: Claim
 
 
-class Report(Known):
+class Report(NoExtras):
     """The result of a task."""
 
     claim: Claim
@@ -264,7 +264,7 @@ class Report(Known):
     event_id: EventId | None = Field(default=None, description="the same report again changes nothing")
 
 
-class EmittedEvent(Known):
+class EmittedEvent(NoExtras):
     """Something that happened to a task."""
 
     claim: Claim
@@ -326,10 +326,10 @@ class Accepted(BaseModel):
     is_new: bool = Field(description="false: it was reported before, and nothing was changed")
 
 
-class TaskFilter(Known):
+class TaskFilter(NoExtras):
     """Which tasks to list."""
 
-    adw_id: AdwIdOrAll = ""
+    adw_id: OptionalAdwId = ""
     only_open: bool = False
     limit: int = Field(default=100, ge=1, le=1000)
 

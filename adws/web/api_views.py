@@ -20,7 +20,7 @@ from adws.adw_modules.recovery.plan import Mode, mode_of
 from adws.adw_modules.reports import metrics
 from adws.adw_modules.reports.metrics import Values
 from adws.web import models
-from adws.web.dependencies import ERRORS, AdwIdOrAll, HomeOf, Known, PageOf, ServerOf, asker, catch_up
+from adws.web.dependencies import ERRORS, HomeOf, NoExtras, OptionalAdwId, PageOf, ServerOf, asker, catch_up
 
 router = APIRouter(prefix="/api/v1", tags=["views"], responses=ERRORS)
 
@@ -157,7 +157,7 @@ admin_router = APIRouter(tags=["admin"], responses=ERRORS)
 Threshold = Annotated[float, Field(ge=0, le=366 * 86_400.0, allow_inf_nan=False)]
 
 
-class RecoverQuery(Known):
+class RecoverQuery(NoExtras):
     """Options of a recovery in the address."""
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
@@ -165,10 +165,10 @@ class RecoverQuery(Known):
     force: bool | None = Field(default=None, description="with mode all: take work from live owners too")
 
 
-class SessionFilter(Known):
+class SessionFilter(NoExtras):
     """Whose sessions to list."""
 
-    adw_id: AdwIdOrAll = Field(
+    adw_id: OptionalAdwId = Field(
         default="", description='id of a workflow: all that it had; "": those of every workflow that have not ended'
     )
 

@@ -21,7 +21,7 @@ from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
 from adws.web import changes, models
-from adws.web.dependencies import ERRORS, AdwId, HomeOf, Known, PageOf, asker, catch_up
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, NoExtras, PageOf, asker, catch_up
 from adws.web.middleware import fitting
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], responses=ERRORS)
@@ -63,7 +63,7 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
     return models.Workflow.model_validate(view, from_attributes=True)
 
 
-class DiffQuery(Known):
+class DiffQuery(NoExtras):
     """Which changes to show."""
 
     phase: str = Field(default="", max_length=100, description='name of a phase; "": the changes of all phases')

@@ -138,16 +138,16 @@ AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", descrip
 
 
 #: The id of a workflow in a filter, "" for all.
-AdwIdOrAll = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
+OptionalAdwId = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
 
 
-class Known(BaseModel):
-    """Values with names that are known: others are refused, so that a misspelt filter does not show everything."""
+class NoExtras(BaseModel):
+    """A model that refuses unknown fields, so that a misspelt filter does not show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class PageOf(Known):
+class PageOf(NoExtras):
     """Which page."""
 
     limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
