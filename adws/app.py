@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.service_guard import ServiceGuard, ServiceWaits
     from adws.adw_modules.events import Event
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
-    from adws.adw_modules.forge.effects import Answers, ForgeEffects
+    from adws.adw_modules.forge.effects import ForgeEffects
     from adws.adw_modules.forge.model import Forge, ForgeAccess
     from adws.adw_modules.git.diff import Diffs
     from adws.adw_modules.git.git import GitCommands
@@ -686,13 +686,9 @@ class Home:
         """Return what makes each pull request and comment only once; *check* raises if we may not make them."""
         from adws.adw_modules.forge.effects import ForgeEffects
 
-        return ForgeEffects(self.forge, clock=self.clock, key=self.forge_key, check=check)
-
-    def answers(self) -> Answers:
-        """Return what answers people on the forge."""
-        from adws.adw_modules.forge.effects import Answers
-
-        return Answers(self.forge, key=self.forge_key, scrub=self.redactor.redact_text)
+        return ForgeEffects(
+            self.forge, clock=self.clock, key=self.forge_key, check=check, scrub=self.redactor.redact_text
+        )
 
     # --- git ---------------------------------------------------------------------------------------------------
 

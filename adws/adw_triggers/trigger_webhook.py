@@ -333,4 +333,4 @@ def _say_no(home: Home, number: int, why: OwnershipError | PullRequestOpen) -> N
         except StateError:
             holder = None  # it is being made, or cannot be read
         sentence = f"{commands.why_no_second(why.holder, holder)}."
-    home.answers().say(number, sentence, delivery=f"trigger {number} {subject}")
+    home.forge_effects().answer(number, sentence, delivery=f"trigger {number} {subject}")

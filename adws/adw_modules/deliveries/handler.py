@@ -245,12 +245,12 @@ class DeliveryHandler:
             return
         number = request.number if isinstance(request, Command) else request.issue.number
         try:
-            answers = self._home.answers()
+            answers = self._home.forge_effects()
             if result.is_forbidden:
                 answers.refuse(number, f"Sorry, nothing was done: {result.text}.", login=request.actor.login)
             else:
                 sentence = f"{result.text[:1].upper()}{result.text[1:]}."
-                answers.say(number, result.answer or sentence, delivery=result.topic or row.guid)
+                answers.answer(number, result.answer or sentence, delivery=result.topic or row.guid)
         except (ForgeUnavailable, ForgeBusy):
             raise
         except (ForgeError, ConfigError):

@@ -218,7 +218,7 @@ class Preflight:
         if is_told or document.issue_number is None or not (is_here and home.has_forge):
             return None
 
-        return forge_effects.frozen_issue(home.forge, document.issue_number)
+        return forge_effects.freeze(home.forge.issue(document.issue_number))
 
     def _check_remote(self, spec: WorkflowSpec) -> None:
         """Refuse a remote that does not answer, or takes no push where the work is to be shipped."""
