@@ -52,6 +52,7 @@ class DeliveryLab:
         place = SimpleNamespace(
             clock=home.clock,
             settings=self.settings,
+            repository=self.settings.repository or "",
             deliveries=self.deliveries,
             runs=home.runs,
             load=home.document,

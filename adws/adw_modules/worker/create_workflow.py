@@ -61,12 +61,12 @@ class WorkflowCreator:
         ownership: WorkflowOwnership,
         clock: Clock,
         workflows: Workflows,
-        runs: RunFactory,
+        run_factory: RunFactory,
         settings: Settings,
     ) -> None:
-        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* has limits."""
+        """*workflows* checks definitions; *run_factory* makes the first run; *settings* has limits."""
         self._ownership = ownership
-        self._runs = runs
+        self._runs = run_factory
         self._clock = clock
         self._workflows = workflows
         self._settings = settings
