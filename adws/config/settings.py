@@ -161,6 +161,11 @@ class Settings:
 
     # --- workers and recovery ------------------------------------------------------------------------------------
 
+    cleanup_command: str | None = optional(
+        kinds.shell,
+        "Command that frees disk, memory or ports before a phase is retried that ran out of them.",
+        key="worker.cleanup_command",
+    )
     recovery_mode: str = setting(
         "stale",
         kinds.choice("none", "stale", "all"),

@@ -278,6 +278,8 @@ class WorkSession:
             home.workspace.prepare(self)
             with home.workspace.around(self.owned.document) as env:
                 self._context = context = self._new_context(chosen, env)
+                if len(chosen.record.attempts) > 1 and _needs_cleanup(chosen.record):
+                    home.commands.clean_up(phase, context)
                 if phase.is_paid and (order := self._check_base(context)) is not None:
                     return Suspended(reason=order.kind)
                 report: object = self._runner(phase).run(phase, context)
@@ -738,6 +740,14 @@ def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None)
         return None
 
     return verdict.error or GateFailed(phase.name, verdict.reason)
+
+
+def _needs_cleanup(record: PhaseRecord) -> bool:
+    """Return whether the previous attempt failed because disk, memory or ports were short."""
+    error = record.attempts[-2].error
+    metadata = error.get("metadata") if error else None
+
+    return isinstance(metadata, dict) and metadata.get("requires_cleanup") is True
 
 
 class Advisor(Protocol):
