@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules.worker.worker import WorkerOptions
-from adws.adw_modules.workflow.model import Gate, PhaseSpec
+from adws.adw_modules.workflow.model import Gate, LoopSpec, PhaseSpec, StepSpec
 from tests.agents.test_real_agents import WORKER
 from tests.integration import other_user
 from tests.integration.process_lab import is_alive
 from tests.integration.test_sandboxed_agent import BACKENDS, attacked, why_missing
-from tests.integration.work_lab import PLAN, make_work_lab, step
+from tests.integration.work_lab import PLAN, QUICK, make_work_lab, step
 
 
 @pytest.fixture(params=BACKENDS)
@@ -89,6 +89,62 @@ def test_a_fork_bomb_and_a_full_disk_end_the_attempt_alone(backend):
             result = attacked(place, backend, other_user.ROOT, trick, *limits, small="128m")
         assert said in result["error"]["message"], trick
         assert result["running"] == []
+
+
+# --- what was denied -------------------------------------------------------------------------------------------------
+
+#: Asks the proxy for a host, and goes on whatever it answers.
+_ASK = "import os, urllib.request as u\ntry: u.urlopen('http://%s.example/')\nexcept OSError as e: print(e)\n%s"
+
+
+def asking(host: str, then: str = "") -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", _ASK % (host, then))
+
+
+def told(lab, adw_id: str) -> tuple[dict[str, int], list[str]]:
+    """Return the events about denied hosts, and the warnings of the document."""
+    with lab.open() as app:
+        events = [one for one in app.events.of_workflow(adw_id) if one.event_type == "egress_denied"]
+    return {one.data["host"]: one.data["count"] for one in events}, lab.document(adw_id).warnings
+
+
+def test_hosts_denied_to_the_calls_of_steps_are_told_once_with_their_sum(lab):
+    once = StepSpec(name="once", tool="command", inputs={"command": list(asking("single"))})
+    loop = StepSpec(
+        name="each", tool="command", inputs={"command": list(asking("looped"))}, loop=LoopSpec(collection=[1, 2, 3])
+    )
+    fails = StepSpec(name="fails", tool="command", inputs={"command": list(asking("last", "raise SystemExit(3)"))})
+    adw_id = ran(lab, PhaseSpec(name="plan", state="planning", runner="steps", steps=(once, loop), retry=QUICK))
+    events, warnings = told(lab, adw_id)
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+    assert events == {"single.example:80": 1, "looped.example:80": 3}
+    hosts = "looped.example:80 (3), single.example:80 (1)"
+    assert warnings == [f"plan: the sandbox denied connections to {hosts}; sandbox.egress allows hosts"]
+
+    phase = PhaseSpec(name="plan", state="planning", runner="steps", steps=(fails,), retry=QUICK, max_attempts=1)
+    assert told(lab, ran(lab, phase))[0] == {"last.example:80": 1}
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (("cat", "/root/.ssh/id"), "or its sandbox ({backend}) does not show it"),
+        (("touch", "/usr/planted"), "or its sandbox ({backend}) does not allow this"),
+        (("touch", "/planted"), "or its sandbox ({backend}) does not allow this"),
+        (
+            asking("news", "raise SystemExit('HTTP Error 403: Forbidden')"),
+            "The sandbox denied connections to news.example:80 (1): add them to sandbox.egress",
+        ),
+    ],
+    ids=["read", "write", "write-above-the-worktree", "connect"],
+)
+def test_a_failure_that_the_sandbox_may_have_made_says_so(lab, backend, command, advice):
+    phase = PhaseSpec(name="plan", state="planning", runner="command", command=command, retry=QUICK, max_attempts=1)
+    adw_id = ran(lab, phase)
+    [attempt] = lab.document(adw_id).phases[0].attempts
+
+    assert advice.format(backend=backend) in attempt.error["advice"], attempt.error
 
 
 # --- another user --------------------------------------------------------------------------------------------------

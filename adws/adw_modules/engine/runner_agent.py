@@ -249,7 +249,7 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     if failure is None and profile.capabilities.tells_result and not reading.has_result:
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
-    return failure and prices.with_reset(failure, now=now)
+    return failure and replace(prices.with_reset(failure, now=now), box=end.box)
 
 
 def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSituation:

@@ -371,7 +371,9 @@ def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
         return None
 
     return RunFailed(
-        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool),
+        FailedRun(
+            exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool, box=end.box
+        ),
         name=name,
     )
 

@@ -148,6 +148,7 @@ class ProcessEnd:
     duration: float  #: seconds
     tail: str  #: the end of its output, both kinds in the order they came, without secrets
     exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
+    box: str = ""  #: the sandbox that it ran in
     leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
     survivors: tuple[str, ...] = ()  #: what could not be ended
 
@@ -508,6 +509,7 @@ class _Watch:
             duration=self._clock.monotonic() - self._started_at,
             tail=tail,
             exceeded=self._exceeded,
+            box=self._command.sandbox.name if self._command.sandbox is not None else "",
             # What is in a process namespace of its own ends with it, so that nothing is left running.
             leftovers=() if self._is_namespaced else describe(self._leftovers),
             survivors=describe(self._survivors),

@@ -109,7 +109,8 @@ class EgressProxy:
                 with self._lock:
                     is_counted = name in self.denied or len(self.denied) < MAX_HOSTS
                     self.denied[name if is_counted else OTHER_HOSTS] += 1
-                _answer(client, "403 Forbidden", f"adw: {why}")
+                # Clients that tunnel show the first line of the answer and nothing else.
+                _answer(client, "403 Denied by sandbox.egress", f"adw: {why}")
                 return
             try:
                 upstream = stack.enter_context(
