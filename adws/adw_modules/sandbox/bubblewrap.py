@@ -93,7 +93,7 @@ class BubblewrapSandbox:
                 yield from ("--tmpfs", str(path))
             elif path.exists():
                 yield from ("--ro-bind", "/dev/null", str(path))
-        # Directories that lead to the mounts are made for the box alone: what is written there would be lost in silence.
+        # What leads to the mounts is made for the box alone: what is written there would be lost in silence.
         yield from ("--remount-ro", "/", "--chdir", str(policy.cwd))
 
 
