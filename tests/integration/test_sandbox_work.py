@@ -357,6 +357,16 @@ def test_set_up_commands_run_once_for_the_same_lock_files(lab):
     assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
 
 
+def test_set_up_commands_run_again_in_a_worktree_that_is_made_again(lab):
+    installs = 'mkdir -p node_modules; echo "*" > node_modules/.gitignore'
+    ruins = (
+        'test -e node_modules || exit 9; test -e "$HOME/x" && exit; touch "$HOME/x"; rm -rf .git node_modules; exit 1'
+    )
+    adw_id = ran(lab, step("plan", ruins, "planning", max_attempts=2, setup=(installs,)))
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+
+
 # --- nothing is left -------------------------------------------------------------------------------------------------
 
 
