@@ -267,6 +267,30 @@ def served(files: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
+#: Listens and connects to a port of the workflow, and connects without the proxy to one that is listed.
+_USE_PORTS = """
+import http.client, os, socket, sys
+own = ("127.0.0.1", int(os.environ["ADW_BACKEND_PORT"]))
+with socket.create_server(own) as server, socket.create_connection(own):
+    server.accept()
+listed = http.client.HTTPConnection(sys.argv[1], timeout=20)
+listed.request("GET", "/x")
+assert listed.getresponse().read() == b"there"
+"""
+
+
+def test_ports_of_the_workflow_and_listed_ones_are_used_directly(lab):
+    with served({"/x": b"there"}) as (address, asked):
+        command = (sys.executable, "-I", "-c", _USE_PORTS, address)
+        phase = PhaseSpec(
+            name="plan", state="planning", runner="command", command=command, egress=(address,), max_attempts=1
+        )
+        adw_id = ran(lab, phase, step("build", "echo x >> app.py", "building"))
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+    assert asked == ["/x"]
+
+
 def wheel(folder: Path) -> bytes:
     """Return a package `greeting` as pip installs it."""
     path = folder / "greeting-1.0-py3-none-any.whl"
