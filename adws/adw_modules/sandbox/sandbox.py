@@ -37,8 +37,6 @@ OFF, AUTO, LANDLOCK, BUBBLEWRAP, COMMAND = "off", "auto", "landlock", "bubblewra
 FOLDER = "box"
 #: Variables that would lead a boxed command out of the home directory of its box.
 _HOME_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-#: Directories of agents, which are made when they are missing; the rest are files.
-_AGENT_FOLDERS = {name for names in policy.AGENT_HOMES.values() for name in names if "." not in name.lstrip(".")}
 _PORT_VARIABLES = ("ADW_BACKEND_PORT", "ADW_FRONTEND_PORT", "PORT")
 _NO_PROXY = "localhost,127.0.0.1,::1"
 
@@ -212,8 +210,14 @@ class Sandboxes:
             )
         scratch = self._home.folder_of(document.adw_id) / FOLDER
         hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
-        owned = [*policy.AGENT_HOMES.get(agent, ()), *registries.files_of(hosts)]
-        env = self._prepare(scratch, command, owned, user)
+        person = Path(command.env.get("HOME") or Path.home())  #: of whom it would be run by without a box
+        own_files = policy.agent_files(agent, home=person, env=command.env)
+        logins = [person / name for name in registries.files_of(hosts)]
+        for path in own_files:
+            if "." not in path.name.lstrip(".") and not path.exists():  # the others are files
+                path.mkdir(parents=True, mode=0o700)
+        env = self._prepare(scratch, person, [*own_files, *logins], command.env, user)
+        env["ADW_SANDBOX"] = choice.backend
         read = [*files, *([command.stdin_path] if command.stdin_path else ())]
         moved = {variable: scratch / "out" / path.name for variable, path in (outputs or {}).items()}
         for variable, path in (outputs or {}).items():
@@ -222,14 +226,14 @@ class Sandboxes:
                 moved[variable].write_bytes(path.read_bytes())
         env |= {variable: str(path) for variable, path in moved.items()}
         rules = policy.build(
-            self._surroundings(command),
+            self._surroundings(person, command.env),
             cwd=command.cwd,
             scratch=scratch,
             program=find_program(command),
             agent=agent,
             git=self._git_places(command.cwd, document.branch_name or ""),
             may_write=may_write,
-            files=[*read, *(_person(command) / name for name in registries.files_of(hosts))],
+            files=[*read, *logins],
             results=folders,
             egress=registries.expanded(hosts, env=command.env),
             ports=[int(env[name]) for name in _PORT_VARIABLES if env.get(name, "").isdigit()],
@@ -309,13 +313,12 @@ class Sandboxes:
                 raise RunFailed(FailedRun(subtype="config", text=text), text)
 
     def _prepare(
-        self, scratch: Path, command: CommandLine, owned: Iterable[str], user: Account | None
+        self, scratch: Path, person: Path, owned: Iterable[Path], env: Mapping[str, str], user: Account | None
     ) -> dict[str, str]:
         """Make the directories of a workflow's box, with links to *owned* files of the person; return its variables."""
         for name in policy.SCRATCH:
             durable_file.make_directory(str(scratch / name))
         home = scratch / "home"
-        person = _person(command)
         try:
             name, _, address = self._home.git_commands.author().partition("<")
         except AdwError:
@@ -327,10 +330,10 @@ class Sandboxes:
         with tempfile.NamedTemporaryFile("w", dir=scratch, delete=False, encoding="utf-8") as file:
             file.write(config_text(known))
         Path(file.name).replace(home / ".gitconfig")
-        for own in owned:
-            real, link = person / own, home / own
-            if own in _AGENT_FOLDERS and not real.exists():
-                real.mkdir(parents=True, mode=0o700)
+        for real in owned:
+            if not real.is_relative_to(person):
+                continue  # a variable leads there
+            link = home / real.relative_to(person)
             for part in reversed(link.relative_to(home).parents[:-1]):
                 if (home / part).is_symlink():  # a boxed command may have put it there: nothing is made behind it
                     (home / part).unlink()
@@ -338,16 +341,16 @@ class Sandboxes:
             if real.exists() and not link.exists():
                 link.unlink(missing_ok=True)
                 link.symlink_to(real)
-        kept = {name: value for name, value in command.env.items() if name not in _HOME_VARIABLES}
+        kept = {name: value for name, value in env.items() if name not in _HOME_VARIABLES}
 
-        return {**kept, "HOME": str(home), "TMPDIR": str(scratch / "tmp"), "ADW_SANDBOX": self.choose().backend}
+        return {**kept, "HOME": str(home), "TMPDIR": str(scratch / "tmp")}
 
-    def _surroundings(self, command: CommandLine) -> Surroundings:
+    def _surroundings(self, person: Path, env: Mapping[str, str]) -> Surroundings:
         settings = self._home.settings
 
         return Surroundings(
-            home=_person(command),
-            env=command.env,
+            home=person,
+            env=env,
             read=settings.sandbox_read or (),
             write=settings.sandbox_write or (),
             hidden=(settings.home, settings.state_dir, settings.trees_dir),
@@ -367,8 +370,3 @@ class Sandboxes:
                 (common / place / branch).parent.mkdir(parents=True, exist_ok=True)
 
         return GitPlaces(common=common, own=own, branch=branch)
-
-
-def _person(command: CommandLine) -> Path:
-    """Return the home directory of the person whom *command* would be run by without a box."""
-    return Path(command.env.get("HOME") or Path.home())
