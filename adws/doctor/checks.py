@@ -455,6 +455,10 @@ class Checkup:
                 why = sandbox_probe.why_unusable(stronger, sandbox_probe.known(stronger, env=app.env))
                 fix = "install it, and let this user make namespaces, as docs/sandbox.md says"
                 yield _warning("sandbox", f"{stronger} is stronger, and cannot be used: {why}", fix)
+        for agent in sorted(self._needed_agents()):
+            if why := app.sandboxes.why_not_started(agents_base.profile(agent), choice.backend):
+                fix = "add where it is installed to sandbox.read"
+                yield _warning("sandbox", f"{agent} does not start in {choice.backend}: {why}", fix)
         probed = sandbox_probe.run(choice.backend, env=app.env)
         for name, (promise, fix) in sandbox_probe.PROMISES.items():
             if probed.kept.get(name):

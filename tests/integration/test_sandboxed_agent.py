@@ -52,9 +52,9 @@ class Boxed:
         )
         self.adw_id = ""
 
-    def run(self, groups: str, *phases: PhaseSpec, **env: str) -> None:
-        told = "".join(f"export {name}={value}\n" for name, value in env.items())
-        self.program.write_text(f'#!/bin/sh\n{told}exec {sys.executable} -I {PROGRAM} {self.loot} {groups} "$@"\n')
+    def run(self, groups: str, *phases: PhaseSpec, first: str = "") -> None:
+        """Carry a workflow whose agent does *first*, a line of shell, and then what *groups* says."""
+        self.program.write_text(f'#!/bin/sh\n{first}\nexec {sys.executable} -I {PROGRAM} {self.loot} {groups} "$@"\n')
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
         self.adw_id = self.lab.start(*(phases or (PLAN, BUILD)))
         self.lab.work()
@@ -85,6 +85,21 @@ def test_an_honest_agent_works_commits_and_ships_in_its_box(boxed):
     assert document.current_state == "completed", build.attempts[-1].error
     assert boxed.tricks["commit_the_work"].startswith("done"), boxed.tricks
     assert git(boxed.lab.remote, "log", "--format=%s", "--all").count("Add a library") == 1
+
+
+@pytest.mark.parametrize(
+    ("needs", "expected"), [("{person}/.ssh/id_ed25519", "landlock"), ("{person}/nowhere", "bubblewrap")]
+)
+def test_auto_is_the_strongest_box_in_which_the_agent_starts(tmp_path, monkeypatch, needs, expected):
+    for backend in BACKENDS:
+        if reason := why_missing(backend):
+            pytest.skip(reason)
+    boxed = Boxed(tmp_path, monkeypatch, "auto")
+    # Under landlock the file is seen, though it cannot be read.
+    needed = needs.format(person=boxed.person)
+    boxed.run("harmless", first=f"echo $ADW_SANDBOX >> {boxed.loot}/where; test -e {needed} || exit 1")
+
+    assert set((boxed.loot / "where").read_text().split()) == {expected}
 
 
 #: What an attack comes to: blocked by the box, detected by adw, or residual (documented, not prevented).

@@ -546,7 +546,7 @@ class AgentRunner:
             say=job.context.say,
             denied=job.context.denied,
             own=job.phase.sandbox,
-            agent=job.profile.name,
+            agent=job.profile,
             may_write=task.permissions != "read",
             egress=job.phase.egress,
             files=[*told, task.prompt_file],

@@ -199,7 +199,7 @@ _LINKED_PYTHON = (str(Path(os.__file__).resolve().parent), str(Path(sys.executab
 
 
 def _program(program: str) -> Iterator[Path]:
-    """Yield where a program is installed: its own directory, and all of node_modules when npm installed it."""
+    """Yield where a program is installed: its file, all of node_modules, or the virtual environment around it."""
     if not program:
         return
     for path in (Path(program), Path(program).resolve()):
@@ -209,6 +209,10 @@ def _program(program: str) -> Iterator[Path]:
             yield path.parent
         if "node_modules" in parts:
             yield Path(*parts[: parts.index("node_modules") + 1])
+        around = path.parent.parent
+        if (around / "pyvenv.cfg").is_file():  # as pipx and uv install agents, with an interpreter elsewhere
+            yield around
+            yield (around / "bin" / "python").resolve().parent.parent
 
 
 def agent_files(agent: str, *, home: Path, env: Mapping[str, str]) -> list[Path]:

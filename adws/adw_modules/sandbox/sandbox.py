@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -72,15 +73,16 @@ class Sandboxes:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._chosen: dict[str, Choice] = {}
+        self._refusing: dict[tuple[str, str], str] = {}  #: (backend, agent) -> why it does not start there, or ""
         self._warned: set[str] = set()  #: workflows that were told that there is no box
 
     def is_required(self, document: WorkflowDocument | None = None) -> bool:
         """Say whether a command of *document* that should have a box, and cannot have one, is refused."""
         settings = self._home.settings
-        if settings.sandbox_required is not None or settings.sandbox_user is not None:
-            return settings.sandbox_required is True or settings.sandbox_user is not None
+        if settings.sandbox_required is True or settings.sandbox_user is not None:
+            return True
 
-        return document is not None and bool(document.deliveries)
+        return settings.sandbox_required is None and document is not None and bool(document.deliveries)
 
     @property
     def variables_of_user(self) -> Mapping[str, str]:
@@ -95,7 +97,7 @@ class Sandboxes:
 
     def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
         """Return *task* for an agent whose own sandbox has to be off: inside of ours it would refuse every command."""
-        is_boxed = self.choose(own).backend in probe.BACKENDS
+        is_boxed = self.choose(own, profile).backend in probe.BACKENDS
 
         return replace(task, permissions="all") if is_boxed and profile.capabilities.boxes_itself else task
 
@@ -105,23 +107,23 @@ class Sandboxes:
 
         Raises ConfigError when there is none and *is_required*, and for a `sandbox.user` that is of no use.
         """
-        settings = self._home.settings
-        choice = self.choose()
+        settings, choice = self._home.settings, self.choose()
         if settings.sandbox_user is not None:
             account.find(settings.sandbox_user)
-        wants = settings.sandbox_required is True or settings.sandbox_user is not None
-        if choice.backend == OFF and not choice.why_none and wants:
-            name = "sandbox.required" if settings.sandbox_required else "sandbox.user"
-            raise ConfigError(f"{name} is set, and sandbox.mode is off: set sandbox.mode to auto, or take one back")
-        if choice.why_none and (is_required and settings.sandbox_required is not False):
+        if choice.backend != OFF:
+            return ""
+        if choice.why_none and is_required and settings.sandbox_required is not False:
             raise ConfigError(
                 f"there is no sandbox here: {choice.why_none}. adw doctor says what to do; "
                 "without one only with sandbox.required = false"
             )
         if choice.why_none:
             return f"agents, commands and gates run without a sandbox: {choice.why_none}; see adw doctor"
+        if settings.sandbox_required or settings.sandbox_user is not None:
+            name = "sandbox.required" if settings.sandbox_required else "sandbox.user"
+            raise ConfigError(f"{name} is set, and sandbox.mode is off: set sandbox.mode to auto, or take one back")
 
-        return "" if choice.backend != OFF else "agents, commands and gates run without a sandbox (sandbox.mode is off)"
+        return "agents, commands and gates run without a sandbox (sandbox.mode is off)"
 
     @property
     def limits(self) -> Limits:
@@ -137,14 +139,37 @@ class Sandboxes:
             free_disk_bytes=settings.sandbox_free_disk or None,
         )
 
-    def choose(self, own: str = "") -> Choice:
-        """Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once."""
+    def choose(self, own: str = "", agent: AgentProfile | None = None) -> Choice:
+        """
+        Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once.
+
+        For an *agent*, auto is the strongest in which it starts; one that starts in none has the strongest all the
+        same: what agents may write must not let them out.
+        """
         mode = own or self._home.settings.sandbox_mode
         known = self._chosen.get(mode) or self._choose(mode)
         if not known.why_none:
             self._chosen[mode] = known
+        if agent is None or mode != AUTO or known.backend != BUBBLEWRAP or not self.why_not_started(agent, BUBBLEWRAP):
+            return known
+        weaker = self.choose(LANDLOCK)
+        starts = not weaker.why_none and not self.why_not_started(agent, LANDLOCK)
 
-        return known
+        return weaker if starts else known
+
+    def why_not_started(self, agent: AgentProfile, backend: str) -> str:
+        """Return why *agent* does not say its version in a box of *backend*, "" when it does or is not there."""
+        env = self._home.agent_variables(agent)
+        program = shutil.which(self._home.agent_preflight.program(agent), path=env.get("PATH", os.defpath))
+        if program is None:
+            return ""
+        if (backend, program) not in self._refusing:
+            person = Path(env.get("HOME") or Path.home())
+            argv = (program, *agent.version_argv)
+            why = probe.why_not_started(backend, argv, agent=agent.name, surroundings=self._surroundings(person, env))
+            self._refusing[backend, program] = why
+
+        return self._refusing[backend, program]
 
     def _choose(self, mode: str) -> Choice:
         if mode == OFF:
@@ -172,7 +197,7 @@ class Sandboxes:
         say: Callable[[str], None],
         denied: dict[str, int] | None = None,
         own: str = "",
-        agent: str = "",
+        agent: AgentProfile | None = None,
         may_write: bool = True,
         egress: Iterable[str] = (),
         files: Iterable[Path] = (),
@@ -186,7 +211,8 @@ class Sandboxes:
         adw reads: inside, each is another file, which takes its place at the end. Connections that were refused are
         added to *denied*, by host.
         """
-        choice = self.choose(own)
+        choice = self.choose(own, agent)
+        name = agent.name if agent is not None else ""
         limited = replace(command, limits=self.limits)
         if choice.backend == OFF:
             is_wanted = choice.why_none or self._home.settings.sandbox_required or self._home.settings.sandbox_user
@@ -211,7 +237,7 @@ class Sandboxes:
         scratch = self._home.folder_of(document.adw_id) / FOLDER
         hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
         person = Path(command.env.get("HOME") or Path.home())  #: of whom it would be run by without a box
-        own_files = policy.agent_files(agent, home=person, env=command.env)
+        own_files = policy.agent_files(name, home=person, env=command.env)
         logins = [person / name for name in registries.files_of(hosts)]
         for path in own_files:
             if "." not in path.name.lstrip(".") and not path.exists():  # the others are files
@@ -230,7 +256,7 @@ class Sandboxes:
             cwd=command.cwd,
             scratch=scratch,
             program=find_program(command),
-            agent=agent,
+            agent=name,
             git=self._git_places(command.cwd, document.branch_name or ""),
             may_write=may_write,
             files=[*read, *logins],

@@ -651,7 +651,7 @@ class AgentTool:
             say=context.say,
             denied=context.denied,
             own=phase.sandbox,
-            agent=profile.name,
+            agent=profile,
             may_write=task.permissions != "read",
             egress=phase.egress,
             files=[task.prompt_file],

@@ -102,6 +102,19 @@ def test_a_variable_leads_an_agent_to_files_of_its_own_and_away_from_those_of_th
     assert policy.agent_files("", home=tmp_path, env=env) == []
 
 
+def test_an_agent_in_a_virtual_environment_has_all_of_it_and_its_interpreter(tmp_path):
+    venv, interpreter = tmp_path / "person" / "tools" / "aider", tmp_path / "person" / "pythons" / "3.12"
+    for folder in (venv / "bin", interpreter / "bin", tmp_path / "person" / "bin"):
+        folder.mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    for path in (venv / "bin" / "aider", interpreter / "bin" / "python3.12"):
+        path.touch()
+    (venv / "bin" / "python").symlink_to(interpreter / "bin" / "python3.12")
+    (tmp_path / "person" / "bin" / "aider").symlink_to(venv / "bin" / "aider")
+
+    assert {venv, interpreter} <= {*make(tmp_path, program=str(tmp_path / "person" / "bin" / "aider")).read}
+
+
 def test_git_may_commit_and_not_change_what_is_shared(tmp_path):
     made = make(tmp_path)
 
