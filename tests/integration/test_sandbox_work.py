@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.sandbox import probe
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import Gate, LoopSpec, PhaseSpec, StepSpec
 from tests.agents.test_real_agents import WORKER
@@ -230,6 +231,20 @@ def test_where_there_is_no_box_work_is_refused_if_one_is_required(no_backend, tm
     assert lab.document(adw_id).current_state == ("failed" if is_refused else "completed")
     if is_refused:
         assert "a sandbox is required, and there is none here" in error_of(lab, adw_id)
+
+
+@pytest.mark.parametrize(
+    ("version", "lost"), [(1, {"tcp", "signal"}), (3, {"tcp", "signal"}), (4, {"signal"}), (6, set())]
+)
+def test_what_an_older_landlock_cannot_do_is_not_promised(monkeypatch, version, lost):
+    if reason := why_missing("landlock"):
+        pytest.skip(reason)
+    monkeypatch.setattr("adws.adw_modules.sandbox.landlock.abi", lambda: version)
+    probed = probe.run("landlock", env=os.environ)
+
+    assert probe.why_unusable("landlock", probed) == ""
+    # Sockets of other programs are reached with every version, and root reads the environment of others.
+    assert {name for name, is_kept in probed.kept.items() if not is_kept} - {"unix", "environ"} == lost
 
 
 # --- set-up commands and registries ----------------------------------------------------------------------------------
