@@ -211,6 +211,14 @@ def test_without_a_backend_work_is_done_and_says_so_once(no_backend, tmp_path):
     assert sum("runs without a sandbox: bubblewrap: bwrap is not installed" in one for one in said) == 1, said
 
 
+def test_a_system_without_backends_says_what_to_set(monkeypatch, tmp_path):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with make_work_lab(tmp_path, ADW_SANDBOX_MODE="auto").open() as app:
+        said = app.sandboxes.check(is_required=False)
+
+    assert "run without a sandbox: there is no backend for this system: set sandbox.command" in said
+
+
 @pytest.mark.parametrize(
     ("settings", "delivery", "is_refused"),
     [
