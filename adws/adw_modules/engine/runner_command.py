@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from adws.adw_modules import checkpoint, effects
@@ -344,7 +345,7 @@ class CommandRunner:
         *,
         own: str = "",
         egress: tuple[str, ...] = (),
-        outputs: Mapping[str, Path] | None = None,
+        outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> ProcessEnd:
         """Run *command* in the box of *phase*, or in the one called *own*; see `Sandboxes.boxed`."""
         told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]

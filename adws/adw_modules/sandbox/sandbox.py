@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file
@@ -195,14 +196,14 @@ class Sandboxes:
         document: WorkflowDocument,
         *,
         say: Callable[[str], None],
-        denied: dict[str, int] | None = None,
+        denied: dict[str, int],
         own: str = "",
         agent: AgentProfile | None = None,
         may_write: bool = True,
         egress: Iterable[str] = (),
         files: Iterable[Path] = (),
         folders: Iterable[Path] = (),
-        outputs: Mapping[str, Path] | None = None,
+        outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> Iterator[CommandLine]:
         """
         Yield *command* as it is run in its box; raise RunFailed when it needs one and there is none.
@@ -230,10 +231,7 @@ class Sandboxes:
             return
 
         user = self._account()
-        if user is not None:
-            command = replace(
-                command, env={**command.env, "HOME": str(user.home), "USER": user.name, "LOGNAME": user.name}
-            )
+        command = replace(command, env={**command.env, **self.variables_of_user})
         scratch = self._home.folder_of(document.adw_id) / FOLDER
         hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
         person = Path(command.env.get("HOME") or Path.home())  #: of whom it would be run by without a box
@@ -245,8 +243,8 @@ class Sandboxes:
         env = self._prepare(scratch, person, [*own_files, *logins], command.env, user)
         env["ADW_SANDBOX"] = choice.backend
         read = [*files, *([command.stdin_path] if command.stdin_path else ())]
-        moved = {variable: scratch / "out" / path.name for variable, path in (outputs or {}).items()}
-        for variable, path in (outputs or {}).items():
+        moved = {variable: scratch / "out" / path.name for variable, path in outputs.items()}
+        for variable, path in outputs.items():
             moved[variable].unlink(missing_ok=True)
             if path.is_file() and not path.is_symlink():
                 moved[variable].write_bytes(path.read_bytes())
@@ -266,14 +264,13 @@ class Sandboxes:
         )
         if user is not None:
             self._hand_over(user, choice.backend, rules, command, read)
-        refused: dict[str, int] = {} if denied is None else denied
         try:
-            with self._open(choice.backend, rules, replace(limited, env=env), refused, user) as ready:
+            with self._open(choice.backend, rules, replace(limited, env=env), denied, user) as ready:
                 yield ready
         finally:
-            for host, times in refused.items():
+            for host, times in denied.items():
                 say(f"the sandbox denied connections to {host} ({times}); sandbox.egress allows hosts")
-            for variable, path in (outputs or {}).items():
+            for variable, path in outputs.items():
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(moved[variable], path)  # noqa: PTH105 - a link stays a link, and is refused when it is read
 
