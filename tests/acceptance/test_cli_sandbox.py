@@ -28,7 +28,10 @@ def home(tmp_path):
     place.mkdir()
     for command in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "Begin"]):
         subprocess.run(["git", *command], cwd=place, check=True)
-    (place / "adw.toml").write_text('[forge]\nkind = "local"\n[agent]\nname = "claude"\n[web]\nport = 0\nworkers = 0\n')
+    (place / "adw.toml").write_text(
+        '[forge]\nkind = "none"\n[agent]\nname = "claude"\n[web]\nport = 0\nworkers = 0\n'
+        '[workflows.box]\nphases = [{name = "build", state = "building", runner = "command", shell = "echo x > y"}]\n'
+    )
     return place
 
 
@@ -97,13 +100,21 @@ def test_doctor_shows_the_box_and_each_promise(home):
     ],
     ids=["off", "user", "missing"],
 )
-def test_a_server_does_not_start_without_the_box_that_is_required(home, tmp_path, env, said):
+@pytest.mark.parametrize(
+    "command",
+    [("serve",), ("run", "1", "--title", "T", "--body", "B", "--workflow", "box")],
+    ids=["serve", "run"],
+)
+def test_nothing_starts_without_the_box_that_is_required(home, tmp_path, command, env, said):
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("git", "sh", "env"):
+    for name in ("git", "sh", "env", "false"):
         (tools / name).symlink_to(f"/usr/bin/{name}")
-    done = adw(home, "serve", **{name: value.format(bin=tools) for name, value in env.items()})
+    if command[0] == "run":  # a server requires one by itself
+        env = {"ADW_SANDBOX_REQUIRED": "true", **env}
+    done = adw(home, *command, **{name: value.format(bin=tools) for name, value in env.items()})
 
     assert done.returncode != 0
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (home / "trees").exists()
