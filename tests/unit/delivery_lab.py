@@ -72,6 +72,7 @@ class DeliveryLab:
             has_database=lambda: True,
             known_quotas=home.parts.known_quotas,
             claim_policy=home.parts.claim_policy,
+            sandboxes=SimpleNamespace(is_required=lambda: False),
             forge_key=KEY,
             answers=lambda: Answers(self.forge, key=KEY),
         )

@@ -446,8 +446,8 @@ class _Watch:
             number, memory = self._tree.usage()
             if limits.processes is not None and number > limits.processes:
                 hit = "processes"
-            elif limits.memory_bytes is not None and memory > limits.memory_bytes:
-                hit = "memory"
+            elif self._group is None and limits.memory_bytes is not None and memory > limits.memory_bytes:
+                hit = "memory"  # the kernel, where it counts, counts what processes share once
         if self._disk_bytes is not None and _free_bytes(self._command.cwd) < self._disk_bytes:
             hit = "disk"
 
