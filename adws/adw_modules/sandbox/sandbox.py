@@ -166,7 +166,7 @@ class Sandboxes:
             return ""
         if (backend, program) not in self._refusing:
             person = Path(env.get("HOME") or Path.home())
-            argv = (program, *agent.version_argv)
+            argv = (program, "--version")
             why = probe.why_not_started(backend, argv, agent=agent.name, surroundings=self._surroundings(person, env))
             self._refusing[backend, program] = why
 
