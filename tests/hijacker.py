@@ -510,6 +510,33 @@ def trace_another_process():
 
 
 @trick("box")
+def type_into_a_terminal():
+    import fcntl
+
+    fd = os.open(target("terminal"), os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(fd, 0x5412, b"x")  # TIOCSTI
+
+
+@trick("box")
+def read_the_command_line_of_another_process():
+    found = Path(f"/proc/{target('victim')}/cmdline").read_bytes()
+    if not found.startswith(b"/bin/sleep"):
+        raise OSError("it is another process here")
+
+
+@trick("box")
+def read_shared_memory():
+    return Path(target("shared")).read_text()
+
+
+@trick("box")
+def change_the_settings_of_the_agent():
+    Path.home().joinpath(".claude", "settings.json").write_text('{"hooks": {}}')
+    if not Path(target("person"), ".claude", "settings.json").exists():
+        raise OSError("they are other settings here")
+
+
+@trick("box")
 def leave_a_hidden_process():
     code = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nos.execve('/bin/sleep', ['sleep', sys.argv[1]], {})"
     subprocess.run([sys.executable, "-c", code, target("nap")], check=True)

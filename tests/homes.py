@@ -20,7 +20,7 @@ from adws.testing import FakeProcesses, MemoryForge
 
 #: For a home that is made of single parts: commands run without a box.
 NO_SANDBOX = SimpleNamespace(
-    choose=lambda _own="": Choice(backend=OFF), boxed=lambda command, *_args, **_options: nullcontext(command)
+    choose=lambda *_asked: Choice(backend=OFF), boxed=lambda command, *_args, **_options: nullcontext(command)
 )
 #: What tests opened and did not close; a fixture in tests/conftest.py closes them after each test.
 _OPEN: list[Home] = []

@@ -33,6 +33,7 @@ SLOW_FILES = frozenset(
         "test_base_check.py",
         "test_breaker_processes.py",
         "test_budgets_of_agents.py",
+        "test_control_groups.py",
         "test_database_gone.py",
         "test_delivery_faults.py",
         "test_delivery_runs.py",

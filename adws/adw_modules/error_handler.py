@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from adws.adw_modules import error_tables, errors
 from adws.adw_modules.error_tables import (
+    BOXED_ADVICE,
     CATEGORY_ADVICE,
     CLASSES,
     ERRNOS,
@@ -287,6 +288,8 @@ def _metadata(found: _Recognised) -> dict[str, object]:
     """Return what the record of a failure has beside its message."""
     kind, error, run = CLASSES[found.klass], found.error, _run_of(found.error)
     metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
+    if run is not None and run.box and kind.name in BOXED_ADVICE:
+        metadata["advice"] = BOXED_ADVICE[kind.name].format(box=run.box)
     if kind.category is ErrorCategory.RESOURCE:
         metadata["requires_cleanup"] = True
     if kind.needs_person:

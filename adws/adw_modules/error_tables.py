@@ -152,6 +152,20 @@ CLASSES: Mapping[str, ErrorClass] = MappingProxyType(
     }
 )
 
+#: The advice where what failed ran in a sandbox, which may be why.
+BOXED_ADVICE: Mapping[str, str] = MappingProxyType(
+    {
+        "missing": "A file, program or directory is not there, or its sandbox ({box}) does not show it. Put it in "
+        "place, or add its path to sandbox.read, then: adw retry ID.",
+        "permission": "The system or its sandbox ({box}) does not allow this. Change owner or mode of what it names, "
+        "or add its path to sandbox.read or sandbox.write, then: adw retry ID.",
+        "dependency": "A module cannot be imported, or its sandbox ({box}) does not show it. Install it with setup of "
+        "the phase, or add its path to sandbox.read, then: adw retry ID.",
+        "network": "The service could not be reached. From its sandbox ({box}) only hosts of sandbox.egress can be, "
+        "through the proxy; check network, proxy and address if this stays.",
+    }
+)
+
 #: The advice for an error that names a category but no class of its own.
 CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
     {

@@ -667,6 +667,7 @@ class FailedRun:
     retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
     resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
     tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
+    box: str = ""  #: the sandbox that it ran in
 
     @property
     def summary(self) -> str:

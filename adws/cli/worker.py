@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -130,11 +129,10 @@ def _say_end(app: Home, end: RunResult) -> None:
 # Its parent holds the other end of its input. When that closes, however the parent died, it shuts down.
 
 
-def start() -> int:
+def start() -> NoReturn:
     """Work until told to end, or until the parent process is gone."""
     threading.Thread(target=_end_with_the_starter, name="adw-parent", daemon=True).start()
-
-    return main.run(sys.argv[1:])
+    main.main()  # which takes the secrets of the process before anything else
 
 
 def _end_with_the_starter() -> None:
@@ -201,4 +199,4 @@ def _lines(result: RecoveryResult) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(start())
+    start()

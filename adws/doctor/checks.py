@@ -39,6 +39,7 @@ from adws.adw_modules.identifiers import JsonObject, counted, size_text
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
 from adws.adw_modules.phase import NoOrders
+from adws.adw_modules.process import cgroup
 from adws.adw_modules.resources import ports as resources_ports
 from adws.adw_modules.resources.ports import reservations
 from adws.adw_modules.resources.quotas import nearest
@@ -451,12 +452,23 @@ class Checkup:
         if os.geteuid() == 0 and app.settings.sandbox_user is None:
             fix = "run adw as an ordinary user, or set sandbox.user to one"
             yield _warning("sandbox", "adw is root, and so are agents and commands in their box", fix)
+        for stronger in sandbox_probe.BACKENDS[: sandbox_probe.BACKENDS.index(choice.backend)]:
+            if app.settings.sandbox_mode == "auto":
+                why = sandbox_probe.why_unusable(stronger, sandbox_probe.known(stronger, env=app.env))
+                fix = "install it, and let this user make namespaces, as docs/sandbox.md says"
+                yield _warning("sandbox", f"{stronger} is stronger, and cannot be used: {why}", fix)
+        for agent in sorted(self._needed_agents()):
+            if why := app.sandboxes.why_not_started(agents_base.profile(agent), choice.backend):
+                fix = "add where it is installed to sandbox.read"
+                yield _warning("sandbox", f"{agent} does not start in {choice.backend}: {why}", fix)
         probed = sandbox_probe.run(choice.backend, env=app.env)
         for name, (promise, fix) in sandbox_probe.PROMISES.items():
             if probed.kept.get(name):
                 yield _ok("sandbox", f"{choice.backend}: {promise}")
             else:
                 yield _warning("sandbox", f"{choice.backend} does not promise this: {promise}", fix)
+        by = "enforced by the kernel" if cgroup.usable_place() is not None else "measured ten times a second"
+        yield _ok("sandbox", f"limits of memory and processes are {by}")
 
     def _git(self) -> Iterator[Finding]:
         """Yield how git and the repository of the home are."""

@@ -64,6 +64,9 @@ def run(backend: str, place: Path, groups: str, settings: dict[str, str]) -> dic
     for path in (other_state, other_tree):
         path.parent.mkdir(parents=True)
         path.write_text("SECRET\n")
+    terminal, slave = os.openpty()
+    shared = Path(tempfile.mkstemp(prefix="adw-attack-", dir="/dev/shm")[1])
+    shared.write_text("SECRET\n")
     victim = subprocess.Popen(["/bin/sleep", "600"], env={"PLANTED": "SECRET"}, start_new_session=True)
     nap = f"{600 + os.getpid() % 100}.{victim.pid}"
     with (
@@ -85,6 +88,8 @@ def run(backend: str, place: Path, groups: str, settings: dict[str, str]) -> dic
             "port": tcp.getsockname()[1],
             "udp": udp.getsockname()[1],
             "socket": f"{short}/s",
+            "terminal": os.ttyname(slave),
+            "shared": str(shared),
             "nap": nap,
         }
         program.write_text(
@@ -98,6 +103,9 @@ def run(backend: str, place: Path, groups: str, settings: dict[str, str]) -> dic
         finally:
             victim.kill()
             victim.wait()
+            shared.unlink()
+            os.close(slave)
+            os.close(terminal)
         udp.setblocking(False)
         try:
             udp.recv(16)

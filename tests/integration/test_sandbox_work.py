@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules.sandbox import sandbox
+from adws.adw_modules.sandbox import probe, sandbox
 from adws.adw_modules.worker.worker import WorkerOptions
-from adws.adw_modules.workflow.model import Gate, PhaseSpec
+from adws.adw_modules.workflow.model import Gate, LoopSpec, PhaseSpec, StepSpec
 from tests.agents.test_real_agents import WORKER
 from tests.integration import other_user
 from tests.integration.process_lab import is_alive
 from tests.integration.test_sandboxed_agent import BACKENDS, attacked, why_missing
-from tests.integration.work_lab import PLAN, make_work_lab, step
+from tests.integration.work_lab import PLAN, QUICK, make_work_lab, step
 
 
 @pytest.fixture(params=BACKENDS)
@@ -96,6 +96,62 @@ def test_a_fork_bomb_and_a_full_disk_end_the_attempt_alone(backend):
         assert result["running"] == []
 
 
+# --- what was denied -------------------------------------------------------------------------------------------------
+
+#: Asks the proxy for a host, and goes on whatever it answers.
+_ASK = "import os, urllib.request as u\ntry: u.urlopen('http://%s.example/')\nexcept OSError as e: print(e)\n%s"
+
+
+def asking(host: str, then: str = "") -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", _ASK % (host, then))
+
+
+def told(lab, adw_id: str) -> tuple[dict[str, int], list[str]]:
+    """Return the events about denied hosts, and the warnings of the document."""
+    with lab.open() as app:
+        events = [one for one in app.events.of_workflow(adw_id) if one.event_type == "egress_denied"]
+    return {one.data["host"]: one.data["count"] for one in events}, lab.document(adw_id).warnings
+
+
+def test_hosts_denied_to_the_calls_of_steps_are_told_once_with_their_sum(lab):
+    once = StepSpec(name="once", tool="command", inputs={"command": list(asking("single"))})
+    loop = StepSpec(
+        name="each", tool="command", inputs={"command": list(asking("looped"))}, loop=LoopSpec(collection=[1, 2, 3])
+    )
+    fails = StepSpec(name="fails", tool="command", inputs={"command": list(asking("last", "raise SystemExit(3)"))})
+    adw_id = ran(lab, PhaseSpec(name="plan", state="planning", runner="steps", steps=(once, loop), retry=QUICK))
+    events, warnings = told(lab, adw_id)
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+    assert events == {"single.example:80": 1, "looped.example:80": 3}
+    hosts = "looped.example:80 (3), single.example:80 (1)"
+    assert warnings == [f"plan: the sandbox denied connections to {hosts}; sandbox.egress allows hosts"]
+
+    phase = PhaseSpec(name="plan", state="planning", runner="steps", steps=(fails,), retry=QUICK, max_attempts=1)
+    assert told(lab, ran(lab, phase))[0] == {"last.example:80": 1}
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (("cat", "/root/.ssh/id"), "or its sandbox ({backend}) does not show it"),
+        (("touch", "/usr/planted"), "or its sandbox ({backend}) does not allow this"),
+        (("touch", "/planted"), "or its sandbox ({backend}) does not allow this"),
+        (
+            asking("news", "raise SystemExit('HTTP Error 403: Forbidden')"),
+            "The sandbox denied connections to news.example:80 (1): add them to sandbox.egress",
+        ),
+    ],
+    ids=["read", "write", "write-above-the-worktree", "connect"],
+)
+def test_a_failure_that_the_sandbox_may_have_made_says_so(lab, backend, command, advice):
+    phase = PhaseSpec(name="plan", state="planning", runner="command", command=command, retry=QUICK, max_attempts=1)
+    adw_id = ran(lab, phase)
+    [attempt] = lab.document(adw_id).phases[0].attempts
+
+    assert advice.format(backend=backend) in attempt.error["advice"], attempt.error
+
+
 # --- another user --------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +215,14 @@ def test_without_a_backend_work_is_done_and_says_so_once(no_backend, tmp_path):
     assert sum("runs without a sandbox: bubblewrap: bwrap is not installed" in one for one in said) == 1, said
 
 
+def test_a_system_without_backends_says_what_to_set(monkeypatch, tmp_path):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with make_work_lab(tmp_path, ADW_SANDBOX_MODE="auto").open() as app:
+        said = app.sandboxes.check(is_required=False)
+
+    assert "run without a sandbox: there is no backend for this system: set sandbox.command" in said
+
+
 @pytest.mark.parametrize(
     ("settings", "delivery", "is_refused"),
     [
@@ -179,6 +243,20 @@ def test_where_there_is_no_box_work_is_refused_if_one_is_required(no_backend, tm
     assert lab.document(adw_id).current_state == ("failed" if is_refused else "completed")
     if is_refused:
         assert "a sandbox is required, and there is none here" in error_of(lab, adw_id)
+
+
+@pytest.mark.parametrize(
+    ("version", "lost"), [(1, {"tcp", "signal"}), (3, {"tcp", "signal"}), (4, {"signal"}), (6, set())]
+)
+def test_what_an_older_landlock_cannot_do_is_not_promised(monkeypatch, version, lost):
+    if reason := why_missing("landlock"):
+        pytest.skip(reason)
+    monkeypatch.setattr("adws.adw_modules.sandbox.landlock.abi", lambda: version)
+    probed = probe.run("landlock", env=os.environ)
+
+    assert probe.why_unusable("landlock", probed) == ""
+    # Sockets of other programs are reached with every version, and root reads the environment of others.
+    assert {name for name, is_kept in probed.kept.items() if not is_kept} - {"unix", "environ"} == lost
 
 
 # --- set-up commands and registries ----------------------------------------------------------------------------------
@@ -214,6 +292,30 @@ def served(files: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+#: Listens and connects to a port of the workflow, and connects without the proxy to one that is listed.
+_USE_PORTS = """
+import http.client, os, socket, sys
+own = ("127.0.0.1", int(os.environ["ADW_BACKEND_PORT"]))
+with socket.create_server(own) as server, socket.create_connection(own):
+    server.accept()
+listed = http.client.HTTPConnection(sys.argv[1], timeout=20)
+listed.request("GET", "/x")
+assert listed.getresponse().read() == b"there"
+"""
+
+
+def test_ports_of_the_workflow_and_listed_ones_are_used_directly(lab):
+    with served({"/x": b"there"}) as (address, asked):
+        command = (sys.executable, "-I", "-c", _USE_PORTS, address)
+        phase = PhaseSpec(
+            name="plan", state="planning", runner="command", command=command, egress=(address,), max_attempts=1
+        )
+        adw_id = ran(lab, phase, step("build", "echo x >> app.py", "building"))
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+    assert asked == ["/x"]
 
 
 def wheel(folder: Path) -> bytes:
@@ -302,6 +404,16 @@ def test_set_up_commands_run_once_for_the_same_lock_files(lab):
     lock = step("build", "echo new > requirements.txt", "building")
     changed = step("test", 'test "$(wc -l < $HOME/count)" -eq 2', "testing", max_attempts=1, setup=(count,))
     adw_id = ran(lab, again, lock, changed)
+
+    assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
+
+
+def test_set_up_commands_run_again_in_a_worktree_that_is_made_again(lab):
+    installs = 'mkdir -p node_modules; echo "*" > node_modules/.gitignore'
+    ruins = (
+        'test -e node_modules || exit 9; test -e "$HOME/x" && exit; touch "$HOME/x"; rm -rf .git node_modules; exit 1'
+    )
+    adw_id = ran(lab, step("plan", ruins, "planning", max_attempts=2, setup=(installs,)))
 
     assert lab.document(adw_id).current_state == "completed", error_of(lab, adw_id)
 

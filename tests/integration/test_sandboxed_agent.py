@@ -52,9 +52,9 @@ class Boxed:
         )
         self.adw_id = ""
 
-    def run(self, groups: str, *phases: PhaseSpec, **env: str) -> None:
-        told = "".join(f"export {name}={value}\n" for name, value in env.items())
-        self.program.write_text(f'#!/bin/sh\n{told}exec {sys.executable} -I {PROGRAM} {self.loot} {groups} "$@"\n')
+    def run(self, groups: str, *phases: PhaseSpec, first: str = "") -> None:
+        """Carry a workflow whose agent does *first*, a line of shell, and then what *groups* says."""
+        self.program.write_text(f'#!/bin/sh\n{first}\nexec {sys.executable} -I {PROGRAM} {self.loot} {groups} "$@"\n')
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
         self.adw_id = self.lab.start(*(phases or (PLAN, BUILD)))
         self.lab.work()
@@ -87,6 +87,21 @@ def test_an_honest_agent_works_commits_and_ships_in_its_box(boxed):
     assert git(boxed.lab.remote, "log", "--format=%s", "--all").count("Add a library") == 1
 
 
+@pytest.mark.parametrize(
+    ("needs", "expected"), [("{person}/.ssh/id_ed25519", "landlock"), ("{person}/nowhere", "bubblewrap")]
+)
+def test_auto_is_the_strongest_box_in_which_the_agent_starts(tmp_path, monkeypatch, needs, expected):
+    for backend in BACKENDS:
+        if reason := why_missing(backend):
+            pytest.skip(reason)
+    boxed = Boxed(tmp_path, monkeypatch, "auto")
+    # Under landlock the file is seen, though it cannot be read.
+    needed = needs.format(person=boxed.person)
+    boxed.run("harmless", first=f"echo $ADW_SANDBOX >> {boxed.loot}/where; test -e {needed} || exit 1")
+
+    assert set((boxed.loot / "where").read_text().split()) == {expected}
+
+
 #: What an attack comes to: blocked by the box, detected by adw, or residual (documented, not prevented).
 BLOCKED, DETECTED, RESIDUAL = "blocked", "detected", "residual"
 COLUMNS = tuple((backend, who) for backend in BACKENDS for who in (other_user.ROOT, other_user.USER))
@@ -109,6 +124,10 @@ ATTACKS: dict[str, dict[str, str]] = {
     "reach_a_unix_socket": {"landlock": RESIDUAL},
     "send_a_datagram": {},
     "trace_another_process": {},
+    "type_into_a_terminal": {},
+    "read_the_command_line_of_another_process": {"landlock": RESIDUAL},
+    "read_shared_memory": {"landlock": RESIDUAL},
+    "change_the_settings_of_the_agent": {"landlock": RESIDUAL, "bubblewrap": RESIDUAL},
     "leave_a_hidden_process": {"landlock": RESIDUAL},
     "read_the_environment": {},
     "read_the_environment_of_the_parent": {},
@@ -268,11 +287,9 @@ def table() -> str:
     """Return the table of docs/sandbox.md."""
     heads = [f"{backend} as {'root' if who == other_user.ROOT else 'a user'}" for backend, who in COLUMNS]
     lines = ["| Attack | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(heads)]
-    rows = {name.replace("_", " "): [expected(name, *column) for column in COLUMNS] for name in ATTACKS}
-    rows |= {name.replace("_", " "): [DETECTED for _ in COLUMNS] for name in FOUND_LATER}
-    same = {result: [name for name, came in rows.items() if {*came} == {result}] for result in (BLOCKED, DETECTED)}
-    lines += [f"| {name} | {' | '.join(came)} |" for name, came in rows.items() if len({*came}) > 1]
-    lines += ["", *(f"- *{result}* in each: {', '.join(names)}." for result, names in same.items())]
+    rows = {name: [expected(name, *column) for column in COLUMNS] for name in ATTACKS}
+    rows |= {name: [DETECTED for _ in COLUMNS] for name in FOUND_LATER}
+    lines += [f"| {name.replace('_', ' ')} | {' | '.join(came)} |" for name, came in rows.items()]
     return "\n".join(lines)
 
 

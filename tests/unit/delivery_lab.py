@@ -73,6 +73,7 @@ class DeliveryLab:
             has_database=lambda: True,
             known_quotas=home.parts.known_quotas,
             claim_policy=home.parts.claim_policy,
+            sandboxes=SimpleNamespace(is_required=lambda: False),
             forge_key=KEY,
             forge_effects=lambda: ForgeEffects(self.forge, clock=home.clock, key=KEY),
         )

@@ -128,7 +128,7 @@ def engine_home(
         tell=nothing,
         phase_runners={"scripted": runner},
         advisor=None,
-        commands=SimpleNamespace(clean_up=nothing),
+        commands=SimpleNamespace(clean_up=nothing, forget_set_up=nothing),
         gates=Gates(SimpleNamespace(run_beside=well_ended), Guard(None)),
         past_checkpoints=SimpleNamespace(forget=nothing),
         status_comment=SimpleNamespace(update=nothing),

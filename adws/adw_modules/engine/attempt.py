@@ -509,7 +509,7 @@ class WorkSession:
         if error is None:
             return None
 
-        return judge(
+        failure = judge(
             error,
             chosen.spec,
             self.owned.document.phases[chosen.index],
@@ -518,6 +518,13 @@ class WorkSession:
             max_outage_seconds=MAX_OUTAGE_SECONDS,
             has_services=bool(self._home.service_guard.parties_of(chosen.spec)),
         )
+        denied = self._context.denied if self._context is not None else {}
+        if not denied or failure.error.get("klass") not in {"auth", "network"}:
+            return failure
+
+        # The proxy of the sandbox answers 403, which reads as if a service had.
+        advice = f"The sandbox denied connections to {_hosts(denied)}: add them to sandbox.egress, then: adw retry ID."
+        return replace(failure, error={**failure.error, "advice": advice})
 
     def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
         """Ask the advisor, if there is one, about a failed attempt. The call is recorded before it is made."""
@@ -709,14 +716,17 @@ def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
 
 def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> None:
     """Add an event for each host that the sandbox blocked during the attempt, and a warning for people."""
-    denied = sorted(context.denied.items()) if context is not None else []
-    for host, times in denied:
+    denied = context.denied if context is not None else {}
+    for host, times in sorted(denied.items()):
         draft.add_event("egress_denied", index, data={"host": host, "count": times})
     if denied:
         about = f"{draft.phase(index).name}: the sandbox denied connections to "
-        hosts = ", ".join(f"{host} ({times})" for host, times in denied)
         others = [warning for warning in draft.document.warnings if not warning.startswith(about)]
-        draft.document.warnings = [*others, f"{about}{hosts}; sandbox.egress allows hosts"]
+        draft.document.warnings = [*others, f"{about}{_hosts(denied)}; sandbox.egress allows hosts"]
+
+
+def _hosts(denied: Mapping[str, int]) -> str:
+    return ", ".join(f"{host} ({times})" for host, times in sorted(denied.items()))
 
 
 def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:

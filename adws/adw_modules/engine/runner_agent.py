@@ -238,7 +238,7 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     if failure is None and profile.capabilities.tells_result and not reading.has_result:
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
-    return failure and prices.with_reset(failure, now=now)
+    return failure and replace(prices.with_reset(failure, now=now), box=end.box)
 
 
 def _gate_output(phase: str, attempt: int, folder: Path) -> str:
@@ -354,9 +354,9 @@ def run_agent(
         command,
         context.document,
         say=context.say,
-        denied=context.denied if isinstance(context, PhaseContext) else None,
+        denied=context.denied,
         own=phase.sandbox,
-        agent=profile.name,
+        agent=profile,
         may_write=task.permissions != "read",
         egress=phase.egress,
         files=[*files, task.prompt_file],

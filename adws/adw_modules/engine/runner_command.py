@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from adws.adw_modules import checkpoint, effects
@@ -195,6 +196,8 @@ LOCK_FILES = (
     "go.sum",
     "Gemfile.lock",
 )
+#: Begins the names of files, beside the document, that say which set-up commands have run in the worktree.
+_SET_UP = "setup-"
 
 
 class CommandRunner:
@@ -281,9 +284,12 @@ class CommandRunner:
         """Run the set-up commands of *phase*, once for the same commands and lock files; raise RunFailed."""
         if not phase.setup:
             return
-        content = [path.read_bytes() for name in LOCK_FILES if (path := context.cwd / name).is_file()]
-        key = hashlib.sha256(b"\0".join([*(line.encode() for line in phase.setup), *content])).hexdigest()
-        done = context.folder / f"setup-{key[:32]}"
+        known = hashlib.sha256("\0".join(phase.setup).encode())
+        for path in (context.cwd / name for name in LOCK_FILES):
+            if path.is_file():
+                with path.open("rb") as file:  # in pieces: an agent may have made it as large as it likes
+                    known.update(hashlib.file_digest(file, "sha256").digest())
+        done = context.folder / f"{_SET_UP}{known.hexdigest()[:32]}"
         if done.exists():
             return
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
@@ -302,6 +308,11 @@ class CommandRunner:
             if end.ordered is not None:
                 return  # the phase itself sees the order, and does not begin
         done.touch()
+
+    def forget_set_up(self, context: PhaseContext) -> None:
+        """Let the set-up commands of each phase run again: the worktree is a new one."""
+        for done in context.folder.glob(f"{_SET_UP}*"):
+            done.unlink()
 
     def clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
         """Run the clean-up command, if one is set, before a phase is retried that ran out of a resource."""
@@ -333,7 +344,7 @@ class CommandRunner:
         *,
         own: str = "",
         egress: tuple[str, ...] = (),
-        outputs: Mapping[str, Path] | None = None,
+        outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> ProcessEnd:
         """Run *command* in the box of *phase*, or in the one called *own*; see `Sandboxes.boxed`."""
         told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]
@@ -370,7 +381,9 @@ def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
         return None
 
     return RunFailed(
-        FailedRun(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool),
+        FailedRun(
+            exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, text=end.tail, tool=tool, box=end.box
+        ),
         name=name,
     )
 

@@ -90,8 +90,12 @@ def usable_place(*, proc: Path = PROC, mount: Path = MOUNT) -> Path | None:
     around = [place.parent] if place.parent.name.endswith((".service", ".scope")) else []
     for candidate in (place, *around):
         with contextlib.suppress(OSError):
-            given = set((candidate / "cgroup.subtree_control").read_text().split())
-            if given >= _CONTROLLERS and os.access(candidate / "cgroup.procs", os.W_OK):
+            control = candidate / "cgroup.subtree_control"
+            if not set(control.read_text().split()) >= _CONTROLLERS:
+                # systemd hands controllers over without enabling them for groups below. The kernel refuses that (EBUSY)
+                # in a group with processes of its own, such as that of the worker without DelegateSubgroup=.
+                control.write_text(" ".join(f"+{name}" for name in sorted(_CONTROLLERS)))
+            if set(control.read_text().split()) >= _CONTROLLERS and os.access(candidate / "cgroup.procs", os.W_OK):
                 return candidate
 
     return None

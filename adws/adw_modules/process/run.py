@@ -148,6 +148,7 @@ class ProcessEnd:
     duration: float = 0.0  #: seconds
     tail: str = ""  #: the end of its output, both kinds in the order they came, without secrets
     exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
+    box: str = ""  #: the sandbox that it ran in
     leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
     survivors: tuple[str, ...] = ()  #: what could not be ended
 
@@ -414,8 +415,8 @@ class _Watch:
             number, memory = self._tree.usage()
             if limits.processes is not None and number > limits.processes:
                 hit = "processes"
-            elif limits.memory_bytes is not None and memory > limits.memory_bytes:
-                hit = "memory"
+            elif self._group is None and limits.memory_bytes is not None and memory > limits.memory_bytes:
+                hit = "memory"  # the kernel, where it counts, counts what processes share once
         if self._disk_bytes is not None and _free_bytes(self._command.cwd) < self._disk_bytes:
             hit = "disk"
 
@@ -477,6 +478,7 @@ class _Watch:
             duration=self._clock.monotonic() - self._started_at,
             tail=tail,
             exceeded=self._exceeded,
+            box=self._command.sandbox.name if self._command.sandbox is not None else "",
             # What is in a process namespace of its own ends with it, so that nothing is left running.
             leftovers=() if self._is_namespaced else describe(self._leftovers),
             survivors=describe(self._survivors),

@@ -46,17 +46,14 @@ class BubblewrapSandbox:
         """Return the call of bwrap that runs *argv*."""
         bridge: tuple[str, ...] = ()
         if self._proxy_socket is not None or self._account is not None:
-            local = [f"{port}=127.0.0.1:{port}" for port in self._policy.local_ports if port not in self._inside]
+            # What the command itself listens on is inside of its own network.
+            led = [port for port in self._policy.local_ports if port not in self._policy.bind_ports]
+            local = [f"{port}=127.0.0.1:{port}" for port in led]
             ports = ",".join([str(PROXY_PORT), *local]) if self._proxy_socket is not None else ""
             who = "" if self._account is None else f"{self._account.uid}:{self._account.gid}"
             bridge = (_python(), "-I", "-S", str(FORWARDER), str(self._proxy_socket or ""), ports, who)
 
         return (program(), *self._options(), "--", *bridge, *argv)
-
-    @property
-    def _inside(self) -> frozenset[int]:
-        """Ports that the command itself listens on, inside of its own network."""
-        return frozenset(self._policy.bind_ports)
 
     def _options(self) -> Iterator[str]:
         policy = self._policy
@@ -93,7 +90,8 @@ class BubblewrapSandbox:
                 yield from ("--tmpfs", str(path))
             elif path.exists():
                 yield from ("--ro-bind", "/dev/null", str(path))
-        yield from ("--chdir", str(policy.cwd))
+        # What leads to the mounts is made for the box alone: what is written there would be lost in silence.
+        yield from ("--remount-ro", "/", "--chdir", str(policy.cwd))
 
 
 def _python() -> str:

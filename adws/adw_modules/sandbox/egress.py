@@ -20,6 +20,8 @@ from adws.adw_modules.sandbox import policy
 
 #: Most bytes of a request before its body, and seconds to send it and to reach a host.
 _MAX_HEAD, _SECONDS = 65_536, 30.0
+#: Connections at a time: each is a thread of the worker, and a box may not use up its threads. Others wait.
+MAX_CONNECTIONS = 256
 #: Hosts that are counted by name; the rest are counted together.
 MAX_HOSTS = 50
 OTHER_HOSTS = "(other hosts)"
@@ -42,6 +44,7 @@ class EgressProxy:
         self._egress = egress
         self._resolve = resolver
         self._lock = threading.Lock()
+        self._free = threading.Semaphore(MAX_CONNECTIONS)
         self.denied: Counter[str] = Counter()
         if socket_path is not None:
             self._listener = socket.socket(socket.AF_UNIX)
@@ -84,6 +87,7 @@ class EgressProxy:
 
     def _serve(self) -> None:
         while True:
+            self._free.acquire()
             try:
                 client, _ = self._listener.accept()
             except OSError:
@@ -92,6 +96,7 @@ class EgressProxy:
 
     def _handle(self, client: socket.socket) -> None:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, ValueError):
+            stack.callback(self._free.release)
             stack.enter_context(self._tracked(client))
             client.settimeout(_SECONDS)
             head, rest = _read_head(client)
@@ -109,7 +114,8 @@ class EgressProxy:
                 with self._lock:
                     is_counted = name in self.denied or len(self.denied) < MAX_HOSTS
                     self.denied[name if is_counted else OTHER_HOSTS] += 1
-                _answer(client, "403 Forbidden", f"adw: {why}")
+                # Clients that tunnel show the first line of the answer and nothing else.
+                _answer(client, "403 Denied by sandbox.egress", f"adw: {why}")
                 return
             try:
                 upstream = stack.enter_context(

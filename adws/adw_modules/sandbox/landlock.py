@@ -34,9 +34,6 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  #: wha
 _BIND, _CONNECT = 1, 2
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
 
-#: What each version of Landlock added: ABI -> promise, Linux.
-ADDED = {1: ("files", "5.13"), 3: ("truncate", "6.2"), 4: ("tcp", "6.7"), 6: ("scopes", "6.12")}
-
 
 def abi() -> int:
     """Return the version of Landlock that this kernel has, 0 for none."""
@@ -123,6 +120,8 @@ _DENIED = {
     "aarch64": (117, 270, 271, 425, 280, 282, 217, 218, 219, 40, 39, 41, 104, 241, 265),
 }
 _SOCKET = {"x86_64": 41, "aarch64": 198}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  #: type into a terminal, which root may do to everybody's
 _AF_INET, _AF_INET6, _AF_NETLINK, _AF_UNIX = 2, 10, 16, 1
 _SOCK_STREAM = 1
 _LD, _JEQ, _JGE, _AND, _RET = 0x20, 0x15, 0x35, 0x54, 0x06
@@ -130,7 +129,7 @@ _ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM
 
 
 def _filter_system_calls() -> None:
-    """Refuse datagram and raw sockets, tracing, io_uring and mounts to the calling thread and all that it starts."""
+    """Refuse datagram and raw sockets, tracing, typing into terminals and mounts to the thread and what it starts."""
     program = b"".join(_instructions(platform.machine()))
     code = ctypes.create_string_buffer(program, len(program))
 
@@ -142,7 +141,7 @@ def _filter_system_calls() -> None:
 
 
 def _instructions(machine: str) -> Iterator[bytes]:
-    """Yield the classic BPF program: by number first, then sockets by family and type."""
+    """Yield the classic BPF program: by number first, then ioctl by its request, and sockets by family and type."""
 
     def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("=HBBI", code, yes, no, value)
@@ -156,6 +155,12 @@ def _instructions(machine: str) -> Iterator[bytes]:
     for number in _DENIED[machine]:
         yield step(_JEQ, number, 0, 1)
         yield step(_RET, _DENY)
+    yield step(_JEQ, _IOCTL[machine], 0, 5)
+    yield step(_LD, 24)  # the request
+    yield step(_JEQ, _TIOCSTI, 1, 0)
+    yield step(_JEQ, _TIOCLINUX, 0, 1)
+    yield step(_RET, _DENY)
+    yield step(_RET, _ALLOW)
     yield step(_JEQ, _SOCKET[machine], 1, 0)
     yield step(_RET, _ALLOW)
     yield step(_LD, 16)  # the family

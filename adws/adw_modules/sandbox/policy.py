@@ -40,8 +40,10 @@ AGENT_HOMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "aider": (".aider", ".aider.conf.yml", ".aider.model.settings.yml"),
     }
 )
-#: Variables that lead an agent to a directory of its own elsewhere.
-AGENT_HOME_VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME")
+#: Agent -> the variable that leads it to another directory than these.
+AGENT_HOME_VARIABLES: Mapping[str, str] = MappingProxyType(
+    {"claude": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "gemini": "GEMINI_CLI_HOME"}
+)
 #: Agent -> the hosts of its provider.
 AGENT_HOSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -55,6 +57,9 @@ AGENT_HOSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 #: Directories of a box that can be written: home, temporary files, results. The one around them cannot.
 SCRATCH = ("home", "tmp", "out")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+#: Addresses of clouds' own services that are neither link-local nor private (Azure), and IPv4 addresses in IPv6 ones.
+_METADATA = frozenset({ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("fd00:ec2::254")})
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +120,7 @@ def build(
     read += [*_toolchains(surroundings), *_program(program), *_own_paths(surroundings.home, surroundings.read)]
     read += [*files]
     write = [*(scratch / name for name in SCRATCH), *results, *_own_paths(surroundings.home, surroundings.write)]
-    write += _agent_home(agent, surroundings) if agent else []
+    write += agent_files(agent, home=surroundings.home, env=surroundings.env)
     protected: list[Path] = []
     read.append(cwd)
     if may_write:
@@ -194,7 +199,7 @@ _LINKED_PYTHON = (str(Path(os.__file__).resolve().parent), str(Path(sys.executab
 
 
 def _program(program: str) -> Iterator[Path]:
-    """Yield where a program is installed: its own directory, and all of node_modules when npm installed it."""
+    """Yield where a program is installed: its file, all of node_modules, or the virtual environment around it."""
     if not program:
         return
     for path in (Path(program), Path(program).resolve()):
@@ -204,12 +209,17 @@ def _program(program: str) -> Iterator[Path]:
             yield path.parent
         if "node_modules" in parts:
             yield Path(*parts[: parts.index("node_modules") + 1])
+        around = path.parent.parent
+        if (around / "pyvenv.cfg").is_file():  # as pipx and uv install agents, with an interpreter elsewhere
+            yield around
+            yield (around / "bin" / "python").resolve().parent.parent
 
 
-def _agent_home(agent: str, surroundings: Surroundings) -> list[Path]:
-    elsewhere = [Path(surroundings.env[name]) for name in AGENT_HOME_VARIABLES if surroundings.env.get(name)]
+def agent_files(agent: str, *, home: Path, env: Mapping[str, str]) -> list[Path]:
+    """Return what belongs to *agent* itself: below *home*, unless a variable leads it elsewhere."""
+    elsewhere = env.get(AGENT_HOME_VARIABLES.get(agent, ""))
 
-    return [*(surroundings.home / name for name in AGENT_HOMES.get(agent, ())), *elsewhere]
+    return [Path(elsewhere)] if elsewhere else [home / name for name in AGENT_HOMES.get(agent, ())]
 
 
 # --- network ---------------------------------------------------------------------------------------------------
@@ -244,12 +254,14 @@ def refusal(entry: str, address: str) -> str:
     localhost; private ones an entry that names the host exactly. A glob opens neither.
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:
-        ip = ip.ipv4_mapped
+    if isinstance(ip, ipaddress.IPv6Address):  # one of IPv4 in another form leads to the same place
+        translated = ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF) if ip in _NAT64 else None
+        ip = ip.ipv4_mapped or ip.sixtofour or translated or ip
     name, _ = split_port(entry)
-    if ip.is_global and not ip.is_multicast:
+    is_metadata = ip in _METADATA
+    if ip.is_global and not ip.is_multicast and not is_metadata:
         return ""
-    if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast:
+    if ip.is_loopback or ip.is_link_local or ip.is_unspecified or ip.is_multicast or is_metadata:
         is_named = name == str(ip) or (ip.is_loopback and name in LOOPBACK_NAMES)
         return "" if is_named else f"{ip} is a loopback, link-local or metadata address"
 

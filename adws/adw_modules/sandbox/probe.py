@@ -19,9 +19,9 @@ from types import MappingProxyType
 from adws.adw_modules import durable_file
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import AdwError, ConfigError
-from adws.adw_modules.process.run import ChildProcess, start_boxed
+from adws.adw_modules.process.run import ChildProcess, Sandbox, start_boxed
 from adws.adw_modules.sandbox import bubblewrap, landlock, policy
-from adws.adw_modules.sandbox.policy import Surroundings
+from adws.adw_modules.sandbox.policy import Policy, Surroundings
 
 #: Promise -> what it says, and how to get it where it is not kept.
 PROMISES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -129,11 +129,7 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
         rules = policy.build(
             Surroundings(home=place / "person", env=env), cwd=place / "work", scratch=place / "scratch"
         )
-        box = (
-            bubblewrap.BubblewrapSandbox(rules)
-            if backend == "bubblewrap"
-            else landlock.LandlockSandbox(rules, proxy_port=1)
-        )
+        box = _box(backend, rules)
         # A process of ours to be read and signalled, with a planted variable.
         victim = ChildProcess(("/bin/sleep", str(_SECONDS)), env={"PLANTED": planted}, cwd=place)
         try:
@@ -181,3 +177,25 @@ def run(backend: str, *, env: Mapping[str, str]) -> Probed:
             victim.end()
 
     return Probed(backend=backend, kept=kept)
+
+
+def why_not_started(backend: str, argv: tuple[str, ...], *, agent: str, surroundings: Surroundings) -> str:
+    """Return why *argv*, which lets *agent* say its version, says nothing in a box of *backend*; "" when it does."""
+    with tempfile.TemporaryDirectory(prefix="adw-probe-") as text:
+        place = Path(text)
+        for name in ("work", *(f"scratch/{part}" for part in policy.SCRATCH)):
+            durable_file.make_directory(str(place / name))
+        rules = policy.build(surroundings, cwd=place / "work", scratch=place / "scratch", program=argv[0], agent=agent)
+        inside = {**surroundings.env, "HOME": str(place / "scratch" / "home"), "TMPDIR": str(place / "scratch" / "tmp")}
+        try:
+            said, errors = start_boxed(_box(backend, rules), argv, cwd=place / "work", env=inside, seconds=_SECONDS)
+        except (AdwError, OSError) as exc:
+            return str(exc)
+
+    return "" if said.strip() else errors.strip().rpartition("\n")[2] or "it said nothing"
+
+
+def _box(backend: str, rules: Policy) -> Sandbox:
+    is_bubblewrap = backend == "bubblewrap"
+
+    return bubblewrap.BubblewrapSandbox(rules) if is_bubblewrap else landlock.LandlockSandbox(rules, proxy_port=1)

@@ -11,10 +11,12 @@ import contextlib
 import os
 import platform
 import shlex
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import durable_file
@@ -37,8 +39,6 @@ OFF, AUTO, LANDLOCK, BUBBLEWRAP, COMMAND = "off", "auto", "landlock", "bubblewra
 FOLDER = "box"
 #: Variables that would lead a boxed command out of the home directory of its box.
 _HOME_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
-#: Directories of agents, which are made when they are missing; the rest are files.
-_AGENT_FOLDERS = {name for names in policy.AGENT_HOMES.values() for name in names if "." not in name.lstrip(".")}
 #: What one command may use besides memory: more than test suites and builds on large machines do, and little enough
 #: that one which has run wild ends before the machine does. The first counts what an attempt has at once, the others
 #: are for each of its processes.
@@ -81,15 +81,16 @@ class Sandboxes:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._chosen: dict[str, Choice] = {}
+        self._refusing: dict[tuple[str, str], str] = {}  #: (backend, agent) -> why it does not start there, or ""
         self._warned: set[str] = set()  #: workflows that were told that there is no box
 
     def is_required(self, document: WorkflowDocument | None = None) -> bool:
         """Say whether a command of *document* that should have a box, and cannot have one, is refused."""
         settings = self._home.settings
-        if settings.sandbox_required is not None or settings.sandbox_user is not None:
-            return settings.sandbox_required is True or settings.sandbox_user is not None
+        if settings.sandbox_required is True or settings.sandbox_user is not None:
+            return True
 
-        return document is not None and bool(document.deliveries)
+        return settings.sandbox_required is None and document is not None and bool(document.deliveries)
 
     @property
     def variables_of_user(self) -> Mapping[str, str]:
@@ -104,7 +105,7 @@ class Sandboxes:
 
     def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
         """Return *task* for an agent whose own sandbox has to be off: inside of ours it would refuse every command."""
-        is_boxed = self.choose(own).backend in probe.BACKENDS
+        is_boxed = self.choose(own, profile).backend in probe.BACKENDS
 
         return replace(task, permissions="all") if is_boxed and profile.capabilities.boxes_itself else task
 
@@ -114,23 +115,23 @@ class Sandboxes:
 
         Raises ConfigError when there is none and *is_required*, and for a `sandbox.user` that is of no use.
         """
-        settings = self._home.settings
-        choice = self.choose()
+        settings, choice = self._home.settings, self.choose()
         if settings.sandbox_user is not None:
             account.find(settings.sandbox_user)
-        wants = settings.sandbox_required is True or settings.sandbox_user is not None
-        if choice.backend == OFF and not choice.why_none and wants:
-            name = "sandbox.required" if settings.sandbox_required else "sandbox.user"
-            raise ConfigError(f"{name} is set, and sandbox.mode is off: set sandbox.mode to auto, or take one back")
-        if choice.why_none and (is_required and settings.sandbox_required is not False):
+        if choice.backend != OFF:
+            return ""
+        if choice.why_none and is_required and settings.sandbox_required is not False:
             raise ConfigError(
                 f"there is no sandbox here: {choice.why_none}. adw doctor says what to do; "
                 "without one only with sandbox.required = false"
             )
         if choice.why_none:
             return f"agents, commands and gates run without a sandbox: {choice.why_none}; see adw doctor"
+        if settings.sandbox_required or settings.sandbox_user is not None:
+            name = "sandbox.required" if settings.sandbox_required else "sandbox.user"
+            raise ConfigError(f"{name} is set, and sandbox.mode is off: set sandbox.mode to auto, or take one back")
 
-        return "" if choice.backend != OFF else "agents, commands and gates run without a sandbox (sandbox.mode is off)"
+        return "agents, commands and gates run without a sandbox (sandbox.mode is off)"
 
     @property
     def limits(self) -> Limits:
@@ -146,14 +147,37 @@ class Sandboxes:
             free_disk_bytes=settings.quota_min_free_disk // 10,
         )
 
-    def choose(self, own: str = "") -> Choice:
-        """Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once."""
+    def choose(self, own: str = "", agent: AgentProfile | None = None) -> Choice:
+        """
+        Return the backend for a phase or gate that says *own*, "" when it says nothing; probed once.
+
+        For an *agent*, auto is the strongest in which it starts; one that starts in none has the strongest all the
+        same: what agents may write must not let them out.
+        """
         mode = own or self._home.settings.sandbox_mode
         known = self._chosen.get(mode) or self._choose(mode)
         if not known.why_none:
             self._chosen[mode] = known
+        if agent is None or mode != AUTO or known.backend != BUBBLEWRAP or not self.why_not_started(agent, BUBBLEWRAP):
+            return known
+        weaker = self.choose(LANDLOCK)
+        starts = not weaker.why_none and not self.why_not_started(agent, LANDLOCK)
 
-        return known
+        return weaker if starts else known
+
+    def why_not_started(self, agent: AgentProfile, backend: str) -> str:
+        """Return why *agent* does not say its version in a box of *backend*, "" when it does or is not there."""
+        env = self._home.agent_variables(agent)
+        program = shutil.which(self._home.agent_preflight.program(agent), path=env.get("PATH", os.defpath))
+        if program is None:
+            return ""
+        if (backend, program) not in self._refusing:
+            person = Path(env.get("HOME") or Path.home())
+            argv = (program, "--version")
+            why = probe.why_not_started(backend, argv, agent=agent.name, surroundings=self._surroundings(person, env))
+            self._refusing[backend, program] = why
+
+        return self._refusing[backend, program]
 
     def _choose(self, mode: str) -> Choice:
         if mode == OFF:
@@ -179,14 +203,14 @@ class Sandboxes:
         document: WorkflowDocument,
         *,
         say: Callable[[str], None],
-        denied: dict[str, int] | None = None,
+        denied: dict[str, int],
         own: str = "",
-        agent: str = "",
+        agent: AgentProfile | None = None,
         may_write: bool = True,
         egress: Iterable[str] = (),
         files: Iterable[Path] = (),
         folders: Iterable[Path] = (),
-        outputs: Mapping[str, Path] | None = None,
+        outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> Iterator[CommandLine]:
         """
         Yield *command* as it is run in its box; raise RunFailed when it needs one and there is none.
@@ -195,7 +219,8 @@ class Sandboxes:
         adw reads: inside, each is another file, which takes its place at the end. Connections that were refused are
         added to *denied*, by host.
         """
-        choice = self.choose(own)
+        choice = self.choose(own, agent)
+        name = agent.name if agent is not None else ""
         limited = replace(command, limits=self.limits)
         if choice.backend == OFF:
             is_wanted = choice.why_none or self._home.settings.sandbox_required or self._home.settings.sandbox_user
@@ -213,44 +238,46 @@ class Sandboxes:
             return
 
         user = self._account()
-        if user is not None:
-            command = replace(
-                command, env={**command.env, "HOME": str(user.home), "USER": user.name, "LOGNAME": user.name}
-            )
+        command = replace(command, env={**command.env, **self.variables_of_user})
         scratch = self._home.folder_of(document.adw_id) / FOLDER
         hosts = [*egress, *(self._home.settings.sandbox_egress or ())]
-        owned = [*policy.AGENT_HOMES.get(agent, ()), *registries.files_of(hosts)]
-        env = self._prepare(scratch, command, owned, user)
+        person = Path(command.env.get("HOME") or Path.home())  #: of whom it would be run by without a box
+        own_files = policy.agent_files(name, home=person, env=command.env)
+        logins = [person / name for name in registries.files_of(hosts)]
+        for path in own_files:
+            if "." not in path.name.lstrip(".") and not path.exists():  # the others are files
+                path.mkdir(parents=True, mode=0o700)
+        env = self._prepare(scratch, person, [*own_files, *logins], command.env, user)
+        env["ADW_SANDBOX"] = choice.backend
         read = [*files, *([command.stdin_path] if command.stdin_path else ())]
-        moved = {variable: scratch / "out" / path.name for variable, path in (outputs or {}).items()}
-        for variable, path in (outputs or {}).items():
+        moved = {variable: scratch / "out" / path.name for variable, path in outputs.items()}
+        for variable, path in outputs.items():
             moved[variable].unlink(missing_ok=True)
             if path.is_file() and not path.is_symlink():
                 moved[variable].write_bytes(path.read_bytes())
         env |= {variable: str(path) for variable, path in moved.items()}
         rules = policy.build(
-            self._surroundings(command),
+            self._surroundings(person, command.env),
             cwd=command.cwd,
             scratch=scratch,
             program=find_program(command),
-            agent=agent,
+            agent=name,
             git=self._git_places(command.cwd, document.branch_name or ""),
             may_write=may_write,
-            files=[*read, *(_person(command) / name for name in registries.files_of(hosts))],
+            files=[*read, *logins],
             results=folders,
             egress=registries.expanded(hosts, env=command.env),
             ports=[int(env[name]) for name in _PORT_VARIABLES if env.get(name, "").isdigit()],
         )
         if user is not None:
             self._hand_over(user, choice.backend, rules, command, read)
-        refused: dict[str, int] = {} if denied is None else denied
         try:
-            with self._open(choice.backend, rules, replace(limited, env=env), refused, user) as ready:
+            with self._open(choice.backend, rules, replace(limited, env=env), denied, user) as ready:
                 yield ready
         finally:
-            for host, times in refused.items():
+            for host, times in denied.items():
                 say(f"the sandbox denied connections to {host} ({times}); sandbox.egress allows hosts")
-            for variable, path in (outputs or {}).items():
+            for variable, path in outputs.items():
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(moved[variable], path)  # noqa: PTH105 - a link stays a link, and is refused when it is read
 
@@ -316,13 +343,12 @@ class Sandboxes:
                 raise RunFailed(FailedRun(subtype="config", text=text), text)
 
     def _prepare(
-        self, scratch: Path, command: CommandLine, owned: Iterable[str], user: Account | None
+        self, scratch: Path, person: Path, owned: Iterable[Path], env: Mapping[str, str], user: Account | None
     ) -> dict[str, str]:
         """Make the directories of a workflow's box, with links to *owned* files of the person; return its variables."""
         for name in policy.SCRATCH:
             durable_file.make_directory(str(scratch / name))
         home = scratch / "home"
-        person = _person(command)
         try:
             name, _, address = self._home.git_commands.author().partition("<")
         except AdwError:
@@ -334,10 +360,10 @@ class Sandboxes:
         with tempfile.NamedTemporaryFile("w", dir=scratch, delete=False, encoding="utf-8") as file:
             file.write(config_text(known))
         Path(file.name).replace(home / ".gitconfig")
-        for own in owned:
-            real, link = person / own, home / own
-            if own in _AGENT_FOLDERS and not real.exists():
-                real.mkdir(parents=True, mode=0o700)
+        for real in owned:
+            if not real.is_relative_to(person):
+                continue  # a variable leads there
+            link = home / real.relative_to(person)
             for part in reversed(link.relative_to(home).parents[:-1]):
                 if (home / part).is_symlink():  # a boxed command may have put it there: nothing is made behind it
                     (home / part).unlink()
@@ -345,16 +371,16 @@ class Sandboxes:
             if real.exists() and not link.exists():
                 link.unlink(missing_ok=True)
                 link.symlink_to(real)
-        kept = {name: value for name, value in command.env.items() if name not in _HOME_VARIABLES}
+        kept = {name: value for name, value in env.items() if name not in _HOME_VARIABLES}
 
-        return {**kept, "HOME": str(home), "TMPDIR": str(scratch / "tmp"), "ADW_SANDBOX": self.choose().backend}
+        return {**kept, "HOME": str(home), "TMPDIR": str(scratch / "tmp")}
 
-    def _surroundings(self, command: CommandLine) -> Surroundings:
+    def _surroundings(self, person: Path, env: Mapping[str, str]) -> Surroundings:
         settings = self._home.settings
 
         return Surroundings(
-            home=_person(command),
-            env=command.env,
+            home=person,
+            env=env,
             read=settings.sandbox_read or (),
             write=settings.sandbox_write or (),
             hidden=(settings.home, settings.state_dir, settings.trees_dir),
@@ -374,8 +400,3 @@ class Sandboxes:
                 (common / place / branch).parent.mkdir(parents=True, exist_ok=True)
 
         return GitPlaces(common=common, own=own, branch=branch)
-
-
-def _person(command: CommandLine) -> Path:
-    """Return the home directory of the person whom *command* would be run by without a box."""
-    return Path(command.env.get("HOME") or Path.home())

@@ -244,6 +244,8 @@ class ToolCalls:
             facts = {**facts, **(more if isinstance(more, dict) else {})}
         if ordered:
             facts = {**facts, "ordered": ordered}
+        if context.denied:
+            facts = {**facts, "denied": dict(context.denied)}
 
         return CallReport(
             index=assignment.index,

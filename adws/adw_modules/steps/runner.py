@@ -158,6 +158,7 @@ class _PhaseSteps:
             if early is not None:
                 return early
 
+        self._count_denied()
         # The progress is deleted once this report is stored: a crash before that repeats nothing.
         done = [name for name, status in progress.statuses.items() if status == "completed"]
         facts: JsonObject = {
@@ -274,6 +275,8 @@ class _PhaseSteps:
         if step.tool == "agent":
             metas = self._executions.metas(execution_id)
             self._progress.metas += [{"call": meta["call"]} for meta in metas if "call" in meta]
+        elif denied := self._executions.denied(execution_id):
+            self._progress.metas.append({"call": {"denied": denied}})
         if execution.state is not ExecutionState.COMPLETED:
             error = self._executions.last_error(execution_id) or {}
             said, whole = str(error.get("message") or ""), execution.reason or execution.state.value
@@ -371,6 +374,7 @@ class _PhaseSteps:
     def _failed(self, step: StepSpec, exc: WorkflowError) -> RunReport:
         """Report that a step failed; the next attempt begins it anew."""
         usage = self._usage()
+        self._count_denied()
         self._progress.execution = self._progress.call = ""
         self._progress.metas = []
         self._progress.visits.pop(step.name, None)  # the next attempt has a number, and so executions, of its own
@@ -384,6 +388,14 @@ class _PhaseSteps:
 
     def _usage(self) -> Usage | None:
         return used(self._progress.metas)
+
+    def _count_denied(self) -> None:
+        """Add the hosts that sandboxes kept the calls from to those of the attempt."""
+        for meta in self._progress.metas:
+            call = meta.get("call")
+            hosts = call.get("denied") if isinstance(call, dict) else None
+            for host, times in hosts.items() if isinstance(hosts, dict) else ():
+                self._context.denied[host] = self._context.denied.get(host, 0) + int(str(times))
 
     # --- events ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ makes the run of the workflow due. Long lists are read in pieces, so memory does
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -676,6 +677,23 @@ class Executions:
             if len(rows) < READ_AT_ONCE:
                 return
             after = rows[-1][0]
+
+    def denied(self, execution_id: str) -> JsonObject:
+        """Return the hosts that sandboxes kept the calls from, with how often."""
+        new, result = self.plan(execution_id), Counter[str]()
+        if new is None:
+            return {}
+        sql = """
+        SELECT meta FROM events
+        WHERE adw_id = :adw_id AND execution_id = :execution_id
+          AND event_type IN ('action_completed', 'action_failed') AND meta LIKE :pattern
+        """
+        with self._database.read() as session:
+            rows = session.all(sql, {"adw_id": new.adw_id, "execution_id": execution_id, "pattern": '%"denied"%'})
+        for row in rows:
+            result.update(json.loads(row[0]).get("call", {}).get("denied", {}))
+
+        return {**result}
 
     # --- beside executions -------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class CallContext:
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
     spent: Callable[[], float] = lambda: 0.0  #: US dollars that calls have cost and the document does not know of yet
     model: str = ""  #: the model the phase's attempt was begun with, "": the agent's own choice
+    denied: dict[str, int] = field(default_factory=dict)  #: hosts that its sandbox kept it from, with how often
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,7 +253,13 @@ def _run(
 
     phase = _phase_of(context)
     with home.sandboxes.boxed(
-        command, context.document, say=context.say, own=phase.sandbox, egress=phase.egress, folders=[folder]
+        command,
+        context.document,
+        say=context.say,
+        denied=context.denied,
+        own=phase.sandbox,
+        egress=phase.egress,
+        folders=[folder],
     ) as boxed:
         return run_process(
             boxed,

@@ -100,9 +100,11 @@ class Preflight:
         home, spec = self._home, request.spec
         self._check_repository(request)
         home.workflows.check_ready(spec)  # every phase has a runner here, the programs of agents included
-        # Else the work is done on another machine, with the agents and modules there.
+        # Else the work is done on another machine, with the agents, the modules and the sandbox there.
         offer = home.claim_policy.offer
         is_here = offer is None or meets(offer, request.demands or spec.demands)
+        if is_here and home.sandboxes.is_required():
+            home.sandboxes.check(is_required=True)
         for phase in spec.phases if is_here else ():
             # An async function or executor cannot be called, for one; this imports their modules.
             problem = home.phase_runners["python"].check(phase) if phase.runner == "python" else ""

@@ -431,6 +431,7 @@ class Workspace:
     def _fill(self, session: WorkSession, path: Path) -> None:
         """Put into a new worktree what git does not have, and run the commands that set it up."""
         phase, context = session.running()
+        self._home.commands.forget_set_up(context)
 
         def run(command: Sequence[str], number: int) -> str:
             """Run a set-up command as a process of the attempt; return why it failed, "" when it did not."""

@@ -51,3 +51,20 @@ def test_nothing_of_a_secret_stays_in_the_environment_of_the_process():
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == ["False", "False", "planted-secret", "kept"]
+
+
+@pytest.mark.parametrize("entry", ["main.main", "worker.start"], ids=["command", "worker-of-a-server"])
+def test_each_process_of_adw_takes_its_secrets_before_it_does_anything(entry):
+    code = (
+        "from adws.cli import main, worker;"
+        "main.run = lambda: print(b'planted' in open('/proc/self/environ', 'rb').read());"
+        f"{entry}()"
+    )
+    env = {**os.environ, "ADW_GITHUB_TOKEN": "planted-secret"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:  # its input stays open: a worker ends when that closes
+        assert process.stdout is not None
+        said = process.stdout.read()
+
+    assert said.split() == ["False"]

@@ -58,7 +58,7 @@ def test_a_failure_has_the_keys_that_are_documented():
     home = SimpleNamespace(tools={"command": Failing()}, clock=SystemClock(), redactor=Redactor())
     maker = iteration_worker.ToolCalls(home)
     assignment = Assignment(execution_id="e", index=0, element=None, attempt_number=1, page=1)
-    context = type("Context", (), {"values": {}})()
+    context = type("Context", (), {"values": {}, "denied": {}})()
 
     report = maker.make(StepSpec(name="s", tool="command"), assignment, context)
 

@@ -655,3 +655,21 @@ def test_a_giant_message_is_kept_at_both_ends():
     assert "characters left out" in facts.message
     assert len(facts.message) < MAX_MESSAGE + 100
     assert len(facts.traceback) < MAX_TRACEBACK + 100
+
+
+@pytest.mark.parametrize(
+    ("text", "klass"),
+    [
+        ("cat: x: No such file or directory", "missing"),
+        ("touch: cannot touch 'x': Permission denied", "permission"),
+        ("ModuleNotFoundError: No module named 'x'", "dependency"),
+        ("curl: (7) Failed to connect to x port 80: Connection refused", "network"),
+    ],
+)
+def test_the_advice_names_the_sandbox_that_may_be_why(text, klass):
+    inside = describe(RunFailed(FailedRun(exit_code=1, text=text, box="landlock")), "build")
+    outside = describe(RunFailed(FailedRun(exit_code=1, text=text)), "build")
+
+    assert (inside.klass, outside.klass) == (klass, klass)
+    assert "its sandbox (landlock)" in inside.advice
+    assert "sandbox" not in outside.advice

@@ -92,6 +92,20 @@ def test_denials_of_many_hosts_are_counted_together(proxied, monkeypatch):
     assert proxy.denied == {"0.example:80": 1, egress.OTHER_HOSTS: 2}
 
 
+def test_a_connection_beyond_the_most_waits_for_another_to_end(proxied, monkeypatch):
+    monkeypatch.setattr(egress, "MAX_CONNECTIONS", 1)
+    proxy = proxied()
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as first:
+        first.sendall(b"CONNECT x:443 ")
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=5) as second:
+            second.sendall(b"CONNECT y:443 HTTP/1.1\r\n\r\n")
+            first.sendall(b"HTTP/1.1\r\n\r\n")
+            assert first.recv(100).startswith(b"HTTP/1.1 403")
+            assert second.recv(100).startswith(b"HTTP/1.1 403")
+
+    assert list(proxy.denied) == ["x:443", "y:443"]
+
+
 def test_it_listens_on_a_file_and_ends_when_it_is_closed(proxied, tmp_path):
     proxy = proxied(socket_path=tmp_path / "p")
     with socket.socket(socket.AF_UNIX) as client:

@@ -44,6 +44,12 @@ def test_only_listed_hosts_and_ports_are_allowed(egress, host, port, is_allowed)
         ("*.internal", "10.1.2.3", True),
         ("*", "100.100.100.200", True),
         ("*", "fd00:ec2::254", True),
+        ("metadata.internal", "fd00:ec2::254", True),
+        ("*", "168.63.129.16", True),
+        ("168.63.129.16", "168.63.129.16", False),
+        ("example.com", "64:ff9b::a9fe:a9fe", True),
+        ("example.com", "64:ff9b::5db8:d822", False),
+        ("example.com", "2002:7f00:1::", True),
         ("localhost:8080", "127.0.0.1", False),
         ("localhost:8080", "::1", False),
     ],
@@ -86,6 +92,27 @@ def test_an_agent_gets_its_own_files_and_the_hosts_of_its_provider(tmp_path):
     assert made.local_ports == (4000, 9100)
     assert made.bind_ports == (9100,)
     assert Path("/etc/shadow") not in made.read
+
+
+def test_a_variable_leads_an_agent_to_files_of_its_own_and_away_from_those_of_the_person(tmp_path):
+    env = {"CODEX_HOME": "/srv/codex", "CLAUDE_CONFIG_DIR": ""}
+
+    assert policy.agent_files("codex", home=tmp_path, env=env) == [Path("/srv/codex")]
+    assert policy.agent_files("claude", home=tmp_path, env=env) == [tmp_path / ".claude", tmp_path / ".claude.json"]
+    assert policy.agent_files("", home=tmp_path, env=env) == []
+
+
+def test_an_agent_in_a_virtual_environment_has_all_of_it_and_its_interpreter(tmp_path):
+    venv, interpreter = tmp_path / "person" / "tools" / "aider", tmp_path / "person" / "pythons" / "3.12"
+    for folder in (venv / "bin", interpreter / "bin", tmp_path / "person" / "bin"):
+        folder.mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    for path in (venv / "bin" / "aider", interpreter / "bin" / "python3.12"):
+        path.touch()
+    (venv / "bin" / "python").symlink_to(interpreter / "bin" / "python3.12")
+    (tmp_path / "person" / "bin" / "aider").symlink_to(venv / "bin" / "aider")
+
+    assert {venv, interpreter} <= {*make(tmp_path, program=str(tmp_path / "person" / "bin" / "aider")).read}
 
 
 def test_git_may_commit_and_not_change_what_is_shared(tmp_path):
