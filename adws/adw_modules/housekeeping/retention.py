@@ -298,7 +298,6 @@ _WITH_WORKFLOW = (
     "DELETE FROM quota_reservations WHERE adw_id = :adw_id",
     "DELETE FROM ports WHERE adw_id = :adw_id",
     "DELETE FROM external_tasks WHERE adw_id = :adw_id",
-    "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
 #: What its steps left, a few rows at a time: the rows that others refer to come last. Large results of single calls
@@ -386,7 +385,7 @@ class OldRows:
         """
 
         def forget(session: Session) -> bool:
-            self._sums.add_last(session, adw_id)
+            self._sums.look_at([adw_id], session)
             deleted = session.run(
                 f"DELETE FROM workflow_states WHERE adw_id = :adw_id AND fence = :fence AND state IN ({_OVER})"
                 " AND NOT EXISTS (SELECT 1 FROM adw_locks AS held WHERE held.adw_id = workflow_states.adw_id)"
@@ -398,6 +397,7 @@ class OldRows:
                 return False
             for statement in _WITH_WORKFLOW:
                 session.run(statement, {"adw_id": adw_id})
+            self._sums.keep(session, adw_id)
             return True
 
         def forget_events(session: Session) -> int:
@@ -440,7 +440,6 @@ def _first_kept_event(session: Session) -> int:
 SELECT min(seq) FROM (
   SELECT max(seq) AS seq FROM events
   UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
-  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
 ) AS kept
 """)
 

@@ -74,9 +74,8 @@ class MoveReport:
 
 #: Rows that are read or written at once.
 AT_ONCE = 500
-#: Workers register by themselves, and facts are about one database. Without a note how far they were looked through,
-#: all workflows are counted again for reports: their documents may be newer than the copies were.
-NOT_COPIED = frozenset({"runners", "home_facts", "report_progress"})
+#: Workers register by themselves, and facts are about one database.
+NOT_COPIED = frozenset({"runners", "home_facts"})
 #: The tables that are copied.
 TABLES: tuple[Table, ...] = tuple(table for table in schema.metadata.sorted_tables if table.name not in NOT_COPIED)
 #: What is measured by the clock of one machine: a lease or a claim is over on the other side. Its owner stays, so that

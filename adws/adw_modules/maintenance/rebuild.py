@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from adws.adw_modules import durable_file, timestamps
-from adws.adw_modules.db import connection, migrate, schema
+from adws.adw_modules.db import connection, listing, migrate, schema
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.deliveries import store as deliveries_store
@@ -743,7 +743,7 @@ class Reconstruction:
                         deliveries_store.DELIVERY_SET_RUN,
                         {"guid": made.payload.get("guid"), "run_id": made.run_id},
                     )
-            session.run(reports_store.PROGRESS_FORGET)  # documents changed without an event
+            listing.move(session, reports_store.CURSOR, -1)  # documents changed without an event: all are read again
             metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
             ((after,),) = session.all("SELECT count(*) FROM events")
 
