@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
-from adws.adw_modules.document import Draft
-from adws.adw_modules.effects import OPEN_OUTCOMES, Effect
+from adws.adw_modules.document import Draft, Resource
+from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked, UsageError
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.git import git, repository
@@ -467,8 +467,8 @@ class Adoption:
         undo: JsonObject = {"path": str(tree.path), "branch": tree.branch, "reason": reason, "is_filled": True}
         branch: JsonObject = {"branch": tree.branch, "sha": tree.head}
         for effect in (
-            Effect(key="worktree", kind="worktree", host=self._home.host, undo=undo),
-            Effect(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
+            Resource(key="worktree", kind="worktree", host=self._home.host, undo=undo),
+            Resource(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
         ):
             known = effects.effect(draft.document, effect.key)
             if known is None or known.outcome not in OPEN_OUTCOMES:

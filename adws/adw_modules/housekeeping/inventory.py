@@ -112,7 +112,7 @@ class KnownWorkflow:
 
 def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> KnownWorkflow:
     """Return what a document says about its workflow, to *host* where machines share their documents."""
-    mine = [entry for entry in document.resources if not host or entry.host in {None, "", host}]
+    mine = [entry for entry in document.resources if not host or entry.place in {"", host}]
     others = [entry for entry in document.resources if entry not in mine and entry.kind in {"worktree", "branch"}]
     kept = [entry.undo.get(key) for entry in mine if entry.outcome == "kept" for key in _NAMES]
 
@@ -124,7 +124,7 @@ def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> 
         is_rolling_back=document.rollback is not None,
         has_open_effects=any(entry.outcome in OPEN_OUTCOMES for entry in document.resources),
         kept=frozenset(name for name in kept if isinstance(name, str)),
-        elsewhere=frozenset(str(entry.host) for entry in others if entry.outcome in OPEN_OUTCOMES),
+        elsewhere=frozenset(entry.place for entry in others if entry.outcome in OPEN_OUTCOMES),
     )
 
 

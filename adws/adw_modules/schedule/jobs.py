@@ -37,7 +37,6 @@ from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import StuckKind, Window
-from adws.adw_modules.reports.reports import DayCounts
 from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
@@ -291,24 +290,16 @@ class CronJobs:
 
     def report(self, tick: Tick) -> JobEnd:
         """Make the report of the day."""
-        since, reports = timestamps.to_text(timestamps.parse(tick.due) - _DAY), self._home.reports
-        costs, queue, window = list(self._home.costs.entries(since)), reports.queue(at_most=_ALL), Window(since=since)
-        counts = DayCounts(
-            since=since,
-            by_state={state: count.number for state, count in reports.states(at_most=_ALL).items()},
-            cost_usd=sum(entry.cost_usd or 0.0 for entry in costs),
-            attempts=len(costs),
-            waiting=queue.due.number + queue.later.number,
-            stuck=self._home.reporting.stuck(),
-            outcomes=reports.outcomes(window),
-            failures=reports.failures(window, limit=_MOST_FAILURES),
-        )
-        text, channels = reports_module.report(counts), self._home.notifier.channels_of("report")
-        title = f"adw: {reports_module.headline(counts)}"
-        notice = Notice(key=f"report:{tick.due}", kind="report", title=title, text=text, channels=channels)
+        yesterday = timestamps.to_text(timestamps.parse(tick.due) - _DAY)
+        day = self._home.reporting.report(Window(since=yesterday), with_orphans=False, limit=_MOST_FAILURES)
+        queue = self._home.reports.queue(at_most=_ALL)
+        waiting = queue.due.number + queue.later.number
+        text, headline = reports_module.report(day, waiting=waiting), reports_module.headline(day, waiting=waiting)
+        channels = self._home.notifier.channels_of("report")
+        notice = Notice(key=f"report:{tick.due}", kind="report", title=f"adw: {headline}", text=text, channels=channels)
 
         return JobEnd(
-            outcome=reports_module.headline(counts),
+            outcome=headline,
             memo={"report": text},
             notices=(notice,),
             details=tuple(text.splitlines()),

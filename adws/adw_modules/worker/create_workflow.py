@@ -147,7 +147,7 @@ def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocu
             host=item.host or None,
             undo={**item.undo, "made_by": item.undo.get("made_by") or before.adw_id},
         )
-        for item in effects.effects(before)
+        for item in before.resources
         if item.kind in _SHARED and item.outcome in effects.MADE
     ]
 
