@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
-    from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
 
 
@@ -87,13 +86,6 @@ class WaitingRetry:
     def to_json(self) -> JsonObject:
         """Return it for programs."""
         return asdict(self)
-
-
-def of_call(retry: ScheduledRetry) -> WaitingRetry:
-    """Return a call of a step that waits."""
-    fields = asdict(retry)
-
-    return WaitingRetry(kind="call", retry_id=fields.pop("execution_id"), **fields)
 
 
 def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
@@ -131,13 +123,6 @@ def _waiting_index(document: WorkflowDocument) -> int | None:
             return index
 
     return None
-
-
-def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
-    """Fail the phase at *index* instead of retrying it; the workflow continues without one that is not required."""
-    why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
-
-    return transitions.fail_waiting(draft, spec, index, TerminalFailure(reason=CANCELLED, message=why))
 
 
 _Result = TypeVar("_Result")
@@ -517,7 +502,9 @@ class Control:
             session.settle()
             index = waiting_phase(session.document)
             phase = session.document.phases[index].name
-            self._change(session, lambda draft: cancel(draft, session.spec, index, by=by, reason=reason))
+            why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
+            failure = TerminalFailure(reason=CANCELLED, message=why)
+            self._change(session, lambda draft: transitions.fail_waiting(draft, session.spec, index, failure))
             session.rest()
             state = WorkflowState(session.document.current_state)
             if state in TERMINAL_STATES or state is WorkflowState.FAILED:
@@ -747,7 +734,9 @@ class PendingRetries:
 
     def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the scheduled retries, the next one first."""
-        ids, retries = [adw_id], [*map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))]
+        ids, retries = [adw_id], list[WaitingRetry]()
+        for call in map(asdict, self._home.executions.retries(adw_id=adw_id, limit=limit)):
+            retries.append(WaitingRetry(kind="call", retry_id=call.pop("execution_id"), **call))
         if not adw_id:  # the workflows whose run waits for a moment
             waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
             ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
