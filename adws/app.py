@@ -1212,13 +1212,7 @@ class Home:
         """What creates workflows."""
         from adws.adw_modules.worker.create_workflow import WorkflowCreator
 
-        return WorkflowCreator(
-            ownership=self.ownership,
-            clock=self.clock,
-            workflows=self.workflows,
-            runs=self.run_factory,
-            settings=self.settings,
-        )
+        return WorkflowCreator(self)
 
     @part
     def preflight(self) -> Preflight:

@@ -8,6 +8,7 @@ import pytest
 
 from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
+from adws.adw_modules.db import schema
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.housekeeping.retention import OldRows
 from adws.adw_modules.interfaces import ProjectedWrite
@@ -170,7 +171,10 @@ def test_sums_that_are_kept_when_a_database_is_made_again_are_not_added_twice(wo
     world.reports.refresh()
     before = sums_of(database)
     with database.read() as session:
-        kept = {table: rebuild.read_table(session, table) for table in ("report_sums", "report_workflows")}
+        kept = {
+            table: [*rebuild.read_rows(session, schema.metadata.tables[table])]
+            for table in ("report_sums", "report_workflows")
+        }
     with database.write() as session:
         for table in ("report_sums", "report_workflows", "notification_cursor"):
             session.run(f"DELETE FROM {table}")

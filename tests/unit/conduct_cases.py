@@ -239,14 +239,15 @@ class Home:
 
 def launcher_of(home: Home, check: Callable[[WorkflowSpec], None] = lambda _spec: None) -> WorkflowCreator:
     """What creates workflows in *home*; *check* raises when a definition cannot be run."""
-    workflows = SimpleNamespace(check_ready=check)
-    return WorkflowCreator(
+    place = SimpleNamespace(
         ownership=home.parts.ownership,
         clock=home.clock,
-        workflows=workflows,
-        runs=RunFactory(),
+        workflows=SimpleNamespace(check_ready=check),
+        run_factory=RunFactory(),
         settings=home.settings,
     )
+
+    return WorkflowCreator(place)
 
 
 class Changed:

@@ -27,7 +27,7 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
-from adws.adw_modules.maintenance.rebuild import hold_file_locks
+from adws.adw_modules.maintenance.rebuild import AT_ONCE, hold_file_locks, read_rows
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.schedule import store as schedule_store
 from adws.adw_modules.state_schema import CURRENT_VERSION
@@ -72,8 +72,6 @@ class MoveReport:
 
 # --- whole tables: read in pages, summed up, put in ------------------------------------------------------------
 
-#: Rows that are read or written at once.
-AT_ONCE = 500
 #: Workers register by themselves, and facts are about one database.
 NOT_COPIED = frozenset({"runners", "home_facts"})
 #: The tables that are copied.
@@ -105,22 +103,6 @@ def batched(rows: Iterable[Params]) -> Iterator[list[Params]]:
     left = iter(rows)
     while some := list(islice(left, AT_ONCE)):
         yield some
-
-
-def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
-    """Yield every row of *table*, in pages along its key."""
-    names = [column.name for column in table.columns]
-    keys = [column.name for column in table.primary_key.columns]
-    listed, key = ", ".join(names), ", ".join(keys)
-    after = ", ".join(f":after_{name}" for name in keys)
-    following = f"SELECT {listed} FROM {table.name} WHERE ({key}) > ({after}) ORDER BY {key} LIMIT :limit"
-    page = session.all(f"SELECT {listed} FROM {table.name} ORDER BY {key} LIMIT :limit", {"limit": AT_ONCE})
-    while page:
-        rows = [dict(zip(names, row, strict=True)) for row in page]
-        yield from rows
-        if len(page) < AT_ONCE:
-            return
-        page = session.all(following, {"limit": AT_ONCE, **{f"after_{name}": rows[-1][name] for name in keys}})
 
 
 def insert_rows(session: Session, table: Table, rows: list[Params]) -> None:

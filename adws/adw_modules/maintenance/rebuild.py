@@ -51,6 +51,8 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.store.serialization import summary_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Table
+
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
@@ -74,18 +76,24 @@ KEPT_TABLES = (
 )
 
 
-def columns_of(table: str) -> tuple[str, ...]:
-    """Return the columns of *table* but for the number that the database gives."""
-    return tuple(column.name for column in schema.metadata.tables[table].columns if column.identity is None)
+#: Rows of a table, or documents, that are read or written at once.
+AT_ONCE = 500
 
 
-def read_table(session: Session, table: str) -> tuple[KeptRow, ...]:
-    """Return the rows of *table*, in the order of their key."""
-    names = columns_of(table)
-    key = ", ".join(column.name for column in schema.metadata.tables[table].primary_key.columns)
-    rows = session.all(f"SELECT {', '.join(names)} FROM {table} ORDER BY {key}")
-
-    return tuple(dict(zip(names, row, strict=True)) for row in rows)
+def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
+    """Yield every row of *table*, in pages along its key."""
+    names = [column.name for column in table.columns]
+    keys = [column.name for column in table.primary_key.columns]
+    listed, key = ", ".join(names), ", ".join(keys)
+    after = ", ".join(f":after_{name}" for name in keys)
+    following = f"SELECT {listed} FROM {table.name} WHERE ({key}) > ({after}) ORDER BY {key} LIMIT :limit"
+    page = session.all(f"SELECT {listed} FROM {table.name} ORDER BY {key} LIMIT :limit", {"limit": AT_ONCE})
+    while page:
+        rows = [dict(zip(names, row, strict=True)) for row in page]
+        yield from rows
+        if len(page) < AT_ONCE:
+            return
+        page = session.all(following, {"limit": AT_ONCE, **{f"after_{name}": rows[-1][name] for name in keys}})
 
 
 def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
@@ -95,7 +103,8 @@ def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment:
     Claims are over, runs have other numbers now, and a session of an agent has ended: its worker is gone, or begins
     another one.
     """
-    names = columns_of(table)
+    # But for the number that the database gives.
+    names = [column.name for column in schema.metadata.tables[table].columns if column.identity is None]
     brought = [dict(row) for row in rows]
     for row in brought:
         if "claim_until" in row:
@@ -119,6 +128,26 @@ class DatabaseWorkflow:
     owner: OwnerRecord | None = None
     seconds_left: float = 0.0  #: of its lease; negative when over
     events: int = 0  #: how many the database has
+
+
+def workflows_in(database: Database) -> Iterator[DatabaseWorkflow]:
+    """Yield what *database* says about each workflow, without its events."""
+    sql = """
+        SELECT adw_id, home, revision, fence, owner,
+               CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+        FROM workflow_states ORDER BY adw_id
+    """
+    with database.read() as session:
+        rows = session.all(database.render(sql), database.lease_clock())
+    for adw_id, home, revision, fence, owner, left in rows:
+        yield DatabaseWorkflow(
+            adw_id=adw_id,
+            home=home,
+            revision=revision,
+            fence=fence,
+            owner=OwnerRecord.from_text(owner),
+            seconds_left=float(left) if owner else 0.0,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -484,8 +513,6 @@ def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple
     return documents, unreadable
 
 
-#: Events read in one go.
-_AT_ONCE = 500
 #: Table -> what it is called in a report, where that is not its name.
 _PART_NAMES = {"task_checkpoints": "checkpoints"}
 #: Endings of the files that make up one SQLite database.
@@ -539,7 +566,7 @@ class Reconstruction:
         place = 0
         columns = ", ".join(connection.EVENT_COLUMNS)
         sql = f"SELECT seq, {columns} FROM events WHERE seq > :after ORDER BY seq LIMIT :limit"
-        while result := self._all(sql, {"after": place, "limit": _AT_ONCE}):
+        while result := self._all(sql, {"after": place, "limit": AT_ONCE}):
             yield from (connection.to_event(row[1:]) for row in result)
             place = result[-1][0]
 
@@ -564,9 +591,9 @@ class Reconstruction:
         return tuple(result)
 
     def _kept(self, problems: list[str]) -> dict[str, tuple[KeptRow, ...]]:
-        def read(table: str) -> tuple[KeptRow, ...]:
+        def read(table: str) -> Iterator[KeptRow]:
             with self._open().read() as session:
-                return read_table(session, table)
+                yield from read_rows(session, schema.metadata.tables[table])
 
         return {
             table: self._part(_PART_NAMES.get(table, table.replace("_", " ")), partial(read, table), problems)
@@ -574,23 +601,9 @@ class Reconstruction:
         }
 
     def _workflows(self) -> Iterator[DatabaseWorkflow]:
-        database = self._open()
         counts: dict[str, int] = dict(self._all("SELECT adw_id, count(*) FROM events GROUP BY adw_id"))
-        sql = """
-            SELECT adw_id, home, revision, fence, owner,
-                   CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
-            FROM workflow_states ORDER BY adw_id
-        """
-        for adw_id, home, revision, fence, owner, left in self._all(database.render(sql), database.lease_clock()):
-            yield DatabaseWorkflow(
-                adw_id=adw_id,
-                home=home,
-                revision=revision,
-                fence=fence,
-                owner=OwnerRecord.from_text(owner),
-                seconds_left=float(left) if owner else 0.0,
-                events=counts.get(adw_id, 0),
-            )
+        for workflow in workflows_in(self._open()):
+            yield replace(workflow, events=counts.get(workflow.adw_id, 0))
 
     def _requests(self) -> Iterator[Request]:
         rows = self._all(

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from adws.adw_modules.reports import charts, plots
-from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
+from adws.adw_modules.reports.charts import Column, Mark, Plot
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 
 PLOT = Plot(key="a", title="A title", about="What it shows.")
@@ -39,7 +39,7 @@ def words(root: ET.Element, kind: str) -> list[str]:
         charts.columns_svg(PLOT, []),
         charts.line_svg(PLOT, []),
         charts.bars_svg(PLOT, []),
-        charts.columns_svg(PLOT, [Column(label="x", parts=(ColumnPart(value=1, kind="k", words="w"),))]),
+        charts.columns_svg(PLOT, [Column(label="x", parts=(Mark(value=1, kind="k", words="w"),))]),
     ],
     ids=["no columns", "no points", "no bars", "one column"],
 )
@@ -58,9 +58,9 @@ def test_nothing_that_a_stranger_wrote_is_taken_for_markup():
     """Whatever stands in labels, words, kinds or titles."""
     plot = Plot(key=HOSTILE, title=HOSTILE, about=HOSTILE, limit=1.0, limit_words=HOSTILE, text=lambda _value: HOSTILE)
     pictures = [
-        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(ColumnPart(value=1, kind=HOSTILE, words=HOSTILE),))]),
-        charts.line_svg(plot, [Point(label=HOSTILE, value=1, words=HOSTILE)]),
-        charts.bars_svg(plot, [Bar(label=HOSTILE, value=1, words=HOSTILE, kind=HOSTILE)]),
+        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(Mark(value=1, kind=HOSTILE, words=HOSTILE),))]),
+        charts.line_svg(plot, [Mark(label=HOSTILE, value=1, words=HOSTILE)]),
+        charts.bars_svg(plot, [Mark(label=HOSTILE, value=1, words=HOSTILE, kind=HOSTILE)]),
     ]
 
     for svg in pictures:
@@ -105,7 +105,7 @@ def test_numbers_are_written_as_people_write_them():
 
 def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     """A part of nothing is not drawn."""
-    parts = tuple(ColumnPart(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
+    parts = tuple(Mark(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
 
     root = parsed(charts.columns_svg(PLOT, [Column(label="x", parts=parts)]))
 
@@ -117,7 +117,7 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
 
 def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
     """Places are percent, so that they fit any width."""
-    columns = [Column(label=str(n), parts=(ColumnPart(value=1, kind="k", words="w"),)) for n in range(4)]
+    columns = [Column(label=str(n), parts=(Mark(value=1, kind="k", words="w"),)) for n in range(4)]
 
     rects = [one.find("rect") for one in found(parsed(charts.columns_svg(PLOT, columns)), "g", "part")]
 
@@ -128,7 +128,7 @@ def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
 
 def test_a_line_is_broken_where_there_is_no_value():
     """A day without an end is no day of failure."""
-    points = [Point(label=str(n), value=value, words=str(n)) for n, value in enumerate((1.0, 0.5, None, 1.0))]
+    points = [Mark(label=str(n), value=value, words=str(n)) for n, value in enumerate((1.0, 0.5, None, 1.0))]
 
     root = parsed(charts.line_svg(PLOT, points))
 
@@ -153,7 +153,7 @@ def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(
 
 def test_bars_are_as_long_as_their_share_of_the_longest():
     """Nothing is a bar of no length."""
-    bars = [Bar(label=str(v), value=v, words=str(v)) for v in (4.0, 1.0, 0.0)]
+    bars = [Mark(label=str(v), value=v, words=str(v)) for v in (4.0, 1.0, 0.0)]
 
     fills = found(parsed(charts.bars_svg(PLOT, bars)), "rect", "fill")
 
