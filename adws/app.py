@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.workers import WorkerRegistry
     from adws.adw_modules.recovery.recovery import Recovery
     from adws.adw_modules.redaction.redactor import Redactor
-    from adws.adw_modules.reports.metrics import Counters, EventTally, Gauges, MetricsCollector
+    from adws.adw_modules.reports.metrics import EventTally, Gauges, MetricsCollector
     from adws.adw_modules.reports.reports import Reporting
     from adws.adw_modules.reports.store import ReportStore
     from adws.adw_modules.resources.ports import PortRange, Ports
@@ -1394,13 +1394,6 @@ class Home:
         from adws.adw_modules.reports.reports import Reporting
 
         return Reporting(self)
-
-    @part
-    def counters(self) -> Counters:
-        """What was counted."""
-        from adws.adw_modules.reports.metrics import Counters
-
-        return Counters(self.database)
 
     @part
     def tally(self) -> EventTally:

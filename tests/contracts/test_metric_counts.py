@@ -126,6 +126,19 @@ class TestTally:
         assert tally.catch_up() == 1
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 4.0}
 
+    def test_nothing_is_lost_when_many_count(self, database):
+        def count() -> None:
+            for _ in range(10):
+                EventTally(database).add({"adw_deliveries_total": {("run",): 1.0}})
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert EventTally(database).counted() == {"adw_deliveries_total": {("run",): 40.0}}
+
     def test_counters_that_are_no_metric_or_have_other_labels_are_left_out(self, database):
         with database.write() as session:
             metrics.add_in(session, {"adw_deliveries_total": {("run",): 2.0}})

@@ -31,10 +31,9 @@ from adws.adw_modules import circuit_breaker, timestamps
 from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.circuit_breaker import BreakerRow, CircuitState
 from adws.adw_modules.costs import NO_PROVIDER, money
-from adws.adw_modules.db import connection, listing
+from adws.adw_modules.db import listing
 from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.error_tables import ErrorCategory
-from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import EVENT_TYPES
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock, Verdict
@@ -525,31 +524,6 @@ _FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 # --- numbers that only grow, in the table counters: whatever process counts, one page shows them all ---------------
 
 
-class Counters:
-    """Counters in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def add(self, name: str, labels: Mapping[str, str], amount: float = 1.0) -> None:
-        """Count; raise UsageError for an amount below nothing."""
-        if not amount >= 0.0:
-            raise UsageError(f"the counter {name} only grows: {amount} cannot be added")
-        params = {
-            "name": connection.plain(name),
-            "labels": connection.plain(json.dumps(dict(labels), sort_keys=True)),
-            "amount": amount,
-        }
-        self._database.transact(lambda session: session.run(workers.COUNTER_ADD, params))
-
-    def all(self) -> tuple[tuple[str, Mapping[str, str], float], ...]:
-        """Return name, labels and value of each, in a fixed order."""
-        with self._database.read() as session:
-            rows = session.all(workers.COUNTERS_ALL)
-
-        return tuple((name, json.loads(labels), float(value)) for name, labels, value in rows)
-
-
 def add_in(session: Session, added: Readings) -> None:
     """Add to the counters of metrics, in a fixed order: so that two writers never deadlock."""
     params = [
@@ -616,6 +590,10 @@ class EventTally:
             counted += result
 
         return counted
+
+    def add(self, added: Readings) -> None:
+        """Add to counters that follow from no event."""
+        self._database.transact(lambda session: add_in(session, added))
 
     def counted(self) -> Readings:
         """Return every counter of the metrics."""

@@ -30,7 +30,6 @@ from adws.adw_modules.reports.model import (
     Window,
     WorkflowCost,
 )
-from adws.adw_modules.resources.quotas import QuotaStatus
 
 if TYPE_CHECKING:
     from adws.adw_modules.housekeeping.inventory import Orphan
@@ -373,7 +372,7 @@ class Reporting:
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {(one.subject.workflow, one.phase) for one in running if one.phase}
-        is_limit_reached = bool(self.limits())
+        is_limit_reached = bool(self._home.quotas.reached())
         has_worker = any(worker_state(self._home, one) is RunnerState.ONLINE for one in self._home.workers.all())
         facts = StuckFacts(
             now=self._home.clock.now(),
@@ -387,10 +386,6 @@ class Reporting:
         )
 
         return find_stuck(facts)
-
-    def limits(self) -> tuple[QuotaStatus, ...]:
-        """Return the limits of this home that stop new work now."""
-        return self._home.quotas.reached()
 
     def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
         """Return the whole report; looking for left-overs takes longest and may ask the forge."""
