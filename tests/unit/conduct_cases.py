@@ -70,7 +70,7 @@ class Home:
         self.quotas = SimpleNamespace(is_machine_full=lambda: False, reserve_in=lambda *_what: (0.0, None))
         self.has_forge = False
         self.executions = SimpleNamespace(wake=lambda _adw_id: 0)
-        self.counters = SimpleNamespace(add=lambda _name, _labels, _amount: None)
+        self.tally = SimpleNamespace(add=lambda _added: None)
         self.lease_renewer = LeaseRenewer(
             clock=self.clock,
             requests=self.requests,

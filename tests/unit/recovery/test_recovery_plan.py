@@ -17,7 +17,6 @@ from adws.adw_modules.recovery.plan import (
     Evidence,
     Mode,
     Policy,
-    Proof,
     RecoveryAction,
     RecoveryResult,
     RecoveryStep,
@@ -65,6 +64,10 @@ def actions(*args, **facts) -> list[str]:
     [
         # workflows that somebody works on, or that wait
         (PENDING, [NOTHING]),
+        *(
+            ({"lease": lease, "open_attempt": "build", **RUNNING, "run_claim": DEAD}, [("leave", f"{OWNER} {why}")])
+            for lease, why in ((ALIVE, "works on it (alive)"), (UNSEEN, "works on it (unknown)"))
+        ),
         ({**CLAIMED, "run_claim": UNSEEN}, [("leave", f"{OWNER} has its run")]),
         ({"lease": DEAD, "open_attempt": "build"}, ["interrupt", "enqueue"]),
         ({"state": "paused", **RUNNING, "run_claim": ALIVE}, [NOTHING]),
@@ -119,13 +122,6 @@ def test_what_is_done_about_what_is_known(facts, steps):
     assert [
         step if isinstance(expected, tuple) else step[0] for step, expected in zip(planned, steps, strict=True)
     ] == (steps)
-
-
-@pytest.mark.parametrize("lease", [ALIVE, UNSEEN])
-def test_nobody_is_disturbed_who_works_or_may_work(lease):
-    (step,) = plan(lease=lease, open_attempt="build", **RUNNING, run_claim=DEAD)
-
-    assert (step.action.value, step.why) == ("leave", f"{lease.owner} works on it ({lease.verdict.value})")
 
 
 @pytest.mark.parametrize(
@@ -282,22 +278,6 @@ def test_every_step_says_what_it_was_decided_by():
             "losses": 2,
         },
     }
-
-
-@pytest.mark.parametrize(
-    ("claim", "proof"),
-    [
-        (Claim(), Proof.FREE),
-        (ALIVE, Proof.LIVE),
-        (UNSEEN, Proof.LIVE),
-        (DEAD, Proof.DEAD),
-        (OVER, Proof.OVER),
-        (unreadable(0.0), Proof.NONE),
-    ],
-)
-def test_a_claim_is_judged_by_proof(claim, proof):
-    assert claim.proof is proof
-    assert claim.why_over()
 
 
 def test_a_result_counts_what_became_of_runs_under_the_same_names_in_every_mode():

@@ -93,13 +93,6 @@ def test_a_scale_ends_with_a_round_number_above_all_that_is_shown(most, top):
     assert charts.scale_of(most, Plot(key="a", title="", about="", top=3000.0)) >= 3000.0 or most == float("inf")
 
 
-def test_numbers_are_written_as_people_write_them():
-    """Whole ones without a place behind the point."""
-    assert [charts.plain(value) for value in (1234.0, 0.5)] == ["1,234", "0.5"]
-    assert [charts.dollars(value) for value in (5.0, 0.25)] == ["$5", "$0.25"]
-    assert charts.percent(0.5) == "50 %"
-
-
 # --- kinds of pictures -----------------------------------------------------------------------------------------
 
 
@@ -113,17 +106,6 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     assert words(root, "part") == ["a", "c"]
     assert float(upper.get("y")) + float(upper.get("height")) == pytest.approx(float(lower.get("y")), abs=0.01)
     assert float(upper.get("height")) == 2.0
-
-
-def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
-    """Places are percent, so that they fit any width."""
-    columns = [Column(label=str(n), parts=(Mark(value=1, kind="k", words="w"),)) for n in range(4)]
-
-    rects = [one.find("rect") for one in found(parsed(charts.columns_svg(PLOT, columns)), "g", "part")]
-
-    left = [float(one.get("x").rstrip("%")) for one in rects]
-    assert left == pytest.approx([12.7, 35.2, 57.7, 80.2])
-    assert all(float(one.get("width").rstrip("%")) == 17.1 for one in rects)
 
 
 def test_a_line_is_broken_where_there_is_no_value():
@@ -149,23 +131,6 @@ def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(
     below = [one for one in ticks if one.text.startswith("day")]
     assert [one.text for one in below] == [f"day {n}" for n in labelled]
     assert below[-1].get("text-anchor") == ("end" if count > 4 else "middle"), "what is narrow has no room around it"
-
-
-def test_bars_are_as_long_as_their_share_of_the_longest():
-    """Nothing is a bar of no length."""
-    bars = [Mark(label=str(v), value=v, words=str(v)) for v in (4.0, 1.0, 0.0)]
-
-    fills = found(parsed(charts.bars_svg(PLOT, bars)), "rect", "fill")
-
-    assert [one.get("width") for one in fills] == ["100.000%", "25.000%", "0.000%"]
-
-
-def test_a_limit_is_a_line_with_its_words():
-    """The scale reaches up to it."""
-    root = parsed(charts.columns_svg(Plot(key="a", title="", about="", limit=9.0, limit_words="not more"), []))
-
-    assert words(root, "limit") == ["not more"]
-    assert "10" in [one.text for one in found(root, "text", "tick")]
 
 
 # --- what reports draw -----------------------------------------------------------------------------------------

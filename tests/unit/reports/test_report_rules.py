@@ -129,6 +129,12 @@ def test_those_that_do_not_move_are_named_up_to_a_number():
     assert "12 stuck" in reports_module.headline(day, waiting=0)
 
 
+def test_a_count_that_stopped_has_a_plus_and_no_rate_is_not_a_rate_of_0():
+    assert (str(Count(number=12345)), str(Count(number=10_000, is_more=True))) == ("12,345", "10,000+")
+    assert (DAYS[0].success_rate, DayOutcomes(day="2026-01-31").success_rate) == (2 / 3, None)
+    assert PhaseAttempts(phase="build").mean_needed is None
+
+
 def test_a_message_is_one_line_that_is_not_too_long():
     assert reports_module.short("a\n b") == "a b"
     assert reports_module.short(" ") == "it says nothing"
