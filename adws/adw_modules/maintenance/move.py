@@ -89,20 +89,14 @@ _OVER: Mapping[str, Mapping[str, object]] = {
 def sum_up(rows: Iterable[Params], batch: Callable[[list[Params]], None] = lambda _rows: None) -> TableSum:
     """Return the sum of *rows*, whatever their order, since databases sort differently; *batch* gets some at a time."""
     count = total = 0
-    for some in batched(rows):
+    left = iter(rows)
+    while some := list(islice(left, AT_ONCE)):
         for row in some:
             text = json.dumps(row, sort_keys=True, default=bytes.hex)
             count, total = count + 1, total + int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
         batch(some)
 
     return TableSum(count, f"{total % (1 << 256):064x}")
-
-
-def batched(rows: Iterable[Params]) -> Iterator[list[Params]]:
-    """Yield *rows*, AT_ONCE at a time."""
-    left = iter(rows)
-    while some := list(islice(left, AT_ONCE)):
-        yield some
 
 
 def insert_rows(session: Session, table: Table, rows: list[Params]) -> None:

@@ -378,18 +378,13 @@ def _add_attempts(result: WorkflowSums, phase: PhaseRecord) -> None:
                 result.add(key._replace(kind="duration", day=f"{day[:7]}-01", item=str(bucket_of(milliseconds))))
         elif status in FAILED:
             error = attempt.error or {}
-            message = str(error.get("message") or "").strip()
-            item = failure_item(str(error.get("category") or "unknown"), str(error.get("klass") or ""), message)
+            message, category = str(error.get("message") or "").strip(), str(error.get("category") or "unknown")
+            # What failures of a group have in common, whatever their numbers.
+            print_ = identifiers.fingerprint(str(error.get("klass") or ""), message)
+            item = f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
             result.add(
                 key._replace(kind="failure", item=item), last_at=attempt.ended_at or "", label=message[:LABEL_LENGTH]
             )
-
-
-def failure_item(category: str, klass: str, message: str) -> str:
-    """Return what failures of a group have in common; it begins with their category."""
-    print_ = identifiers.fingerprint(klass, message)
-
-    return f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def day_of(moment: str) -> str:

@@ -488,11 +488,6 @@ def label_intent(repository: str, number: int, label: str, labelled: Labelled) -
     return f"{repository}#{number} {when}"
 
 
-def comment_intent(repository: str, number: int, comment_id: int) -> str:
-    """Return the intent that the webhook gives to the same comment."""
-    return f"{repository}#{number} comment {comment_id}"
-
-
 def delivery_of(request: RunRequest, *, action: str) -> Delivery:
     """Return *request* as a delivery that we found ourselves; the same intent gives the same guid."""
     data = commands.to_json(request)
@@ -612,7 +607,7 @@ class PollJobs:
         last = comments[-1]
         if last.body.strip().casefold() != WORD or last.author == forge.login():
             return ""
-        intent = comment_intent(repository, number, last.comment_id)
+        intent = f"{repository}#{number} comment {last.comment_id}"  # as the webhook gives it to the same comment
 
         return self._ask(repository, issue, Actor(login=last.author), intent, action="commented")
 

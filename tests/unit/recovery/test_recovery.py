@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
@@ -149,9 +147,8 @@ class OldCopies:
     def __init__(self, catalogue) -> None:
         self._catalogue = catalogue
 
-    def page(self, query):
-        result = self._catalogue.page(query)
-        return replace(result, rows=tuple(replace(row, revision=row.revision - 1) for row in result.rows))
+    def revisions(self, **options):
+        return {adw_id: revision - 1 for adw_id, revision in self._catalogue.revisions(**options).items()}
 
 
 @pytest.mark.parametrize("is_worked_on", [False, True])
