@@ -44,7 +44,6 @@ from adws.adw_modules.maintenance.rebuild import (
     LockConflict,
     NewContents,
     Salvage,
-    StoredDocument,
     hold_file_locks,
     plan_rebuild,
     rebuild,
@@ -488,10 +487,9 @@ def _put_in_place(
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
     restored = [document.parse(data) for data in documents.values()]
     others = [home.load(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
-    stored = [StoredDocument(document=one, highest_fence=one.fence) for one in (*restored, *others)]
     repository = home.settings.repository or ""
     salvage = home.reconstruction.salvage()
-    contents, conflicts = plan_rebuild(stored, salvage, repository=repository, maker=home.run_factory)
+    contents, conflicts = plan_rebuild([*restored, *others], salvage, repository=repository, maker=home.run_factory)
     rows = tuple(row for row in contents.rows if row.adw_id in documents)
     runs = tuple(run for run in contents.runs if run.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=contents.locks, runs=runs))

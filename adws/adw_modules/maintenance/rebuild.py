@@ -38,7 +38,6 @@ from adws.adw_modules.interfaces import (
     OwnerRecord,
     ProjectedWrite,
     Request,
-    StateStore,
     Verdict,
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, insert_lock
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
 
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
 #: A row of a table that only the database has, by column.
@@ -182,14 +180,6 @@ class NewContents:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredDocument:
-    """A document on disk and the highest fence that its directory shows."""
-
-    document: WorkflowDocument
-    highest_fence: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LockConflict:
     """Several unfinished workflows of one issue: one keeps it, a person decides about the others."""
 
@@ -208,9 +198,10 @@ _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
 def plan_rebuild(
-    documents: Sequence[StoredDocument],
+    documents: Sequence[WorkflowDocument],
     salvage: Salvage,
     *,
+    fences: Mapping[str, int] | None = None,
     unreadable: Sequence[str] = (),
     repository: str = "",
     maker: RunFactory | None = None,
@@ -218,10 +209,11 @@ def plan_rebuild(
     """
     Return what the database is to hold, and the conflicts; *unreadable* documents keep the row and the lock they have.
 
-    *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
+    *fences* are the highest that the directories of workflows show. *repository* is that of the home, which documents
+    that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
-    on_disk = {stored.document.adw_id for stored in documents} | set(unreadable)
+    on_disk = {document.adw_id for document in documents} | set(unreadable)
     kept_for = set(unreadable) | set(lost_documents(salvage, on_disk))
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
@@ -241,7 +233,10 @@ def plan_rebuild(
         for run in (salvage.runs if is_new else ())
     ]
     contents = NewContents(
-        rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
+        rows=tuple(
+            _plan_row(one, known.get(one.adw_id), (fences or {}).get(one.adw_id, 0), salvage.events)
+            for one in documents
+        ),
         locks=locks,
         events=salvage.events,
         kept=salvage.kept,
@@ -261,10 +256,9 @@ def lost_documents(salvage: Salvage, on_disk: set[str]) -> list[str]:
 
 
 def _plan_row(
-    stored: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
+    document: WorkflowDocument, row: DatabaseWorkflow | None, fence: int, salvaged: Sequence[Event]
 ) -> ProjectedWrite:
-    document, adw_id = stored.document, stored.document.adw_id
-    row = known.get(adw_id)
+    adw_id = document.adw_id
     has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
     waiting = tuple(map(Event.from_json, document.outbox))
 
@@ -272,7 +266,7 @@ def _plan_row(
         adw_id=adw_id,
         revision=document.revision,
         # Above everything seen, so that no writer of before is ever let in again.
-        fence=max(row.fence if row else 0, stored.highest_fence) + 1,
+        fence=max(row.fence if row else 0, document.fence, fence) + 1,
         body=document.to_bytes(),
         summary=summary_of(document),
         events=waiting if has_events else (*_events_of_history(document, waiting), *waiting),
@@ -301,14 +295,12 @@ def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> 
     )
 
 
-def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], maker: RunFactory) -> tuple[NewRun, ...]:
+def _plan_runs(
+    documents: Sequence[WorkflowDocument], unfinished: Sequence[Run], maker: RunFactory
+) -> tuple[NewRun, ...]:
     """Return a run for each workflow that is to continue and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
-    going_on = [
-        stored.document
-        for stored in documents
-        if stored.document.current_state in _ACTIVE_NAMES and stored.document.adw_id not in has_run
-    ]
+    going_on = [one for one in documents if one.current_state in _ACTIVE_NAMES and one.adw_id not in has_run]
     runs = []
     for document in sorted(going_on, key=lambda one: (one.created_at, one.adw_id)):
         kind = "start" if document.current_state == WorkflowState.PENDING.value else "resume"
@@ -326,12 +318,12 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], m
 
 
 def _plan_locks(
-    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
+    documents: Sequence[WorkflowDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
     # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
     former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
     claims: dict[tuple[str, int], list[WorkflowDocument]] = defaultdict(list)
-    for document in (stored.document for stored in documents):
+    for document in documents:
         if document.issue_number is not None and not is_terminal(document.current_state):
             claims[in_home(document.repository, repository), document.issue_number].append(document)
     locks = [
@@ -425,18 +417,32 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     ids = sorted(store.ids())
     if not force:
         refuse_while_owners_live(home, ids, salvage.workflows)
-    documents, unreadable = _read(ids, store, home.folders)
+    documents: list[WorkflowDocument] = []
+    unreadable: dict[str, str] = {}
+    for adw_id in ids:
+        try:
+            documents.append(store.load(adw_id).document)
+        except StateNotFound:
+            continue  # removed since the list was made
+        except AdwError as exc:
+            unreadable[adw_id] = str(exc)
+    fences = {document.adw_id: home.folders.highest_fence(document.adw_id) for document in documents}
     # Documents that name no repository belong to that of the home.
     repository = home.settings.repository or ""
     contents, conflicts = plan_rebuild(
-        documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=home.run_factory
+        documents,
+        salvage,
+        fences=fences,
+        unreadable=tuple(unreadable),
+        repository=repository,
+        maker=home.run_factory,
     )
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(contents)
     salvaged, locks = len(salvage.events), contents.locks or ()
     kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
-    on_disk = {one.document.adw_id for one in documents} | set(unreadable)
+    on_disk = {one.adw_id for one in documents} | set(unreadable)
     has_run = {run.adw_id for run in salvage.runs}
 
     return RebuildReport(
@@ -494,23 +500,6 @@ def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
                 raise OwnershipError(f"workflow {adw_id} is being worked on by another process: stop it first")
             held.callback(home.local_lock.let_go, adw_id)
         yield
-
-
-def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple[list[StoredDocument], dict[str, str]]:
-    documents: list[StoredDocument] = []
-    unreadable: dict[str, str] = {}
-    for adw_id in ids:
-        try:
-            document = store.load(adw_id).document
-        except StateNotFound:
-            continue  # removed since the list was made
-        except AdwError as exc:
-            unreadable[adw_id] = str(exc)
-            continue
-        highest_fence = max(document.fence, folders.highest_fence(adw_id))
-        documents.append(StoredDocument(document=document, highest_fence=highest_fence))
-
-    return documents, unreadable
 
 
 #: Table -> what it is called in a report, where that is not its name.
