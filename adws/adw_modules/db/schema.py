@@ -494,8 +494,8 @@ external_tasks = Table(
 
 # The schema of the sums that reports are made of.
 #
-# Everything here follows from documents: each row is what one workflow adds to one sum, and "" stands for all those
-# that were forgotten because of their age.
+# Everything here follows from documents: what a workflow has added stands in its row, so that looking at it again adds
+# only the difference. Amounts are whole numbers, so that adding and taking away leaves nothing behind.
 
 
 report_sums = Table(
@@ -507,12 +507,11 @@ report_sums = Table(
     Column("workflow", Text, primary_key=True),  # name of the definition
     Column("phase", Text, primary_key=True),  # "": of the workflow as a whole
     Column("item", Text, primary_key=True),
-    Column("adw_id", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
     Column("amount", BigInteger, nullable=False),  # millionths of a dollar, or milliseconds
     Column("last_at", Text, nullable=False),  # of failures: when the last one was
+    Column("adw_id", Text, nullable=False),  # of which workflow
     Column("label", Text, nullable=False),  # and what it said
-    Index("ix_report_sums_workflow", "adw_id"),
 )
 
 report_workflows = Table(
@@ -524,6 +523,7 @@ report_workflows = Table(
     Column("last_day", Text, nullable=False),  # on which an attempt ended last
     Column("attempts", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),  # in millionths of a dollar
+    Column("sums", Text, nullable=False),  # what it has added, as JSON; last, so that lists never walk over it
     Index("ix_report_workflows_cost", "cost", "adw_id"),
 )
 

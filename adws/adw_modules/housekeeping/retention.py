@@ -298,6 +298,7 @@ _WITH_WORKFLOW = (
     "DELETE FROM quota_reservations WHERE adw_id = :adw_id",
     "DELETE FROM ports WHERE adw_id = :adw_id",
     "DELETE FROM external_tasks WHERE adw_id = :adw_id",
+    "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
 #: What its steps left, a few rows at a time: the rows that others refer to come last. Large results of single calls
@@ -397,7 +398,6 @@ class OldRows:
                 return False
             for statement in _WITH_WORKFLOW:
                 session.run(statement, {"adw_id": adw_id})
-            self._sums.keep(session, adw_id)
             return True
 
         def forget_events(session: Session) -> int:

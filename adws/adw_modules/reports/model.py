@@ -310,13 +310,21 @@ class ReportSum(NamedTuple):
     number: int = 0
     amount: int = 0  #: millionths of a dollar, or milliseconds
     last_at: str = ""  #: of failures: when the last one was
+    adw_id: str = ""  #: of which workflow
     label: str = ""  #: and what it said
+
+    def plus(self, other: ReportSum) -> ReportSum:
+        """Return both together; of two last failures the later one."""
+        last = max(self, other, key=lambda one: one.last_at)
+
+        return last._replace(number=self.number + other.number, amount=self.amount + other.amount)
 
 
 @dataclass(kw_only=True, slots=True)
 class WorkflowSums:
     """What a workflow adds. The same document always adds the same."""
 
+    adw_id: str
     workflow: str
     outcome: str = ""  #: "": it goes on
     last_day: str = ""  #: on which an attempt ended last
@@ -324,17 +332,15 @@ class WorkflowSums:
     cost: int = 0  #: millionths of a dollar
     sums: dict[SumKey, ReportSum] = field(default_factory=dict)
 
-    def add(self, key: SumKey, number: int = 1, amount: int = 0, last_at: str = "", label: str = "") -> None:
+    def add(self, key: SumKey, number: int = 1, amount: int = 0, last: tuple[str, str, str] = ("", "", "")) -> None:
         """Add to a sum."""
-        old = self.sums.get(key, ReportSum())
-        last = (last_at, label) if last_at >= old.last_at else (old.last_at, old.label)
-        self.sums[key] = ReportSum(old.number + number, old.amount + amount, *last)
+        self.sums[key] = self.sums.get(key, ReportSum()).plus(ReportSum(number, amount, *last))
 
 
 def sums_of(document: WorkflowDocument) -> WorkflowSums:
     """Return what the workflow in *document* adds; what has no day that can be read is left out."""
     name, state = document.workflow_name, document.current_state
-    result = WorkflowSums(workflow=name)
+    result = WorkflowSums(adw_id=document.adw_id, workflow=name)
     for phase in document.phases:
         _add_attempts(result, phase)
     for entry in costs.of_document(document):
@@ -382,9 +388,8 @@ def _add_attempts(result: WorkflowSums, phase: PhaseRecord) -> None:
             # What failures of a group have in common, whatever their numbers.
             print_ = identifiers.fingerprint(str(error.get("klass") or ""), message)
             item = f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
-            result.add(
-                key._replace(kind="failure", item=item), last_at=attempt.ended_at or "", label=message[:LABEL_LENGTH]
-            )
+            last = attempt.ended_at or "", result.adw_id, message[:LABEL_LENGTH]
+            result.add(key._replace(kind="failure", item=item), last=last)
 
 
 def day_of(moment: str) -> str:

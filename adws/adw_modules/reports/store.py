@@ -1,14 +1,16 @@
 """
 Reports from the database.
 
-What was done comes from rows that say what each workflow adds to each day, summed up by the question. What is now
-comes from the queue and from the few documents that it names: that takes no longer when there are more workflows.
+What was done comes from sums that are kept for each day. What is now comes from the queue and from the few documents
+that it names. So nothing here takes longer when there are more workflows.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -33,9 +35,11 @@ from adws.adw_modules.reports.model import (
     PhaseHistory,
     QueueLine,
     QueueNow,
+    ReportSum,
     RequestCount,
     RunningNow,
     Subject,
+    SumKey,
     WaitingNow,
     WaitKind,
     Window,
@@ -60,9 +64,9 @@ JUST_ENDED = timedelta(minutes=1)
 
 # --- keeping the sums --------------------------------------------------------------------------------------------
 #
-# Events say which workflows have changed, their documents say what they add. The rows of a workflow are replaced as a
-# whole: nothing is counted twice, whatever dies meanwhile, and after events or documents were made again all workflows
-# are simply read once more. Nothing of this is on the path of a step.
+# Events say which workflows have changed, their documents say what they add. What a workflow has added stands in its
+# row, so only the difference is added: nothing is counted twice, whatever dies meanwhile, and after events or documents
+# were made again all workflows are simply read once more. Nothing of this is on the path of a step.
 
 
 class ReportSums:
@@ -98,67 +102,59 @@ class ReportSums:
         return len(ids)
 
     def look_at(self, adw_ids: Sequence[str], session: Session) -> None:
-        """Write what workflows add in the place of what they have added; one that cannot be read stays as it was."""
-        listing.take_place(self._database, session, CURSOR)  # one at a time: what is read now is written
+        """Add what workflows add now and have not added yet; one that cannot be read stays as it was."""
+        listing.take_place(self._database, session, CURSOR)  # one at a time: two at once would both add what is new
         named = {f"id{place}": adw_id for place, adw_id in enumerate(adw_ids)}
-        sql = f"SELECT body FROM workflow_states WHERE adw_id IN ({', '.join(f':{name}' for name in named)})"
-        documents = filter(None, (readable(body) for (body,) in session.all(sql, named)))
-        sums = {document.adw_id: reports_model.sums_of(document) for document in documents}
-        for table in ("report_sums", "report_workflows"):
-            session.run_each(f"DELETE FROM {table} WHERE adw_id = :adw_id", [{"adw_id": adw_id} for adw_id in sums])
-        session.run_each(
-            """
-            INSERT INTO report_sums (kind, day, workflow, phase, item, adw_id, number, amount, last_at, label)
-            VALUES (:kind, :day, :workflow, :phase, :item, :adw_id, :number, :amount, :last_at, :label)
-            """,
-            [
-                {
-                    **{name: connection.plain(text) for name, text in key._asdict().items()},
-                    **total._asdict(),
-                    "label": connection.plain(total.label),
-                    "adw_id": adw_id,
-                }
-                for adw_id, added in sums.items()
-                for key, total in added.sums.items()
-            ],
-        )
-        session.run_each(
-            """
-            INSERT INTO report_workflows (adw_id, workflow, outcome, last_day, attempts, cost)
-            VALUES (:adw_id, :workflow, :outcome, :last_day, :attempts, :cost)
-            """,
-            [
-                {
-                    "adw_id": adw_id,
-                    "workflow": connection.plain(added.workflow),
-                    "outcome": added.outcome,
-                    "last_day": added.last_day,
-                    "attempts": added.attempts,
-                    "cost": added.cost,
-                }
-                for adw_id, added in sums.items()
-            ],
-        )
-
-    def keep(self, session: Session, adw_id: str) -> None:
-        """Keep the sums of a workflow that is forgotten, together with those of all that were."""
+        sql = f"""
+        SELECT flow.body, added.sums
+        FROM workflow_states AS flow LEFT JOIN report_workflows AS added ON added.adw_id = flow.adw_id
+        WHERE flow.adw_id IN ({", ".join(f":{name}" for name in named)})
+        """
+        news: dict[SumKey, ReportSum] = {}
+        workflows: list[dict[str, object]] = []
+        for body, before in session.all(sql, named):
+            document = readable(body)
+            if document is None:
+                continue
+            now = reports_model.sums_of(document)
+            workflows.append({**asdict(now), "sums": json.dumps([[*key, *one[:2]] for key, one in now.sums.items()])})
+            for key, total in now.sums.items():
+                news[key] = news.get(key, ReportSum()).plus(total)
+            for *names, number, amount in json.loads(before or "[]"):
+                key = SumKey(*names)
+                news[key] = news.get(key, ReportSum()).plus(ReportSum(-number, -amount))
         # The last of two failures is the one that is shown.
         is_newer = "excluded.last_at >= report_sums.last_at"
-        keep = f"""
-        INSERT INTO report_sums (kind, day, workflow, phase, item, adw_id, number, amount, last_at, label)
-        SELECT kind, day, workflow, phase, item, '', number, amount, last_at, label FROM report_sums
-        WHERE adw_id = :adw_id
-        ON CONFLICT (kind, day, workflow, phase, item, adw_id) DO UPDATE
-        SET number = report_sums.number + excluded.number, amount = report_sums.amount + excluded.amount,
-            label = CASE WHEN {is_newer} THEN excluded.label ELSE report_sums.label END,
-            last_at = CASE WHEN {is_newer} THEN excluded.last_at ELSE report_sums.last_at END
-        """
-        for statement in (
-            keep,
-            "DELETE FROM report_sums WHERE adw_id = :adw_id",
-            "DELETE FROM report_workflows WHERE adw_id = :adw_id",
-        ):
-            session.run(statement, {"adw_id": adw_id})
+        session.run_each(
+            f"""
+            INSERT INTO report_sums (kind, day, workflow, phase, item, number, amount, last_at, adw_id, label)
+            VALUES (:kind, :day, :workflow, :phase, :item, :number, :amount, :last_at, :adw_id, :label)
+            ON CONFLICT (kind, day, workflow, phase, item) DO UPDATE
+            SET number = report_sums.number + excluded.number, amount = report_sums.amount + excluded.amount,
+                adw_id = CASE WHEN {is_newer} THEN excluded.adw_id ELSE report_sums.adw_id END,
+                label = CASE WHEN {is_newer} THEN excluded.label ELSE report_sums.label END,
+                last_at = CASE WHEN {is_newer} THEN excluded.last_at ELSE report_sums.last_at END
+            """,
+            [
+                {**{name: _plain(value) for name, value in (key._asdict() | total._asdict()).items()}}
+                for key, total in sorted(news.items())
+                if total.number or total.amount
+            ],
+        )
+        session.run_each(
+            """
+            INSERT INTO report_workflows (adw_id, workflow, outcome, last_day, attempts, cost, sums)
+            VALUES (:adw_id, :workflow, :outcome, :last_day, :attempts, :cost, :sums)
+            ON CONFLICT (adw_id) DO UPDATE
+            SET workflow = excluded.workflow, outcome = excluded.outcome, last_day = excluded.last_day,
+                attempts = excluded.attempts, cost = excluded.cost, sums = excluded.sums
+            """,
+            [{name: _plain(value) for name, value in row.items()} for row in workflows],
+        )
+
+
+def _plain(value: object) -> object:
+    return connection.plain(value) if isinstance(value, str) else value
 
 
 # --- what is ---------------------------------------------------------------------------------------------------
@@ -320,12 +316,12 @@ class ReportStore:
         """Return the failures of attempts, the most frequent first."""
         groups = f"""
         SELECT phase, item, sum(number) AS times FROM report_sums WHERE kind = 'failure' AND {_IN_WINDOW}
-        GROUP BY phase, item ORDER BY times DESC, phase, item LIMIT :limit
+        GROUP BY phase, item HAVING sum(number) > 0 ORDER BY times DESC, phase, item LIMIT :limit
         """
         example = f"""
         SELECT last_at, adw_id, label FROM report_sums
-        WHERE kind = 'failure' AND {_IN_WINDOW} AND phase = :phase AND item = :item
-        ORDER BY last_at DESC, adw_id DESC LIMIT 1
+        WHERE kind = 'failure' AND {_IN_WINDOW} AND phase = :phase AND item = :item AND number > 0
+        ORDER BY last_at DESC LIMIT 1
         """
         failures: list[FailureGroup] = []
         for phase, item, count in self._brought_up(groups, {**_params(window), "limit": limit}):
@@ -359,7 +355,7 @@ class ReportStore:
         named = ", ".join(f"'{kind}'" for kind in kinds)
         sql = f"""
         SELECT {columns}, sum(number), sum(amount) FROM report_sums
-        WHERE kind IN ({named}) AND {_IN_WINDOW} GROUP BY {columns}
+        WHERE kind IN ({named}) AND {_IN_WINDOW} GROUP BY {columns} HAVING sum(number) > 0
         """
 
         return [(*row[:-2], int(row[-2]), int(row[-1])) for row in self._brought_up(sql, _params(window))]

@@ -238,12 +238,12 @@ CREATE TABLE report_sums (
   workflow TEXT NOT NULL,
   phase TEXT NOT NULL,
   item TEXT NOT NULL,
-  adw_id TEXT NOT NULL,
   number BIGINT NOT NULL,
   amount BIGINT NOT NULL,
   last_at TEXT NOT NULL,
+  adw_id TEXT NOT NULL,
   label TEXT NOT NULL,
-  CONSTRAINT pk_report_sums PRIMARY KEY (kind, day, workflow, phase, item, adw_id)
+  CONSTRAINT pk_report_sums PRIMARY KEY (kind, day, workflow, phase, item)
 );
 
 CREATE TABLE report_workflows (
@@ -253,6 +253,7 @@ CREATE TABLE report_workflows (
   last_day TEXT NOT NULL,
   attempts BIGINT NOT NULL,
   cost BIGINT NOT NULL,
+  sums TEXT NOT NULL,
   CONSTRAINT pk_report_workflows PRIMARY KEY (adw_id)
 );
 
@@ -402,8 +403,6 @@ CREATE INDEX ix_iterations_running ON iterations (execution_id, run_id) WHERE st
 CREATE INDEX ix_iterations_waiting ON iterations (execution_id, next_at, idx) WHERE state = 'retry_wait';
 
 CREATE INDEX ix_notifications_waiting ON notifications (notice_id, not_before) WHERE status = 'pending';
-
-CREATE INDEX ix_report_sums_workflow ON report_sums (adw_id);
 
 CREATE INDEX ix_report_workflows_cost ON report_workflows (cost, adw_id);
 

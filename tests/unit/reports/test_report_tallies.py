@@ -121,7 +121,7 @@ def test_failures_are_grouped_by_category_class_and_message_without_numbers():
     assert sorted(numbers(result, "failure").values()) == [1, 1, 1, 2]
     groups = {key.item: total for key, total in result.sums.items() if key.kind == "failure"}
     assert sorted(item.rpartition(":")[0] for item in groups) == ["interrupted", "transient", "transient", "unknown"]
-    assert ReportSum(2, 0, f"{DAY}T10:00:00Z", "port 22 is taken") in groups.values()
+    assert ReportSum(2, 0, f"{DAY}T10:00:00Z", "1a2b3c4d", "port 22 is taken") in groups.values()
     assert max(len(total.label) for total in groups.values()) == 300
 
 
