@@ -64,10 +64,6 @@ def actions(*args, **facts) -> list[str]:
     [
         # workflows that somebody works on, or that wait
         (PENDING, [NOTHING]),
-        *(
-            ({"lease": lease, "open_attempt": "build", **RUNNING, "run_claim": DEAD}, [("leave", f"{OWNER} {why}")])
-            for lease, why in ((ALIVE, "works on it (alive)"), (UNSEEN, "works on it (unknown)"))
-        ),
         ({**CLAIMED, "run_claim": UNSEEN}, [("leave", f"{OWNER} has its run")]),
         ({"lease": DEAD, "open_attempt": "build"}, ["interrupt", "enqueue"]),
         ({"state": "paused", **RUNNING, "run_claim": ALIVE}, [NOTHING]),
@@ -122,6 +118,13 @@ def test_what_is_done_about_what_is_known(facts, steps):
     assert [
         step if isinstance(expected, tuple) else step[0] for step, expected in zip(planned, steps, strict=True)
     ] == (steps)
+
+
+@pytest.mark.parametrize("lease", [ALIVE, UNSEEN])
+def test_nobody_is_disturbed_who_works_or_may_work(lease):
+    (step,) = plan(lease=lease, open_attempt="build", **RUNNING, run_claim=DEAD)
+
+    assert (step.action.value, step.why) == ("leave", f"{lease.owner} works on it ({lease.verdict.value})")
 
 
 @pytest.mark.parametrize(
