@@ -68,19 +68,6 @@ def test_work_that_only_another_machine_has_is_released_for_that_machine(home):
 # --- outcomes --------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_attempt_goes_back_to_the_queue_until_it_is_due(home):
-    home.runner.add("plan", BROKEN)
-    home.create()
-
-    end = home.work()
-
-    run, record = home.run(), home.record("plan")
-    assert isinstance(end.outcome, RetryAt)
-    assert (run.state, run.not_before) == (RunState.PENDING, record.retry_at)
-    assert "connection reset by peer" in run.reason
-    assert home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0) is None, "it is not due yet"
-
-
 @pytest.mark.parametrize(
     ("phase_of", "state", "run", "reason"),
     [
@@ -101,22 +88,6 @@ def test_a_workflow_that_does_not_go_on_ends_its_run_with_the_reason(home, phase
     home.work()
 
     assert (home.state(), home.run().state, home.run().reason) == (state, run, reason)
-
-
-def test_a_drain_gives_the_run_back_and_burns_no_attempt(home):
-    def drained(context):
-        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
-        return obedient(context)
-
-    home.runner.add("plan", drained)
-    home.create()
-
-    end = home.work()
-
-    run, record = home.run(), home.record("plan")
-    assert end.outcome == Stopped(reason="drain")
-    assert (run.state, run.not_before, run.owner) == (RunState.PENDING, "", "")
-    assert (record.status, record.attempts_used, record.attempts[-1].status) == ("suspended", 0, "suspended")
 
 
 def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
@@ -477,18 +448,6 @@ def test_a_run_that_another_worker_has_is_left_to_it(home):
     assert end.run is None
     assert "is not yours any more" in end.message
     assert home.run().state is RunState.PENDING
-
-
-def test_a_busy_workflow_is_retried_soon(home):
-    home.create()
-    home.hold()
-
-    end = home.work()
-
-    assert end.outcome is None
-    assert "is being worked on by" in end.message
-    assert home.run().state is RunState.PENDING
-    assert home.runs.seconds_to_next() == pytest.approx(0.05)
 
 
 def test_a_workflow_that_stays_busy_is_asked_for_less_and_less_often():
