@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
+    from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
 
 
@@ -86,6 +87,13 @@ class WaitingRetry:
     def to_json(self) -> JsonObject:
         """Return it for programs."""
         return asdict(self)
+
+
+def of_call(retry: ScheduledRetry) -> WaitingRetry:
+    """Return a call of a step that waits."""
+    fields = asdict(retry)
+
+    return WaitingRetry(kind="call", retry_id=fields.pop("execution_id"), **fields)
 
 
 def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
@@ -721,9 +729,7 @@ class PendingRetries:
 
     def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the scheduled retries, the next one first."""
-        ids, retries = [adw_id], list[WaitingRetry]()
-        for call in map(asdict, self._home.executions.retries(adw_id=adw_id, limit=limit)):
-            retries.append(WaitingRetry(kind="call", retry_id=call.pop("execution_id"), **call))
+        ids, retries = [adw_id], [*map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))]
         if not adw_id:  # the workflows whose run waits for a moment
             waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
             ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
