@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -117,7 +116,8 @@ class ReportSums:
             if document is None:
                 continue
             now = reports_model.sums_of(document)
-            workflows.append({**asdict(now), "sums": json.dumps([[*key, *one[:2]] for key, one in now.sums.items()])})
+            row: dict[str, object] = {name: getattr(now, name) for name in now.__slots__}
+            workflows.append({**row, "sums": json.dumps([[*key, *one[:2]] for key, one in now.sums.items()])})
             for key, total in now.sums.items():
                 news[key] = news.get(key, ReportSum()).plus(total)
             for *names, number, amount in json.loads(before or "[]"):
@@ -136,7 +136,7 @@ class ReportSums:
                 last_at = CASE WHEN {is_newer} THEN excluded.last_at ELSE report_sums.last_at END
             """,
             [
-                {**{name: _plain(value) for name, value in (key._asdict() | total._asdict()).items()}}
+                {name: _plain(value) for name, value in (key._asdict() | total._asdict()).items()}
                 for key, total in sorted(news.items())
                 if total.number or total.amount
             ],

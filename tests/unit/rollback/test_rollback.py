@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules import default_home
+from adws.adw_modules.document import RollbackRecord
 from adws.adw_modules.errors import ForgeBusy, GitError, PullRequestMerged, UsageError, WorkflowBusy
 from adws.adw_modules.process.tree import ProcessEnding
 from adws.adw_modules.queue.model import NewRun, RunState
@@ -323,6 +324,14 @@ def test_a_merged_pull_request_stops_it_before_anything_is_touched(world):
     assert world.home.document().rollback is None
 
 
+def test_a_merge_that_the_document_knows_of_stops_it_without_a_forge(tmp_path):
+    world = RollbackWorld(tmp_path, pr_merged=True)
+    world.forge.is_reachable = False
+
+    with pytest.raises(PullRequestMerged):
+        world.roll_back()
+
+
 def test_a_merge_after_it_was_begun_stops_what_comes_after_it(world):
     asked = []
     find = world.forge.pull_request
@@ -538,3 +547,12 @@ def test_a_workflow_is_marked_with_the_error_message_as_the_reason(world):
     document = world.home.document()
     assert (report.is_complete, document.current_state) == (True, "rolled_back")
     assert document.state_history[-1].metadata["reason"] == "the build is broken"
+
+
+def test_a_document_with_an_old_record_of_a_rollback_can_be_rolled_back(tmp_path):
+    world = RollbackWorld(tmp_path, state="failed")
+    with world.home.parts.ownership.own(ADW_ID) as owned:
+        owned.save(owned.document.model_copy(update={"rollback": RollbackRecord(steps=[{"odd": 1}])}))
+
+    assert world.roll_back().is_complete
+    assert world.home.document().rollback.reason == "the plan was wrong"
