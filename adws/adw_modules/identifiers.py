@@ -199,6 +199,11 @@ def size_text(size: float) -> str:
 # Suggestions for mistyped names.
 
 
+def shortened(text: str, width: int) -> str:
+    """Return *text* cut to *width* characters, the cut shown as three dots."""
+    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return *number* with its noun, such as `1 attempt` or `1,200 attempts`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adws.adw_modules import document
 from adws.adw_modules.document import Draft, FrozenIssue, Mark
@@ -63,6 +63,12 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
+#: What people order about a workflow, by command, page, API or comment -> what the text is that comes with it.
+ORDERS = {
+    **dict.fromkeys(("pause", "stop", "abandon"), "reason"),
+    **dict.fromkeys(("approve", "reject", "hint"), "text"),
+    **dict.fromkeys(("resume", "continue_with"), "hint"),
+}
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 #: Why a phase has failed whose next attempt a person did not want.
 CANCELLED = "RETRY_CANCELLED"
@@ -188,6 +194,12 @@ class Control:
         engine = self._home.engine  # built first: a wrong setting is refused before the workflow is taken
         with self._home.ownership.own(adw_id, needs_issue=needs_issue) as owned, engine.log_of(adw_id):
             yield WorkSession(engine, owned, NoOrders())
+
+    def order(self, adw_id: str, kind: str, *, by: str, text: str = "", **options: Any) -> Asked | Applied:
+        """Carry out *kind*, one of ORDERS, with the *text* that came with it and the *options* of its own method."""
+        answer: Asked | Applied = getattr(self, kind)(adw_id, by=by, **{ORDERS[kind]: text}, **options)
+
+        return answer
 
     # --- stopping ----------------------------------------------------------------------------------------------
 
