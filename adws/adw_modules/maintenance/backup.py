@@ -80,7 +80,7 @@ class ArchiveWriter:
 
     def add(self, name: str, source: io.BufferedIOBase) -> None:
         """Add what *source* holds from its beginning to its end, and nobody changes meanwhile, as the file *name*."""
-        digest, size = hashlib.file_digest(source, "sha256").hexdigest(), source.tell()
+        digest, size = hashlib.file_digest(source, "sha256").hexdigest(), source.seek(0, os.SEEK_END)
         source.seek(0)
         self._add(name, source, size)
         self.files[name] = {"sha256": digest, "size": size}

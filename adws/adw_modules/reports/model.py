@@ -315,7 +315,7 @@ class ReportSum(NamedTuple):
 
     def plus(self, other: ReportSum) -> ReportSum:
         """Return both together; of two last failures the later one."""
-        last = max(self, other, key=lambda one: one.last_at)
+        last = other if other.last_at >= self.last_at else self
 
         return last._replace(number=self.number + other.number, amount=self.amount + other.amount)
 

@@ -107,7 +107,7 @@ class ReportSums:
         sql = f"""
         SELECT flow.body, added.sums
         FROM workflow_states AS flow LEFT JOIN report_workflows AS added ON added.adw_id = flow.adw_id
-        WHERE flow.adw_id IN ({", ".join(f":{name}" for name in named)})
+        WHERE flow.adw_id IN ({", ".join(f":{name}" for name in named)}) ORDER BY flow.adw_id
         """
         news: dict[SumKey, ReportSum] = {}
         workflows: list[dict[str, object]] = []
