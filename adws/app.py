@@ -165,17 +165,6 @@ class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as prope
         return value
 
 
-def made(place: str, *names: str) -> part[Any]:
-    """Return a part that is the class *place* below `adws.adw_modules`, made with the parts *names*, else the home."""
-    module, _, kind = place.rpartition(".")
-
-    def build(home: Home) -> Any:
-        factory = getattr(importlib.import_module(f"adws.adw_modules.{module}"), kind)
-        return factory(**{name: getattr(home, name) for name in names}) if names else factory(home)
-
-    return part(build)
-
-
 class Home:
     """All parts of a home, each built on first use."""
 
@@ -330,8 +319,12 @@ class Home:
     def _scrub_json(self, text: str) -> str:
         return self.redactor.scrub_json(text)
 
-    #: The database copy of documents in files.
-    projection: part[Projection] = made("store.projection.Projection")
+    @part
+    def projection(self) -> Projection:
+        """The database copy of documents in files."""
+        from adws.adw_modules.store.projection import Projection
+
+        return Projection(self)
 
     @part
     def folders(self) -> StateFolders:
@@ -411,10 +404,19 @@ class Home:
 
         return Reconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
 
-    #: Lists of workflows, and look-ups.
-    catalogue: part[Catalogue] = made("db.listing.Catalogue", "database", "repository")
-    #: The event log.
-    events: part[EventLog] = made("db.listing.EventLog", "database")
+    @part
+    def catalogue(self) -> Catalogue:
+        """Lists of workflows, and look-ups."""
+        from adws.adw_modules.db.listing import Catalogue
+
+        return Catalogue(database=self.database, repository=self.repository)
+
+    @part
+    def events(self) -> EventLog:
+        """The event log."""
+        from adws.adw_modules.db.listing import EventLog
+
+        return EventLog(database=self.database)
 
     def changes(self) -> ChangeFeed:
         """Return a new feed that detects changes; each caller needs its own."""
@@ -431,12 +433,26 @@ class Home:
 
         return LocalLock(self.settings.state_dir)
 
-    #: The leases of workflows.
-    leases: part[Leases] = made("ownership.leases.Leases", "database", "clock")
-    #: The issue locks of workflows.
-    locks: part[IssueLocks] = made("ownership.issue_locks.IssueLocks", "database", "clock", "repository")
-    #: The requests to live owners.
-    requests: part[Requests] = made("ownership.leases.Requests", "database", "clock")
+    @part
+    def leases(self) -> Leases:
+        """The leases of workflows."""
+        from adws.adw_modules.ownership.leases import Leases
+
+        return Leases(database=self.database, clock=self.clock)
+
+    @part
+    def locks(self) -> IssueLocks:
+        """The issue locks of workflows."""
+        from adws.adw_modules.ownership.issue_locks import IssueLocks
+
+        return IssueLocks(database=self.database, clock=self.clock, repository=self.repository)
+
+    @part
+    def requests(self) -> Requests:
+        """The requests to live owners."""
+        from adws.adw_modules.ownership.leases import Requests
+
+        return Requests(database=self.database, clock=self.clock)
 
     @part
     def registry(self) -> WorkflowRegistry | DocumentRegistry:
@@ -505,10 +521,19 @@ class Home:
 
     # --- the run queue -----------------------------------------------------------------------------------------
 
-    #: The queue of waiting and running runs.
-    runs: part[RunStore] = made("queue.store.RunStore", "database", "clock")
-    #: The registered workers.
-    workers: part[WorkerRegistry] = made("queue.workers.WorkerRegistry", "database", "clock")
+    @part
+    def runs(self) -> RunStore:
+        """The queue of waiting and running runs."""
+        from adws.adw_modules.queue.store import RunStore
+
+        return RunStore(database=self.database, clock=self.clock)
+
+    @part
+    def workers(self) -> WorkerRegistry:
+        """The registered workers."""
+        from adws.adw_modules.queue.workers import WorkerRegistry
+
+        return WorkerRegistry(database=self.database, clock=self.clock)
 
     @part
     def providers(self) -> Mapping[str, str]:
@@ -518,8 +543,12 @@ class Home:
 
         return {**PROVIDERS, AGENT: PROVIDERS.get(self.settings.agent_name, "")}
 
-    #: Makes the runs of workflows.
-    run_factory: part[RunFactory] = made("queue.model.RunFactory", "repository", "providers")
+    @part
+    def run_factory(self) -> RunFactory:
+        """Makes the runs of workflows."""
+        from adws.adw_modules.queue.model import RunFactory
+
+        return RunFactory(repository=self.repository, providers=self.providers)
 
     @part
     def claim_policy(self) -> ClaimPolicy:
@@ -582,8 +611,12 @@ class Home:
 
         return (self.agent_runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
 
-    #: The runners, sinks and forges that other packages provide.
-    plugins: part[Plugins] = made("plugins.Plugins")
+    @part
+    def plugins(self) -> Plugins:
+        """The runners, sinks and forges that other packages provide."""
+        from adws.adw_modules.plugins import Plugins
+
+        return Plugins(self)
 
     # --- the forge ---------------------------------------------------------------------------------------------
 
@@ -798,8 +831,12 @@ class Home:
 
         return PromptFiles(self.settings.home)
 
-    #: Finds installed agents.
-    agent_preflight: part[AgentPreflight] = made("agents.preflight.AgentPreflight")
+    @part
+    def agent_preflight(self) -> AgentPreflight:
+        """Finds installed agents."""
+        from adws.adw_modules.agents.preflight import AgentPreflight
+
+        return AgentPreflight(self)
 
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
         """Return an agent and its state on this machine; runs the agent to find out."""
@@ -820,8 +857,12 @@ class Home:
 
         return {**env, **profile.settings, **self.sandboxes.variables_of_user}
 
-    #: Runs phases with agents.
-    agent_runner: part[AgentRunner] = made("engine.runner_agent.AgentRunner")
+    @part
+    def agent_runner(self) -> AgentRunner:
+        """Runs phases with agents."""
+        from adws.adw_modules.engine.runner_agent import AgentRunner
+
+        return AgentRunner(self)
 
     @part
     def git_guard(self) -> Guard:
@@ -847,17 +888,35 @@ class Home:
 
         return partial(price_of, prices=read_prices(self.settings.section("prices").data))
 
-    #: The agent sessions.
-    sessions: part[AgentSessions] = made("agents.sessions.AgentSessions", "database", "clock")
-    #: Records which agent sessions are open.
-    agent_session_recorder: part[AgentSessionRecorder] = made("agents.sessions.AgentSessionRecorder")
-    #: The amounts spent.
-    costs: part[CostStore] = made("resources.quotas.CostStore", "database")
+    @part
+    def sessions(self) -> AgentSessions:
+        """The agent sessions."""
+        from adws.adw_modules.agents.sessions import AgentSessions
+
+        return AgentSessions(database=self.database, clock=self.clock)
+
+    @part
+    def agent_session_recorder(self) -> AgentSessionRecorder:
+        """Records which agent sessions are open."""
+        from adws.adw_modules.agents.sessions import AgentSessionRecorder
+
+        return AgentSessionRecorder(self)
+
+    @part
+    def costs(self) -> CostStore:
+        """The amounts spent."""
+        from adws.adw_modules.resources.quotas import CostStore
+
+        return CostStore(database=self.database)
 
     # --- the workspace -----------------------------------------------------------------------------------------
 
-    #: Prepares and releases the workspaces of workflows.
-    workspace: part[Workspace] = made("workspace.workspace.Workspace")
+    @part
+    def workspace(self) -> Workspace:
+        """Prepares and releases the workspaces of workflows."""
+        from adws.adw_modules.workspace.workspace import Workspace
+
+        return Workspace(self)
 
     @part
     def publisher(self) -> Publisher | None:
@@ -877,8 +936,12 @@ class Home:
 
     # --- the engine --------------------------------------------------------------------------------------------
 
-    #: The store of checkpoints.
-    checkpoints: part[CheckpointStore] = made("checkpoint.CheckpointStore", "database", "clock", "scrub")
+    @part
+    def checkpoints(self) -> CheckpointStore:
+        """The store of checkpoints."""
+        from adws.adw_modules.checkpoint import CheckpointStore
+
+        return CheckpointStore(database=self.database, clock=self.clock, scrub=self.scrub)
 
     @part
     def checkpoint_manager(self) -> CheckpointManager:
@@ -887,16 +950,40 @@ class Home:
 
         return CheckpointManager(self.checkpoints, clock=self.clock)
 
-    #: Deletes the checkpoints of phases that have ended.
-    past_checkpoints: part[PastCheckpoints] = made("checkpoint.PastCheckpoints")
-    #: Runs commands for phases and gates.
-    commands: part[CommandRunner] = made("engine.runner_command.CommandRunner")
-    #: Puts agents, commands and gates into sandboxes.
-    sandboxes: part[Sandboxes] = made("sandbox.sandbox.Sandboxes")
-    #: Checks the gates of phases.
-    gates: part[Gates] = made("engine.gates.Gates", "commands", "git_guard", "base_check")
-    #: Runs the gates of workflows on their base commits.
-    base_check: part[BaseCheck] = made("engine.base_check.BaseCheck")
+    @part
+    def past_checkpoints(self) -> PastCheckpoints:
+        """Deletes the checkpoints of phases that have ended."""
+        from adws.adw_modules.checkpoint import PastCheckpoints
+
+        return PastCheckpoints(self)
+
+    @part
+    def commands(self) -> CommandRunner:
+        """Runs commands for phases and gates."""
+        from adws.adw_modules.engine.runner_command import CommandRunner
+
+        return CommandRunner(self)
+
+    @part
+    def sandboxes(self) -> Sandboxes:
+        """Puts agents, commands and gates into sandboxes."""
+        from adws.adw_modules.sandbox.sandbox import Sandboxes
+
+        return Sandboxes(self)
+
+    @part
+    def gates(self) -> Gates:
+        """Checks the gates of phases."""
+        from adws.adw_modules.engine.gates import Gates
+
+        return Gates(commands=self.commands, git_guard=self.git_guard, base_check=self.base_check)
+
+    @part
+    def base_check(self) -> BaseCheck:
+        """Runs the gates of workflows on their base commits."""
+        from adws.adw_modules.engine.base_check import BaseCheck
+
+        return BaseCheck(self)
 
     @part
     def phase_runners(self) -> Mapping[str, Runner]:
@@ -928,10 +1015,19 @@ class Home:
             **self.agent_runners,
         }
 
-    #: Pushes work and opens pull requests; opens the forge only to ship something.
-    ship_runner: part[ShipRunner] = made("engine.runner_ship.ShipRunner")
-    #: Keeps the status comment on the issue up to date.
-    status_comment: part[StatusComment] = made("engine.runner_ship.StatusComment")
+    @part
+    def ship_runner(self) -> ShipRunner:
+        """Pushes work and opens pull requests; opens the forge only to ship something."""
+        from adws.adw_modules.engine.runner_ship import ShipRunner
+
+        return ShipRunner(self)
+
+    @part
+    def status_comment(self) -> StatusComment:
+        """Keeps the status comment on the issue up to date."""
+        from adws.adw_modules.engine.runner_ship import StatusComment
+
+        return StatusComment(self)
 
     @part
     def advisor(self) -> Advisor | None:
@@ -964,8 +1060,12 @@ class Home:
             scrub=self.redactor.redact_text,
         )
 
-    #: The runs that wait for an external service, made due when it is available again.
-    service_waits: part[ServiceWaits] = made("engine.service_guard.ServiceWaits")
+    @part
+    def service_waits(self) -> ServiceWaits:
+        """The runs that wait for an external service, made due when it is available again."""
+        from adws.adw_modules.engine.service_guard import ServiceWaits
+
+        return ServiceWaits(self)
 
     @part
     def engine(self) -> Home:
@@ -993,16 +1093,40 @@ class Home:
 
     # --- steps and external tasks ------------------------------------------------------------------------------
 
-    #: The executions of steps whose calls are spread over workers.
-    executions: part[Executions] = made("steps.store.Executions", "database", "clock", "redactor")
-    #: Views of executions.
-    execution_views: part[ExecutionViews] = made("steps.views.ExecutionViews", "database")
-    #: Runs phases made of steps.
-    step_runner: part[StepRunner] = made("steps.runner.StepRunner")
-    #: Executes the iterations of executions.
-    iteration_worker: part[IterationWorker] = made("steps.iteration_worker.IterationWorker")
-    #: Makes the calls of steps, in any thread of a worker.
-    step_calls: part[ToolCalls] = made("steps.iteration_worker.ToolCalls")
+    @part
+    def executions(self) -> Executions:
+        """The executions of steps whose calls are spread over workers."""
+        from adws.adw_modules.steps.store import Executions
+
+        return Executions(database=self.database, clock=self.clock, redactor=self.redactor)
+
+    @part
+    def execution_views(self) -> ExecutionViews:
+        """Views of executions."""
+        from adws.adw_modules.steps.views import ExecutionViews
+
+        return ExecutionViews(database=self.database)
+
+    @part
+    def step_runner(self) -> StepRunner:
+        """Runs phases made of steps."""
+        from adws.adw_modules.steps.runner import StepRunner
+
+        return StepRunner(self)
+
+    @part
+    def iteration_worker(self) -> IterationWorker:
+        """Executes the iterations of executions."""
+        from adws.adw_modules.steps.iteration_worker import IterationWorker
+
+        return IterationWorker(self)
+
+    @part
+    def step_calls(self) -> ToolCalls:
+        """Makes the calls of steps, in any thread of a worker."""
+        from adws.adw_modules.steps.iteration_worker import ToolCalls
+
+        return ToolCalls(self)
 
     @part
     def tools(self) -> Mapping[str, Tool]:
@@ -1023,17 +1147,35 @@ class Home:
 
         return HttpClient(self.clock, allowed_hosts=self.settings.steps_http_allow)
 
-    #: The store of tasks done outside adw.
-    external_tasks: part[ExternalTasks] = made("external_tasks.ExternalTasks", "database", "clock", "executions")
-    #: The service for claiming and reporting external tasks.
-    external: part[ExternalTaskService] = made("external_tasks.ExternalTaskService")
+    @part
+    def external_tasks(self) -> ExternalTasks:
+        """The store of tasks done outside adw."""
+        from adws.adw_modules.external_tasks import ExternalTasks
+
+        return ExternalTasks(database=self.database, clock=self.clock, executions=self.executions)
+
+    @part
+    def external(self) -> ExternalTaskService:
+        """The service for claiming and reporting external tasks."""
+        from adws.adw_modules.external_tasks import ExternalTaskService
+
+        return ExternalTaskService(self)
 
     # --- workers -----------------------------------------------------------------------------------------------
 
-    #: Claims runs, with the leases of their workflows and their quota reservations.
-    run_claimer: part[RunClaimer] = made("worker.claim.RunClaimer")
-    #: Executes one run.
-    run_executor: part[RunExecutor] = made("worker.run_executor.RunExecutor")
+    @part
+    def run_claimer(self) -> RunClaimer:
+        """Claims runs, with the leases of their workflows and their quota reservations."""
+        from adws.adw_modules.worker.claim import RunClaimer
+
+        return RunClaimer(self)
+
+    @part
+    def run_executor(self) -> RunExecutor:
+        """Executes one run."""
+        from adws.adw_modules.worker.run_executor import RunExecutor
+
+        return RunExecutor(self)
 
     def job_handler(self, kind: str) -> JobHandler | None:
         """Return the handler for runs of *kind*, built on first use, or None for runs that continue a workflow."""
@@ -1061,16 +1203,40 @@ class Home:
 
         return Worker(self, options, on_end=on_end, tick=tick)
 
-    #: Creates workflows.
-    workflow_creator: part[WorkflowCreator] = made("worker.create_workflow.WorkflowCreator")
-    #: Checks whether a workflow can be started.
-    preflight: part[Preflight] = made("worker.preflight.Preflight")
-    #: The actions people take on workflows.
-    control: part[Control] = made("worker.control.Control")
-    #: The pending retries.
-    pending_retries: part[PendingRetries] = made("worker.control.PendingRetries")
-    #: Finds runs of dead workers.
-    recovery: part[Recovery] = made("recovery.recovery.Recovery")
+    @part
+    def workflow_creator(self) -> WorkflowCreator:
+        """Creates workflows."""
+        from adws.adw_modules.worker.create_workflow import WorkflowCreator
+
+        return WorkflowCreator(self)
+
+    @part
+    def preflight(self) -> Preflight:
+        """Checks whether a workflow can be started."""
+        from adws.adw_modules.worker.preflight import Preflight
+
+        return Preflight(self)
+
+    @part
+    def control(self) -> Control:
+        """The actions people take on workflows."""
+        from adws.adw_modules.worker.control import Control
+
+        return Control(self)
+
+    @part
+    def pending_retries(self) -> PendingRetries:
+        """The pending retries."""
+        from adws.adw_modules.worker.control import PendingRetries
+
+        return PendingRetries(self)
+
+    @part
+    def recovery(self) -> Recovery:
+        """Finds runs of dead workers."""
+        from adws.adw_modules.recovery.recovery import Recovery
+
+        return Recovery(self)
 
     def free_left_behind(self) -> None:
         """Free ports of dead workers and quotas of unowned workflows, and clean up after work that ended or moved."""
@@ -1083,19 +1249,42 @@ class Home:
 
     # --- deliveries --------------------------------------------------------------------------------------------
 
-    #: The webhook deliveries, each stored with its run.
-    deliveries: part[DeliveryStore] = made("deliveries.store.DeliveryStore", "database", "clock", "scrub")
-    #: Carries out deliveries.
-    delivery_handler: part[DeliveryHandler] = made("deliveries.handler.DeliveryHandler")
-    #: Removes worktree and branch after a pull request was merged.
-    post_merge_cleanup: part[PostMergeCleanup] = made("deliveries.handler.PostMergeCleanup")
+    @part
+    def deliveries(self) -> DeliveryStore:
+        """The webhook deliveries, each stored with its run."""
+        from adws.adw_modules.deliveries.store import DeliveryStore
+
+        return DeliveryStore(database=self.database, clock=self.clock, scrub=self.scrub)
+
+    @part
+    def delivery_handler(self) -> DeliveryHandler:
+        """Carries out deliveries."""
+        from adws.adw_modules.deliveries.handler import DeliveryHandler
+
+        return DeliveryHandler(self)
+
+    @part
+    def post_merge_cleanup(self) -> PostMergeCleanup:
+        """Removes worktree and branch after a pull request was merged."""
+        from adws.adw_modules.deliveries.handler import PostMergeCleanup
+
+        return PostMergeCleanup(self)
 
     # --- rollback and housekeeping -----------------------------------------------------------------------------
 
-    #: Undoes everything a workflow made, at once or as a run.
-    rollbacks: part[Rollbacks] = made("rollback.run.Rollbacks")
-    #: Everything adw has on this machine.
-    inventory: part[Inventory] = made("housekeeping.inventory.Inventory")
+    @part
+    def rollbacks(self) -> Rollbacks:
+        """Undoes everything a workflow made, at once or as a run."""
+        from adws.adw_modules.rollback.run import Rollbacks
+
+        return Rollbacks(self)
+
+    @part
+    def inventory(self) -> Inventory:
+        """Everything adw has on this machine."""
+        from adws.adw_modules.housekeeping.inventory import Inventory
+
+        return Inventory(self)
 
     @property
     def collector(self) -> GarbageCollector:
@@ -1111,15 +1300,28 @@ class Home:
 
         return Retention(self)
 
-    #: Checks the invariants.
-    verifier: part[Verifier] = made("housekeeping.verify.Verifier")
-    #: Adopts orphaned worktrees.
-    adoption: part[Adoption] = made("housekeeping.gc.Adoption")
+    @part
+    def verifier(self) -> Verifier:
+        """Checks the invariants."""
+        from adws.adw_modules.housekeeping.verify import Verifier
+
+        return Verifier(self)
+
+    @part
+    def adoption(self) -> Adoption:
+        """Adopts orphaned worktrees."""
+        from adws.adw_modules.housekeeping.gc import Adoption
+
+        return Adoption(self)
 
     # --- the schedule and notifications ------------------------------------------------------------------------
 
-    #: The entries of the schedule, shared by all crons.
-    schedule: part[ScheduleStore] = made("schedule.store.ScheduleStore", "database", "clock")
+    @part
+    def schedule(self) -> ScheduleStore:
+        """The entries of the schedule, shared by all crons."""
+        from adws.adw_modules.schedule.store import ScheduleStore
+
+        return ScheduleStore(database=self.database, clock=self.clock)
 
     @part
     def cron_jobs(self) -> dict[str, Job]:
@@ -1128,10 +1330,19 @@ class Home:
 
         return {**CronJobs(self).all(), **PollJobs(self).all()}
 
-    #: Queues and executes the runs of schedule entries.
-    cron_runs: part[CronRuns] = made("schedule.jobs.CronRuns")
-    #: The pending and sent notifications.
-    notifications: part[NotificationStore] = made("schedule.store.NotificationStore", "database", "clock")
+    @part
+    def cron_runs(self) -> CronRuns:
+        """Queues and executes the runs of schedule entries."""
+        from adws.adw_modules.schedule.jobs import CronRuns
+
+        return CronRuns(self)
+
+    @part
+    def notifications(self) -> NotificationStore:
+        """The pending and sent notifications."""
+        from adws.adw_modules.schedule.store import NotificationStore
+
+        return NotificationStore(database=self.database, clock=self.clock)
 
     @part
     def channels(self) -> dict[str, Channel]:
@@ -1150,23 +1361,56 @@ class Home:
 
         return channels
 
-    #: Collects and sends notifications.
-    notifier: part[Notifier] = made("schedule.notify.Notifier")
-    #: Sends notifications alongside the work of this process.
-    notify_thread: part[NotifyThread] = made("schedule.notify.NotifyThread")
+    @part
+    def notifier(self) -> Notifier:
+        """Collects and sends notifications."""
+        from adws.adw_modules.schedule.notify import Notifier
+
+        return Notifier(self)
+
+    @part
+    def notify_thread(self) -> NotifyThread:
+        """Sends notifications alongside the work of this process."""
+        from adws.adw_modules.schedule.notify import NotifyThread
+
+        return NotifyThread(self)
 
     # --- reports and metrics -----------------------------------------------------------------------------------
 
-    #: The stored sums and current figures behind reports.
-    reports: part[ReportStore] = made("reports.store.ReportStore", "database", "clock")
-    #: Makes reports, and finds stuck work.
-    reporting: part[Reporting] = made("reports.reports.Reporting")
-    #: Counts events.
-    tally: part[EventTally] = made("reports.metrics.EventTally", "database")
-    #: The current numbers of workflows, runs and executions, by state.
-    gauges: part[Gauges] = made("reports.metrics.Gauges", "database", "clock")
-    #: Collects the metrics.
-    metrics_collector: part[MetricsCollector] = made("reports.metrics.MetricsCollector")
+    @part
+    def reports(self) -> ReportStore:
+        """The stored sums and current figures behind reports."""
+        from adws.adw_modules.reports.store import ReportStore
+
+        return ReportStore(database=self.database, clock=self.clock)
+
+    @part
+    def reporting(self) -> Reporting:
+        """Makes reports, and finds stuck work."""
+        from adws.adw_modules.reports.reports import Reporting
+
+        return Reporting(self)
+
+    @part
+    def tally(self) -> EventTally:
+        """Counts events."""
+        from adws.adw_modules.reports.metrics import EventTally
+
+        return EventTally(database=self.database)
+
+    @part
+    def gauges(self) -> Gauges:
+        """The current numbers of workflows, runs and executions, by state."""
+        from adws.adw_modules.reports.metrics import Gauges
+
+        return Gauges(database=self.database, clock=self.clock)
+
+    @part
+    def metrics_collector(self) -> MetricsCollector:
+        """Collects the metrics."""
+        from adws.adw_modules.reports.metrics import MetricsCollector
+
+        return MetricsCollector(self)
 
 
 #: The parts that `Home.engine` builds.

@@ -10,7 +10,7 @@ import click
 from adws.adw_modules import identifiers
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.phase import EXTERNAL
-from adws.adw_modules.workflow.model import AGENT, CLEAN, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import AGENT, CLEAN, SHIP, Gate, PhaseSpec, WorkflowSpec, to_json
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.config.settings import COMMON, SETTINGS
@@ -60,7 +60,7 @@ def _workflow_data(known: Workflows, spec: WorkflowSpec, agent: str) -> output.P
         "source": spec.source,
         "aliases": _aliases(known, spec),
         "phases": [
-            {**phase_to_json(phase), "ready": phase.name not in idle, "runs": what_runs(phase, agent=agent)}
+            {**to_json(phase), "ready": phase.name not in idle, "runs": what_runs(phase, agent=agent)}
             for phase in spec.phases
         ],
         "ready": not idle,

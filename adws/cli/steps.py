@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from adws.adw_modules.identifiers import JsonObject, JsonValue
+    from adws.adw_modules.steps.model import WaitingRetry
     from adws.adw_modules.steps.views import ExecutionLine, IterationDetail, IterationLine
-    from adws.adw_modules.worker.control import WaitingRetry
     from adws.app import Home
 
 

@@ -40,6 +40,7 @@ from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.steps.http_client import HttpRequest, shown
 from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.checks import METHODS
 from adws.adw_modules.workflow.model import AgentOptions, PhaseSpec, Timeouts
 
 if TYPE_CHECKING:
@@ -449,7 +450,6 @@ class PythonTool:
 
 # --- http ------------------------------------------------------------------------------------------------------
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 #: Characters of an answer that a message shows.
 EXCERPT = 200
 #: Shorter credentials are not looked for in answers: they could be anything.

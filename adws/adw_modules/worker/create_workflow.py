@@ -14,7 +14,7 @@ from adws.adw_modules import effects, timestamps
 from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import NewRun
-from adws.adw_modules.workflow.model import WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import WorkflowSpec, to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class WorkflowCreator:
             workflow=WorkflowRef(
                 name=start.spec.name,
                 version=start.spec.version,
-                phases=[phase_to_json(phase) for phase in start.spec.phases],
+                phases=[to_json(phase) for phase in start.spec.phases],
                 demands=(start.demands or start.spec.demands).to_json(),
                 workload=dict(start.spec.workload),
                 base=start.spec.base,
