@@ -236,20 +236,13 @@ class Home:
 
     def end_process(self, data: Mapping[str, object]) -> ProcessEnding:
         """End the remains of a recorded process; return what was found, even if that proves nothing."""
-        return self._end_recorded(data, grace_seconds=self.settings.grace_seconds)
-
-    def end_process_in_time(self, data: Mapping[str, object]) -> ProcessEnding:
-        """End the remains of a recorded process well before a lease expires that perhaps nobody renews."""
-        settings = self.settings
-
-        return self._end_recorded(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
-
-    def _end_recorded(self, data: Mapping[str, object], *, grace_seconds: float) -> ProcessEnding:
         from adws.adw_modules.process.tree import ProcessEnding, end_recorded, recorded
 
         record = recorded(data)
         if record is None:
             return ProcessEnding(evidence="its record cannot be read, so nothing was signalled")
+
+        grace_seconds = self.settings.grace_seconds
 
         return end_recorded(record, clock=self.clock, processes=self.processes, grace_seconds=grace_seconds)
 
@@ -491,7 +484,7 @@ class Home:
         for attempt in filter(None, map(running_attempt, takeover.document.phases)):
             if not attempt.process:
                 continue
-            ending = self.end_process_in_time(attempt.process)
+            ending = self.end_process(attempt.process)
             facts = {"action": "former_processes_ended", "workflow": adw_id, "found": ending.describe()}
             logger.warning("Looked for what a former owner left running", extra=facts)
             if ending.left:
@@ -738,7 +731,6 @@ class Home:
             settings.home,
             private=settings.state_dir / PRIVATE_GIT,
             remote=settings.git_remote,
-            remote_url=settings.git_remote_url or "",
             token=settings.github_token,
             author=settings.git_author or "",
             variables=tuple(name for name in settings.git_env or () if name not in OWN_SECRETS),
@@ -814,13 +806,7 @@ class Home:
         """The circuit breakers of external services, shared through the database."""
         from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
 
-        settings = self.settings
-        numbers = CircuitBreakerConfig(
-            failure_threshold=settings.breakers_failure_threshold,
-            reset_timeout_seconds=settings.breakers_reset_timeout_seconds,
-        )
-
-        return CircuitBreakerRegistry(numbers, store=DatabaseBreakers(self.database), clock=self.clock)
+        return CircuitBreakerRegistry(CircuitBreakerConfig(), store=DatabaseBreakers(self.database), clock=self.clock)
 
     # --- agents ------------------------------------------------------------------------------------------------
 
@@ -920,12 +906,10 @@ class Home:
 
     @part
     def publisher(self) -> Publisher | None:
-        """Publishes work to the remote; None: no other machine can continue it, and nobody asked for it."""
+        """End the remains of a recorded process; return what was found, even if that proves nothing."""
         from adws.adw_modules.workspace.relocation import Publisher
 
-        is_wanted = self.settings.is_shared or self.settings.workspace_publish_work == "always"
-
-        return Publisher(self) if self.has_worktrees and is_wanted else None
+        return Publisher(self) if self.has_worktrees and self.settings.is_shared else None
 
     @part
     def left_behind(self) -> RelocationCleanup | None:
@@ -1039,7 +1023,7 @@ class Home:
         if use == "off":
             return None
         if use == "rules":
-            spare = (self.settings.agent_models or {}).get("spare")
+            spare = (self.settings.agent_model or {}).get("spare")
             return RulesAdvisor(spare=(spare,) if spare else ())
         if ":" in use:
             return CallAdvisor(use, partial(Callables(self.settings.home).find, use))
@@ -1495,7 +1479,7 @@ def port_range(settings: Settings) -> PortRange:
     return PortRange(
         backend_start=settings.ports_backend_start,
         frontend_start=settings.ports_frontend_start,
-        count=settings.ports_count,
+        count=settings.quota_max_worktrees,
     )
 
 

@@ -10,12 +10,12 @@ import hmac
 import json
 from typing import Any
 
-from adws.adw_triggers.github_events import FOLLOW_UPS, USUAL, DeliveryRules
+from adws.adw_triggers.github_events import DeliveryRules
 
 SECRET = "a secret of the tests"
 REPOSITORY = "Acme/Widget"
 RULES = DeliveryRules(
-    secrets=(SECRET,), repositories=("acme/widget",), login="adw-bot", bots=("Helper[bot]",), events=USUAL | FOLLOW_UPS
+    secrets=(SECRET,), repositories=("acme/widget",), login="adw-bot", bots=("Helper[bot]",), follows_up=True
 )
 HEAD = "c" * 40
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -523,9 +524,10 @@ def start_processes_without_end():
 
 @trick("limits")
 def fill_the_disk():
-    """Up to 100 MiB, written again and again, so that it still writes when somebody looks."""
+    """All but 16 MiB, at most 480, written again and again, so that it still writes when somebody looks."""
+    most = min(480, shutil.disk_usage(".").free // 2**20 - 16)
     for number in range(20_000):
-        Path(f"fill-{number % 100}").write_bytes(bytes(2**20))
+        Path(f"fill-{number % most}").write_bytes(bytes(2**20))
 
 
 _held: socket.socket | None = None

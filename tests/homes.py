@@ -15,6 +15,7 @@ from adws.adw_modules.resources.ports import PortRange, is_free
 from adws.adw_modules.sandbox.sandbox import OFF, Choice
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.app import Home
+from adws.config.settings import FRONTEND_OFFSET
 from adws.testing import FakeProcesses, MemoryForge
 
 #: For a home that is made of single parts: commands run without a box.
@@ -56,10 +57,10 @@ def free_range(count: int) -> PortRange:
         probe.bind(("127.0.0.1", 0))
         first = 10_000 + probe.getsockname()[1] % 15_000
     while True:
-        result = PortRange(backend_start=first, frontend_start=first + count, count=count)
-        if all(is_free(port) for port in range(first, first + 2 * count)):
+        result = PortRange(backend_start=first, frontend_start=first + FRONTEND_OFFSET, count=count)
+        if all(is_free(port + more) for port in range(first, first + count) for more in (0, FRONTEND_OFFSET)):
             return result
-        first += 2 * count
+        first += count
 
 
 def close_all() -> None:

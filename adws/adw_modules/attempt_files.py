@@ -49,7 +49,7 @@ class AttemptFile:
 
     @property
     def stream(self) -> str:
-        """Its kind as it is shown: stdout | stderr | setup-1.stdout | cleanup.stdout | gate-1.stdout | ..."""
+        """Its kind as it is shown: stdout | stderr | setup-1.stdout | gate-1.stdout | ..."""
         return self.kind.removesuffix(".log")
 
     @property
@@ -199,7 +199,7 @@ def _place_of(folder: Path, name: str) -> Iterator[tuple[int, str]]:
 
 
 #: When the output of an attempt is written; "" stands for that of the phase itself.
-_TURNS = {"setup": 0, "cleanup": 1, "base": 2, "": 3, "gate": 4}
+_TURNS = {"setup": 0, "base": 2, "": 3, "gate": 4}
 #: Bytes that are read at a time, and of the end of a file that somebody sees first.
 PART_BYTES = 128 * 1024
 FIRST_BYTES = 24 * 1024

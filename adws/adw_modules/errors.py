@@ -8,6 +8,7 @@ of the plain library would expect, so `except ValueError` and `except FileNotFou
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -116,7 +117,9 @@ class StateNotFound(StateError, FileNotFoundError):
     """There is no such workflow."""
 
     def __init__(self, what: str, hint: str = "adw list shows the workflows there are") -> None:
-        super().__init__(f"no workflow state at {what}; {hint}")
+        # A short number is rather that of an issue.
+        meant = f"for issue {what} type '#{what}'; " if re.fullmatch(r"\d{1,3}", what) else ""
+        super().__init__(f"no workflow state at {what}; {meant}{hint}")
         self.what = what
 
 

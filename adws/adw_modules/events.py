@@ -102,11 +102,11 @@ META_KEYS: Mapping[str, str] = MappingProxyType(
         "execution": "`duration_seconds` and `completed_at` of a call or an attempt.",
         "queue": "`queue_id` (the run, or the task that is done outside) and `worker_id` of who worked on it.",
         "error": "`message` (at most 500 characters), `has_stack_trace` and `failed_at`.",
-        "call": "What the tool and the sink say of a call: `status`, `exit_code`, `rows`, `usage` of an agent.",
-        "total_iterations": "Of the end of a step: how many iterations there were.",
-        "completed_iterations": "Of the end of a step: how many went well.",
-        "success_rate": "Of the end of a step: the share of these.",
-        "completed_at": "Of the end of a step: when that was.",
+        "call": "Of a call: `status`, `exit_code`, `rows`, `usage` of an agent.",
+        "total_iterations": "At the end of a step.",
+        "completed_iterations": "How many of them succeeded.",
+        "success_rate": "Their share.",
+        "completed_at": "When the step ended.",
         "rebuilt_from": "What `adw db rebuild` made the event from.",
     }
 )
@@ -115,127 +115,114 @@ META_KEYS: Mapping[str, str] = MappingProxyType(
 EVENT_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "workflow_created": "A workflow was created and owns its issue.",
-        "work_asked_for": "A delivery asked for this workflow; `data` has its guid, what caused it and who asked.",
-        "command_obeyed": "What a delivery asked for was done; `data` has its guid.",
-        "action_asked": "A person did something to it on the dashboard; `data` has what, who and from where.",
-        "followup_begun": "A review or red checks sent the work on; `data` has which follow-up it is and who asked.",
-        "attempt_waits": "An attempt waits for work that others do; `data` says for what, and until when at most.",
-        "attempt_went_on": "What an attempt waited for is over, and it goes on.",
-        "iterator_started": "The calls of a step can begin; `data` has the size of the collection, how it is gone "
-        "through (`mode`, `concurrency`, `chunk_size`, `on_failure`), the rules of `retry` (`retry_config`) and the "
-        "sink.",
-        "iteration_started": "An element of a collection is taken up for the first time; `data` has the element.",
-        "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration. Of a phase "
-        "that is done outside of adw: its task was claimed, or the job reports so.",
-        "action_completed": "A call ended well; `data.retry` says whether another one follows, such as the next page.",
-        "action_failed": "A call failed, or its worker vanished; `data` has the error, and whether it is made again.",
-        "action_suspended": "A call was ended on order, or not begun; it does not count, and is made later.",
-        "retry_sequence_completed": "The calls of an iteration ended well; `data` has how many there were, and "
-        "`result` where what they gave is; `data.is_cut`: the limit was reached, and there is more.",
-        "retry_limit_reached": "A warning: `max_attempts` calls are made and the condition of `on_success` still "
-        'holds, so the sequence ends and passes on what it collected (`on_limit = "accept"`); `data` has `is_cut` and '
-        "how many calls and pages there were.",
+        "work_asked_for": "A delivery asked for this workflow; `data`: guid, cause, person.",
+        "command_obeyed": "What a delivery asked for was done; `data`: guid.",
+        "action_asked": "A person acted on the dashboard; `data`: action, person, address.",
+        "followup_begun": "A review or red checks sent the work on; `data`: its number, who asked.",
+        "attempt_waits": "An attempt waits for work elsewhere; `data`: for what, and until when at most.",
+        "attempt_went_on": "What an attempt waited for is over.",
+        "iterator_started": "The calls of a step can begin; `data`: size of the collection, `mode`, `concurrency`, "
+        "`chunk_size`, `on_failure`, `retry_config`, sink.",
+        "iteration_started": "The first call for an element; `data`: the element.",
+        "action_started": "A call is about to be made; `attempt_number` counts the calls of its iteration. Of an "
+        "external phase: its task was claimed, or the job reports so.",
+        "action_completed": "A call succeeded; `data.retry`: whether another one follows, such as the next page.",
+        "action_failed": "A call failed, or its worker died; `data`: the error, and whether it is repeated.",
+        "action_suspended": "A call was stopped or not begun; it does not count, and is made later.",
+        "retry_sequence_completed": "The calls of an iteration succeeded; `data`: their number, where `result` is, and "
+        "`is_cut` when the limit was reached with more to come.",
+        "retry_limit_reached": "After `max_attempts` calls the condition of `on_success` still holds; what was "
+        'collected is passed on (`on_limit = "accept"`). `data`: `is_cut`, number of calls and pages.',
         "retry_sequence_exhausted": "The calls of an iteration are used up, or the same failure came too often.",
-        "retry_sequence_failed": "Calling again does not help, or makes no progress; `data` has why.",
-        "iteration_completed": "An iteration is over, and went well; `result` is what it gave. `data.is_cut`: its "
-        "calls reached `max_attempts`, and there is more.",
-        "iteration_failed": "An iteration is over, and failed; `data` has why.",
-        "iteration_cancelled": "An iteration was not begun any more, or its next call not made; `data` has why.",
-        "iterator_cancel_requested": "Nothing more of a step is begun; `data` has why.",
-        "iterator_completed": "Every call of a step is over, and it went well; `data` has how many did and did not "
-        "and how many were `cut` at their limit of calls, and `result` where the results are.",
-        "iterator_failed": "Every call of a step is over, and too many failed; `data` has how many.",
-        "iterator_cancelled": "A step was cancelled, and none of its calls continue; `data` has why.",
+        "retry_sequence_failed": "Calling again does not help, or makes no progress; `data`: why.",
+        "iteration_completed": "An iteration succeeded with `result`. `data.is_cut`: its calls reached `max_attempts` "
+        "with more to come.",
+        "iteration_failed": "An iteration failed; `data`: why.",
+        "iteration_cancelled": "An iteration was not begun, or its next call not made; `data`: why.",
+        "iterator_cancel_requested": "No further call of a step is begun; `data`: why.",
+        "iterator_completed": "All calls of a step are over, and it succeeded; `data`: how many succeeded, failed and "
+        "were `cut` at their limit, and where `result` is.",
+        "iterator_failed": "All calls of a step are over, and too many failed; `data`: how many.",
+        "iterator_cancelled": "A step was cancelled; `data`: why.",
         "step_started": "A step of a phase begins.",
-        "step_completed": "A step of a phase is over; `result` is what it gave, or a part of it when that is large.",
-        "step_failed": "A step of a phase failed, and with it the attempt; `data` has the error.",
-        "step_skipped": "A step of a phase was left out: its condition does not hold.",
-        "state_changed": "The workflow moved along an edge of its state table; `data` has `from` and `to`.",
-        "egress_denied": (
-            "The sandbox of a phase or of its gates denied connections; `data` has the `host` with its port, and the"
-            " `count`."
-        ),
-        "rules_reloaded": (
-            "The rules of the project that an agent reads (`CLAUDE.md`, `AGENTS.md` and the like) changed since its"
-            " last attempt, and it works by the new ones; `data` has the hash of all (`sha256`), and that of each file"
-            " that changed, null for one that is gone."
-        ),
-        "state_migrated": "An older document was brought to the current schema version; `data` has the versions.",
-        "state_set": "A person changed fields of the document with `adw state set`; `data` has the old values.",
-        "document_recovered": "The document was missing or corrupt and the last good revision was used instead.",
-        "document_quarantined": "A corrupt document was moved aside; `data` has the path and the reason.",
-        "document_foreign": "A document changed by hand was kept aside and not applied; `data` has the path.",
-        "lease_taken_over": "A new owner took the workflow over; `data` has the former owner and why.",
-        "lock_released": "A person released the issue lock; `data` has who held it.",
-        "workflow_imported": "The document was imported from an older ADW set-up; `data` has the source path.",
+        "step_completed": "A step of a phase is over; `result`, or a part of it when that is large.",
+        "step_failed": "A step of a phase failed, and with it the attempt; `data`: the error.",
+        "step_skipped": "A step was left out, because its condition does not hold.",
+        "state_changed": "The workflow changed its state; `data`: `from` and `to`.",
+        "egress_denied": "The sandbox of a phase or gate denied connections; `data`: `host` with port, `count`.",
+        "rules_reloaded": "The project's rules for agents (`CLAUDE.md`, `AGENTS.md` and the like) changed since the "
+        "last attempt; `data`: the hash of all (`sha256`) and of each changed file, null for a removed one.",
+        "state_migrated": "An older document was brought to the current schema version; `data`: the versions.",
+        "state_set": "A person changed fields with `adw state set`; `data`: the old values.",
+        "document_recovered": "The document was missing or corrupt; the last good revision is used.",
+        "document_quarantined": "A corrupt document was moved aside; `data`: path, reason.",
+        "document_foreign": "A document changed by hand was kept aside and not applied; `data`: path.",
+        "lease_taken_over": "A new owner took the workflow over; `data`: the former owner, why.",
+        "lock_released": "A person released the issue lock; `data`: who held it.",
+        "workflow_imported": "The document was imported from an older ADW set-up; `data`: path.",
         "backup_restored": "The document came back from a backup.",
         "attempt_started": "An attempt at a phase is recorded and about to run.",
-        "attempt_succeeded": "An attempt ended well; `duration` is its time.",
-        "attempt_failed": "An attempt failed; `data` has the classified error.",
-        "attempt_interrupted": "An attempt was cut off by a crash, or because nobody reported in time. It counts.",
-        "left_processes_ended": "What an attempt had started that was closed on another machine is gone; `data` has "
-        "the attempt and what was found.",
-        "attempt_suspended": "An attempt was ended on order; `data` has the order. It does not count.",
-        "attempt_parked": "A quota is used up, or the network, the forge or a provider is not available; `data` has "
-        "until when the phase waits, and its deadline. The attempt does not count.",
-        "doctor_decided": "The doctor looked at a failed attempt; `data` has the decision and its reason.",
-        "cost_added": "What an attempt or the doctor used was added to what the workflow cost; `data` has the amount "
-        "that counts, who is paid for which model, and the tokens.",
-        "cost_unclear": "An agent's result does not show whether its cost is of the attempt or of its whole "
-        "conversation; all of it is counted. `data` has the message.",
-        "phase_completed": "A phase is complete, its gates passed; `duration` is the time since its first attempt.",
-        "phase_failed": "A phase failed for good; `data` has the terminal reason, `duration` is the time since its "
-        "first attempt.",
-        "phase_skipped": "A phase that is not required was left out; `data` has why.",
-        "retry_scheduled": "The phase is retried; `data` has when, why and the category of the error.",
+        "attempt_succeeded": "An attempt succeeded; `duration` is its time.",
+        "attempt_failed": "An attempt failed; `data`: the classified error.",
+        "attempt_interrupted": "A crash cut an attempt off, or nobody reported in time. It counts.",
+        "left_processes_ended": "Processes of an attempt that was closed on another machine are gone; `data`: the "
+        "attempt, what was found.",
+        "attempt_suspended": "An attempt was stopped on request; `data`: the request. It does not count.",
+        "attempt_parked": "A quota is used up, or network, forge or provider is not available; `data`: until when the "
+        "phase waits, its deadline. The attempt does not count.",
+        "doctor_decided": "The advisor decided about a failed attempt; `data`: decision, reason.",
+        "cost_added": "What an attempt or the advisor used was added to the cost; `data`: amount, provider, model, "
+        "tokens.",
+        "cost_unclear": "A result does not show whether its cost is of the attempt or of the whole conversation; all "
+        "of it is counted. `data`: the message.",
+        "phase_completed": "A phase is complete, its gates passed; `duration` since its first attempt.",
+        "phase_failed": "A phase failed for good; `data`: terminal reason; `duration` since its first attempt.",
+        "phase_skipped": "A phase that is not required was left out; `data`: why.",
+        "retry_scheduled": "The phase is retried; `data`: when, why, category of the error.",
         "rework_asked": "A phase sent the work back to an earlier one.",
         "approval_asked": "A phase waits for a person: adw approve or adw reject.",
-        "approval_given": "A person approved; `data` has who and what they said.",
-        "approval_refused": "A person rejected; `data` has who and what they said.",
-        "hint_given": "A person said what to do differently in the next attempt.",
-        "issue_read": "The issue had no text when the workflow started, and was read again; `data` has its title.",
-        "budget_set": "A person set what the workflow may cost; `data` has the amount and the one before.",
-        "budget_warning": "Four fifths of what the workflow may cost are spent; `data` has the cap. Told once per cap.",
-        "grant_given": "A person allowed more attempts or retries; `data` has how many.",
-        "resumed": "A stopped workflow goes on; `data` has from where.",
-        "workflow_continued": "A workflow is carried on with the phases of another definition; `data` has its name, "
-        "the phases, who asked and the definition before.",
-        "effect_intended": "An effect on the outside world is about to be made; `data` has its key and kind.",
+        "approval_given": "A person approved; `data`: who, what they said.",
+        "approval_refused": "A person rejected; `data`: who, what they said.",
+        "hint_given": "A person gave a hint for the next attempt.",
+        "issue_read": "The issue had no text at the start and was read again; `data`: title.",
+        "budget_set": "A person set what the workflow may cost; `data`: the amount, the one before.",
+        "budget_warning": "Four fifths of what the workflow may cost are spent; `data`: the cap. Once per cap.",
+        "grant_given": "A person allowed more attempts or retries; `data`: how many.",
+        "resumed": "A stopped workflow continues; `data`: from where.",
+        "workflow_continued": "A workflow continues with the phases of another definition; `data`: its name, phases, "
+        "who asked, the definition before.",
+        "effect_intended": "An external effect is about to be made; `data`: key, kind.",
         "effect_settled": "The outcome of an effect: made, adopted, failed, undone, kept, gone or forgotten.",
-        "effect_observed": "Something appeared during a phase that adw did not make itself, such as a ref.",
-        "work_committed": "What a phase changed is on the branch; `data` has the head, and the commit adw made.",
-        "worktree_damaged": "Files that git knows a worktree by are empty or gone: it is removed and made again from "
-        "its branch; `data` has the path, what was wrong, the commit, and the ref that keeps its files.",
-        "stale_locks_removed": "Locks of the workflow's own branch and worktree that a dead git left are removed; "
-        "`data` has their names.",
-        "base_checked": "The gates were run on the commit that the work starts from, before its first agent; `data` "
-        "has the commit, and for each gate whether it passed, why not, and whether an earlier check is used.",
+        "effect_observed": "Something appeared during a phase that adw did not make, such as a ref.",
+        "work_committed": "What a phase changed is on the branch; `data`: head, adw's commit.",
+        "worktree_damaged": "git's files of a worktree are empty or gone: it is made again from its branch; `data`: "
+        "path, what was wrong, commit, the ref that keeps its files.",
+        "stale_locks_removed": "Locks that a dead git left on the workflow's branch and worktree are removed; `data`: "
+        "names.",
+        "base_checked": "The gates ran on the base commit before the first agent; `data`: the commit, and for each "
+        "gate whether it passed, why not, and whether an earlier check is used.",
         "work_discarded": "What gates, or a phase whose changes are not committed, left in the worktree was discarded; "
-        "`data` has the phase, the files (at most 50) and how many there are, the ref that keeps commits, and after a "
-        "crash the file with a patch.",
-        "work_salvaged": "The worktree may have been cut off by a restart and was not what the last recorded commit "
-        "has; `data` has the `ref` that keeps what was there, the `commit` that files and branch are restored to, why, "
-        "and which files differ.",
-        "work_moved": "The work continues on another host, from the last commit on the remote; `data` has from and to. "
-        "What was not committed there is not continued.",
-        "work_not_published": "The last commit could not be pushed to the remote: only its host can continue it; "
-        "`data` has the host and why.",
-        "worktree_released": "The workflow is completed and its branch is pushed, so its worktree was removed; `data` "
-        "has its path, and the patch of what was not committed.",
-        "worktree_kept": "The worktree of a completed workflow could not be removed; `data` has its path and why.",
-        "comment_failed": "The comment on the issue could not be updated; `data` has why. The work continues.",
-        "rollback_begun": "A rollback was begun; `data` has the reason and the steps.",
-        "rollback_step": "A step of a rollback is over; `data` has its outcome.",
-        "host_forgotten": "A person gave a host up: what the workflow has there is not undone; `data` has the host, "
-        "who, why and what is left.",
+        "`data`: phase, files (at most 50), their number, the ref that keeps commits, after a crash the file with a "
+        "patch.",
+        "work_salvaged": "After a restart the worktree was not what the last recorded commit has; `data`: the `ref` "
+        "that keeps what was there, the `commit` that is restored, why, which files differ.",
+        "work_moved": "The work continues on another host from the last commit on the remote, without what was not "
+        "committed; `data`: from, to.",
+        "work_not_published": "The last commit could not be pushed: only its host can continue it; `data`: host, why.",
+        "worktree_released": "The worktree of a completed workflow was removed, because its branch is pushed; `data`: "
+        "path, the patch of what was not committed.",
+        "worktree_kept": "The worktree of a completed workflow could not be removed; `data`: path, why.",
+        "comment_failed": "The comment on the issue could not be updated; `data`: why. The work continues.",
+        "rollback_begun": "A rollback was begun; `data`: reason, steps.",
+        "rollback_step": "A step of a rollback is over; `data`: outcome.",
+        "host_forgotten": "A person gave up what the workflow has on a host; `data`: host, who, why, what is left.",
         "rolled_back": "Nothing is left of the workflow but what was kept on request.",
-        "breaker_opened": "The end of an attempt opened a breaker; `data` has the party, until when, and why.",
-        "breaker_closed": "An attempt showed that a party works again, and closed its breaker; `data` has the party.",
-        "breaker_waited": "A phase waits because a breaker is open; `data` has the party and until when. "
-        "No attempt is used.",
-        "recovered": "A workflow whose owner was gone was made ready to go on; `data` has the evidence.",
-        "run_recovered": "The run of a worker that is gone was settled; `data` has the run, `from` and `to`, what was "
-        "known about the worker, the mode and why.",
+        "breaker_opened": "An attempt opened a circuit breaker; `data`: service, until when, why.",
+        "breaker_closed": "An attempt closed a circuit breaker; `data`: service.",
+        "breaker_waited": "A phase waits for a circuit breaker, without using an attempt; `data`: service, until when.",
+        "recovered": "A workflow whose owner was gone can continue; `data`: the evidence.",
+        "run_recovered": "The run of a dead worker was settled; `data`: the run, `from`, `to`, what was known about "
+        "the worker, mode, why.",
     }
 )
 

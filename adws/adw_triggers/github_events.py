@@ -98,14 +98,6 @@ def issue_in(data: JsonObject) -> IssueText:
 
 # --- rules -----------------------------------------------------------------------------------------------------
 
-#: What can be switched on and off, and which deliveries it is about.
-LABEL, COMMENT, OPENED, ASSIGNED, CLOSED = "label", "comment", "opened", "assigned", "closed"
-PULL_REQUEST = "pull_request"
-REVIEW, CHECKS = "review", "checks"
-#: What follows a pull request up: on only when somebody wants it.
-FOLLOW_UPS = frozenset({REVIEW, CHECKS})
-USUAL = frozenset({LABEL, COMMENT, OPENED, ASSIGNED, CLOSED, PULL_REQUEST})
-
 #: GitHub sends no larger ones.
 MAX_BODY_BYTES = 25 * 1024 * 1024
 
@@ -119,22 +111,20 @@ class DeliveryRules:
     label: str = "adw"  #: what starts a workflow when an issue gets it
     login: str = ""  #: of the account that adw has for itself; "": it has none
     bots: tuple[str, ...] = ()  #: logins of programs that may ask for something
-    events: frozenset[str] = USUAL  #: what is switched on
+    follows_up: bool = False  #: whether reviews and checks of its pull requests are taken
     workflows: tuple[str, ...] = ()  #: names of workflows beyond those that come with adw
     max_body_bytes: int = MAX_BODY_BYTES
 
 
 def rules_of(settings: Settings, *, workflows: Collection[str] = ()) -> DeliveryRules:
     """Return the rules that *settings* make; *workflows* are the names there are to start."""
-    follow_ups = FOLLOW_UPS if settings.webhook_max_followups else frozenset()
-
     return DeliveryRules(
         secrets=settings.webhook_secret or (),
         repositories=(comparable(settings.repository),) if settings.repository else (),
         label=settings.webhook_label,
         login=settings.webhook_login or "",
         bots=settings.webhook_bots,
-        events=frozenset(settings.webhook_events) | follow_ups,
+        follows_up=settings.webhook_max_followups > 0,
         workflows=tuple(workflows),
     )
 
@@ -161,13 +151,12 @@ def verdict_of(event: str, action: str, payload: JsonObject, *, repository: str,
     """Return what a delivery whose shape was checked asks for."""
     if event == "ping":
         return Ignored(reason="the hook was set up, and this is its first sign of life")
-    known = _EVENTS.get((event, action))
-    if known is None:
+    judge = _EVENTS.get((event, action))
+    if judge is None:
         what = f"{event}.{action}" if action else event
         return Ignored(reason=f"nothing is done about {what[:120]}")
-    switch, judge = known
-    if switch not in rules.events:
-        return Ignored(reason=f"{switch} is switched off in the settings of webhooks")
+    if judge in _FOLLOW_UPS and not rules.follows_up:
+        return Ignored(reason="reviews and checks count only with webhook.max_followups")
 
     login = login_in(payload, "sender")
     is_bot = object_in(payload, "sender").get("type") == "Bot" or login.endswith("[bot]")
@@ -186,7 +175,7 @@ def _labeled(context: _EventContext) -> Verdict:
 
 def _opened(context: _EventContext) -> Verdict:
     issue = issue_in(context.payload)
-    has_label = context.rules.label in issue.labels and LABEL in context.rules.events
+    has_label = context.rules.label in issue.labels
     asked = _said_by_author(context, issue)
     if isinstance(asked, Ambiguous):
         return Ignored(reason=asked.reason)
@@ -432,17 +421,19 @@ def _is_closed(context: _EventContext) -> bool:
     return text_in(object_in(context.payload, "issue"), "state") == "closed"
 
 
-#: (event, action) -> what switches it on, and what judges it.
-_EVENTS: Mapping[tuple[str, str], tuple[str, Callable[[_EventContext], Verdict]]] = MappingProxyType(
+#: (event, action) -> what judges it.
+_EVENTS: Mapping[tuple[str, str], Callable[[_EventContext], Verdict]] = MappingProxyType(
     {
-        ("issues", "labeled"): (LABEL, _labeled),
-        ("issues", "opened"): (OPENED, _opened),
-        ("issues", "assigned"): (ASSIGNED, _assigned),
-        ("issues", "closed"): (CLOSED, _closed),
-        ("issue_comment", "created"): (COMMENT, _commented),
-        ("pull_request", "closed"): (PULL_REQUEST, _pull_request_closed),
-        ("pull_request_review", "submitted"): (REVIEW, _reviewed),
-        ("check_suite", "completed"): (CHECKS, _checked),
-        ("workflow_run", "completed"): (CHECKS, _checked),
+        ("issues", "labeled"): _labeled,
+        ("issues", "opened"): _opened,
+        ("issues", "assigned"): _assigned,
+        ("issues", "closed"): _closed,
+        ("issue_comment", "created"): _commented,
+        ("pull_request", "closed"): _pull_request_closed,
+        ("pull_request_review", "submitted"): _reviewed,
+        ("check_suite", "completed"): _checked,
+        ("workflow_run", "completed"): _checked,
     }
 )
+#: Those that follow a pull request up: they count where somebody wants that.
+_FOLLOW_UPS = (_reviewed, _checked)

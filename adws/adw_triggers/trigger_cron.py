@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import ConfigError, DatabaseError
+from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.schedule.jobs import Ran, do_entry
 
 if TYPE_CHECKING:
@@ -53,20 +53,6 @@ class Due:
     entry: ScheduleEntry
     at: datetime  #: the tick it is done for
     missed: int = 0  #: ticks before that one that nobody was there for
-
-
-def problem_of(expression: str) -> str:
-    """Return what is wrong with an expression, "" when it can be used."""
-    if not expression:
-        return ""
-    if len(expression.split()) != 5:
-        return "must be five fields, such as 0 6 * * * (minute, hour, day of month, month, day of week), or off"
-    try:
-        CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
-    except CronSimError as exc:
-        return f"must be a cron expression, such as */5 * * * *, or off ({str(exc).lower()})"
-
-    return ""
 
 
 def due(entries: Iterable[ScheduleEntry], last_due: Mapping[str, str], now: datetime) -> tuple[Due, ...]:
@@ -109,17 +95,6 @@ LOOK_SECONDS = 0.5
 MOST_SECONDS = 30.0
 #: Sends the notices of the other entries, so it comes after them.
 LAST = "notify"
-
-
-def check_entries(entries: Sequence[ScheduleEntry], where: Callable[[str], str]) -> None:
-    """Raise ConfigError with all expressions that cannot be used; *where* says where an entry was set."""
-    problems = [
-        f"{where(entry.name)}: cron.{entry.name} is {entry.expression!r} and {problem}"
-        for entry in entries
-        if (problem := problem_of(entry.expression))
-    ]
-    if problems:
-        raise ConfigError(*problems)
 
 
 class Cron:

@@ -35,7 +35,9 @@ _WIDEST = 60
     multiple=True,
     help="Only those with this verdict; may be given several times.",
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Deliveries to show.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1000), default=50, show_default=True, help="Deliveries to show."
+)
 @click.option("--before", metavar="GUID", default="", help="Only those that came before this one.")
 @output.json_option
 def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: bool) -> None:

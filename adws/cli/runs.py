@@ -160,7 +160,7 @@ def runner_lines(rows: Sequence[JsonObject]) -> list[str]:
     callback=lambda _ctx, _param, values: tuple(map(_known_state, values)),
     help="Only those in this state; may be given several times.",
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs to show.")
+@click.option("--limit", metavar="N", type=click.IntRange(1, 1000), default=50, show_default=True, help="Runs to show.")
 @click.option("--before", type=click.IntRange(min=1), metavar="RUN", help="Only those that are older than this one.")
 @output.json_option
 def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_json: bool) -> None:
@@ -208,7 +208,7 @@ def workers(*, as_json: bool) -> None:
 @click.command()
 @output.json_option
 def unschedulable(*, as_json: bool) -> None:
-    """List the runs that no worker can execute, and why; each fails after runs.no_match_seconds."""
+    """List the runs that no worker can execute, and why; each fails after five minutes."""
     with main.open_home() as app:
         patience = Patience(no_match=0.0, lease=app.settings.lease_ttl_seconds)
         waiting = app.runs.demanding() if app.has_database() else ()

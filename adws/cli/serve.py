@@ -25,7 +25,7 @@ from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.process.run import ChildProcess
 from adws.adw_modules.schedule.jobs import CRON_ENTRIES, Ran, entries_of
 from adws.adw_triggers import trigger_cron
-from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
+from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry
 from adws.app import key_of
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -76,10 +76,10 @@ def serve(*, host: str | None, port: int | None, workers: int | None, as_json: b
             with _announced(app, server.address_of(listening)):
                 _tell(app, server.address_of(listening), count, as_json=as_json)
                 serving = Serving(
-                    server.make_server(door, settings),
+                    server.make_server(door),
                     supervisor,
                     clock=app.clock,
-                    shutdown_seconds=settings.web_shutdown_seconds,
+                    shutdown_seconds=server.SHUTDOWN_SECONDS,
                     say=output.say,
                     drain=door.drain,
                 )
@@ -200,15 +200,12 @@ def dashboard(*, address: str | None, as_json: bool) -> int:
 # The schedule of a home, for the command that keeps it and for workers that keep it beside their work.
 
 
-def checked_entries(home: Home) -> list[ScheduleEntry]:
-    """Return the entries as the settings have them; raise ConfigError with all expressions that cannot be used."""
-    entries = [
+def schedule_of(home: Home) -> list[ScheduleEntry]:
+    """Return the entries as the settings have them."""
+    return [
         ScheduleEntry(name=name, expression=expression, what=CRON_ENTRIES[name][1])
         for name, expression in entries_of(home.settings).items()
     ]
-    check_entries(entries, lambda name: home.settings.origin(f"cron_{name}"))
-
-    return entries
 
 
 def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
@@ -217,7 +214,7 @@ def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
 
     Nothing more is begun when *is_ending* says so. Raises ConfigError, here and not each minute.
     """
-    entries = checked_entries(home)
+    entries = schedule_of(home)
 
     def tick() -> None:
         with app.open_home(home.settings, role="cron") as own:
@@ -253,7 +250,7 @@ def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_jso
     if detach and entry is None:
         raise UsageError("--detach leaves one entry to a worker: say which with --now ENTRY")
     with main.open_home(role="cron") as app:
-        entries = checked_entries(app)
+        entries = schedule_of(app)
         cli_common.install_for_people(app.settings)
         if only_list:
             _list(app, entries, as_json=as_json)

@@ -141,7 +141,9 @@ _ERROR_WIDTH = 60
 
 @click.group(invoke_without_command=True)
 @click.option("--workflow", "adw_id", metavar="ID", default="", help="Only those of this workflow.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Retries to show.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Retries to show."
+)
 @output.json_option
 @click.pass_context
 def retries(context: click.Context, *, adw_id: str, limit: int, as_json: bool) -> None:
@@ -197,7 +199,9 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
 
 @click.group(invoke_without_command=True)
 @click.option("--all", "is_all", is_flag=True, help="Also those that are over.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Tasks to show.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1000), default=100, show_default=True, help="Tasks to show."
+)
 @output.json_option
 @click.pass_context
 def external(context: click.Context, *, is_all: bool, limit: int, as_json: bool) -> None:

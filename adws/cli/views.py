@@ -335,7 +335,9 @@ _NEEDS_PERSON = frozenset({"paused", "failed"})
 @click.option("--failed", "only_failed", is_flag=True, help="Of a step: only iterations that failed.")
 @click.option("--index", type=click.IntRange(min=0), metavar="N", help="Of a step: one iteration, its calls and pages.")
 @click.option("--after", type=click.IntRange(min=-1), default=-1, metavar="N", help="Of a step: iterations after N.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines to show.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 1000), default=50, show_default=True, help="Lines to show."
+)
 @output.json_option
 def status(*, name: str, only_failed: bool, index: int | None, after: int, limit: int, as_json: bool) -> None:
     """
@@ -475,7 +477,12 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
     help="Only those that have all these words in title, repository, id or issue.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Workflows on a page, at most 1000."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="Workflows on a page, at most 1000.",
 )
 @click.option("--cursor", metavar="CURSOR", help="Start where the previous page ended.")
 @output.json_option
@@ -515,7 +522,9 @@ def list_(
 @click.command()
 @cli_common.adw_id_argument
 @click.option("--after", metavar="EVENT", help="Only what came after this event.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events to show.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events to show."
+)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing events, until the workflow stops.")
 @output.json_option
 def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json: bool) -> None:

@@ -424,7 +424,7 @@ _DEFINITION = click.option(
 @click.option("--repository", metavar="OWNER/NAME", default="", help="The issue's repository, when it is not this one.")
 @click.option("--title", default="", help="Title of the issue, for the phases; wins over the forge's.")
 @click.option("--body", default="", help="Text of the issue, for the phases; wins over the forge's.")
-@click.option("--priority", type=int, default=0, help="Higher is worked on first.")
+@click.option("--priority", metavar="N", type=int, default=0, help="Higher is worked on first.")
 @click.option("--host", metavar="NAME", default="", help="The machine that has to do it; adw queue workers lists them.")
 @click.option(
     "--tag", "tags", metavar="TAG", multiple=True, help="What a worker must offer; may be given several times."

@@ -32,7 +32,9 @@ EXIT_FAILED = 1
 
 
 @click.command()
-@click.option("--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Workflows at a time.")
+@click.option(
+    "--concurrency", metavar="N", type=click.IntRange(1, 64), default=1, show_default=True, help="Workflows at a time."
+)
 @click.option("--once", is_flag=True, help="Stop when nothing is due.")
 @click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Stop after N runs.")
 @click.option("--stop-on-first-failure", is_flag=True, help="Stop when a workflow has failed, with exit code 1.")

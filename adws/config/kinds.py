@@ -7,6 +7,7 @@ It never repeats the text, which may be a secret; the caller decides what may be
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable
@@ -23,7 +24,6 @@ _URL_PARAMETER = r"(?i)([?&](?:password|passwd|sslpassword)=)([^&#]*)"
 
 #: Characters of the shortest token that the web server accepts.
 SHORTEST_TOKEN = 16
-_LONGEST_DAYS = 36500
 
 
 class Kind(NamedTuple):
@@ -62,16 +62,20 @@ def several(one: Kind, values: str) -> Kind:
 # --- words -----------------------------------------------------------------------------------------------------
 
 
-def choice(*allowed: str) -> Kind:
-    """Return the kind of one word of a list, in any case."""
+def choice(*allowed: str, or_else: Kind | None = None) -> Kind:
+    """Return the kind of one word of a list, in any case; *or_else* is asked about other texts."""
     spelling = {word.casefold(): word for word in allowed}
+    values = ", ".join((*allowed, *([f"or {or_else.values}"] if or_else else [])))
 
-    def parse(text: str, _home: Path) -> str:
-        if text.casefold() not in spelling:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return spelling[text.casefold()]
+    def parse(text: str, home: Path) -> str:
+        if text.casefold() in spelling:
+            return spelling[text.casefold()]
+        if or_else is not None:
+            with contextlib.suppress(ValueError):
+                return str(or_else.parse(text, home))
+        raise ValueError(f"must be one of {values}")
 
-    return Kind(", ".join(allowed), parse)
+    return Kind(values, parse)
 
 
 def choices(*allowed: str) -> Kind:
@@ -89,49 +93,25 @@ def choices(*allowed: str) -> Kind:
     return Kind(f"{', '.join(allowed)}, or none", parse)
 
 
-def choice_or_plugin(group: str, *allowed: str) -> Kind:
-    """Return the kind of one word of a list, or of the name of a plugin of *group*."""
-    word = choice(*allowed)
+def pairs(names: tuple[str, ...], one: Kind, *, alone: bool = False) -> Kind:
+    """
+    Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`.
 
-    def parse(text: str, home: Path) -> str:
-        try:
-            return str(word.parse(text, home))
-        except ValueError:
-            from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
-
-            if text in plugins.names(group):
-                return text
-            raise ValueError(f"must be one of {', '.join(allowed)}, or the name of an installed plugin") from None
-
-    return Kind(f"{', '.join(allowed)}, or the name of a plugin", parse)
-
-
-def pairs(names: tuple[str, ...], one: Kind) -> Kind:
-    """Return the kind of values of *one*, each with a name of a list before it: `name=value, ...`."""
+    With *alone* a value may also stand without a name; it has the name "".
+    """
 
     def parse(text: str, home: Path) -> dict[str, Any]:
         result = {}
         for part in text.split(","):
             name, separator, value = part.partition("=")
-            if not separator or name.strip() not in names:
+            if alone and not separator:
+                name, value = "", part
+            elif not separator or name.strip() not in names:
                 raise ValueError(f"must be NAME=VALUE, separated by commas, where NAME is one of {', '.join(names)}")
             result[name.strip()] = one.parse(value.strip(), home)
         return result
 
     return Kind("NAME=VALUE, ...", parse)
-
-
-def advisor(*agents: str) -> Kind:
-    """Return the kind of what decides about failures: off, rules, an agent, or a Python function."""
-    word = choice("off", "rules", *agents)
-
-    def parse(text: str, home: Path) -> str:
-        try:
-            return str((call if ":" in text else word).parse(text, home))
-        except ValueError as exc:
-            raise ValueError(f"{exc}{'' if ':' in text else ', or package.module:function'}") from None
-
-    return Kind(f"{word.values}, or package.module:function", parse)
 
 
 @kind("true, false")
@@ -160,17 +140,6 @@ def whole(least: int, most: int | None = None) -> Kind:
     return Kind(values, parse)
 
 
-def days(least: int = 1) -> Kind:
-    """Return the kind of a number of days, at least so many; 0 is for ever."""
-
-    def parse(text: str, _home: Path) -> int:
-        if not _is_whole(text) or (int(text) and not least <= int(text) <= _LONGEST_DAYS):
-            raise ValueError(f"must be a whole number of days from {least} to {_LONGEST_DAYS}, or 0 for ever")
-        return int(text)
-
-    return Kind(f"0, or {least} to {_LONGEST_DAYS}", parse)
-
-
 def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Kind:
     """Return the kind of a number that *is_allowed* accepts; what is no number is given to it as nan."""
 
@@ -186,38 +155,25 @@ def number(is_allowed: Callable[[float], bool], must_be: str, values: str) -> Ki
     return Kind(values, parse)
 
 
-def seconds_between(least: float, most: float) -> Kind:
-    """Return the kind of a time within bounds."""
-    bounds = f"{least:.7g} to {most:.7g}"
-
-    return number(lambda value: least <= value <= most, f"seconds from {bounds}", f"{bounds} seconds")
-
-
 seconds = number(lambda value: math.isfinite(value) and value > 0, "seconds above 0", "seconds")
 amount = number(lambda value: math.isfinite(value) and value >= 0, "US dollars, 0 or more", "US dollars")
 
 
-@kind("bytes, or a number with KiB, MiB or GiB")
-def size(text: str, _home: Path) -> int:
-    """Return a number of bytes, written plainly or with KiB, MiB or GiB."""
-    digits = text.rstrip("BbIiKkMmGg ")
+def size(*, or_off: bool = False) -> Kind:
+    """Return the kind of a number of bytes, written plainly or with KiB, MiB or GiB; with *or_off* 0 is `off`."""
     units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-    unit = units.get(text[len(digits) :].strip().casefold())
-    if unit is None or not _is_whole(digits) or int(digits) == 0:
-        raise ValueError("must be a number of bytes above 0, or a number with KiB, MiB or GiB")
 
-    return int(digits) * unit
+    def parse(text: str, _home: Path) -> int:
+        if or_off and text.casefold() == "off":
+            return 0
+        digits = text.rstrip("BbIiKkMmGg ")
+        unit = units.get(text[len(digits) :].strip().casefold())
+        if unit is None or not _is_whole(digits) or int(digits) == 0:
+            off = ", or off" if or_off else ""
+            raise ValueError(f"must be a number of bytes above 0, or a number with KiB, MiB or GiB{off}")
+        return int(digits) * unit
 
-
-@kind(f"{size.values}, or off")
-def size_or_off(text: str, home: Path) -> int:
-    """Return a number of bytes, 0 for off."""
-    if text.strip().casefold() == "off":
-        return 0
-    try:
-        return int(size.parse(text, home))
-    except ValueError as exc:
-        raise ValueError(f"{exc}, or off") from exc
+    return Kind("size or off" if or_off else "size", parse)
 
 
 def _is_whole(text: str) -> bool:
@@ -277,9 +233,6 @@ def repository(text: str, _home: Path) -> str:
     return match[1]
 
 
-repositories = several(repository, "owner/name, ...")
-
-
 @kind("URL")
 def web_url(text: str, _home: Path) -> str:
     """Return the address of a service, without a slash at its end; one with a user or a query in it is refused."""
@@ -296,14 +249,6 @@ def origin(text: str, _home: Path) -> str:
         raise ValueError("must be an address without a path, such as https://adw.example.com")
 
     return text.rstrip("/").lower()
-
-
-#: One that git would read as an option is refused, too.
-remote_url = checked(
-    lambda text: re.fullmatch(r"[^\s\x00-\x1f-][^\s\x00-\x1f]*", text) and not passwords(text),
-    "the address of a git remote without a password, such as git@github.com:acme/shop.git",
-    "URL",
-)
 
 
 @kind("A, B, ...")
@@ -343,7 +288,6 @@ commit_message = matching(
 #: A remote or a model that a program would read as an option is refused.
 remote = matching(r"(?!.*\.\.)[A-Za-z0-9_][\w./-]*", "the name of a git remote, such as origin", "name")
 model = matching(r"[A-Za-z0-9][\w./:@\[\]-]*", "the name of a model, such as sonnet or openai/gpt-5", "name of a model")
-models = several(model, "A, B, ...")
 variables = several(
     matching(r"[A-Za-z_][A-Za-z0-9_]*", "names of environment variables, separated by commas", ""), "A, B, ..."
 )
@@ -365,6 +309,16 @@ def texts(text: str, _home: Path) -> tuple[str, ...]:
     result = tuple(part.strip() for part in text.split(","))
     if not all(result) or not text.isprintable():
         raise ValueError("must be a list of texts, separated by commas")
+
+    return result
+
+
+@kind("text, or two separated by a space")
+def secrets(text: str, home: Path) -> tuple[str, ...]:
+    """Return secrets that are written with spaces: those that GitHub signs with may hold any other character."""
+    result = tuple(token.parse(part, home) for part in text.split())
+    if any(one.endswith(",") for one in result[:-1]):
+        raise ValueError("must be one word, or two that are separated by a space and no comma")
 
     return result
 
@@ -410,14 +364,22 @@ program = checked(
 shell = checked(str.isprintable, "one line for the shell", "one line for the shell")
 
 
-@kind("package.module:function")
-def call(text: str, _home: Path) -> str:
-    """Return the name of a Python function with its module."""
-    module, _, function = text.partition(":")
-    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError("must be written as package.module:function")
+call = checked(
+    lambda text: text.count(":") == 1 and all(name.isidentifier() for name in text.replace(":", ".").split(".")),
+    "the name of a Python function, such as package.module:function",
+    "package.module:function",
+)
 
-    return text
+
+def plugin(group: str) -> Kind:
+    """Return the kind of the name of an installed plugin of *group*."""
+
+    def is_there(text: str) -> bool:
+        from adws.adw_modules import plugins  # noqa: PLC0415 - every start reads settings; few homes have a plugin
+
+        return text in plugins.names(group)
+
+    return checked(is_there, "the name of an installed plugin", "the name of a plugin")
 
 
 @kind("one command a line")
@@ -450,17 +412,6 @@ def commands_in(text: str | None) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(shlex.split(line)) for line in text.splitlines() if line.strip())
     except ValueError as exc:
         raise ValueError(f"must be one command a line ({str(exc).lower()})") from exc
-
-
-@kind("five fields of cron in UTC, or off")
-def cron(text: str, _home: Path) -> str:
-    """Return a cron expression of five fields, "" for off; `adw cron`, which knows the calendar, checks the rest."""
-    if text.casefold() == "off":
-        return ""
-    if re.fullmatch(r"[0-9A-Za-z*/,\-#]+( +[0-9A-Za-z*/,\-#]+){4}", text.strip()) is None:
-        raise ValueError("must be five fields, such as */5 * * * *, or off")
-
-    return " ".join(text.split())
 
 
 # --- passwords in URLs -----------------------------------------------------------------------------------------

@@ -139,10 +139,13 @@ def _set_names(setting: Setting, env: Mapping[str, str]) -> list[str]:
 
 def _wrong_variables(env: Mapping[str, str], cwd: Path) -> Iterator[str]:
     """Yield a sentence for each variable that is unknown, or sets something else than another name of its setting."""
-    known = {*IGNORED_VARIABLES, *GIVEN_VARIABLES}
-    known |= {name for setting in SETTINGS for name in (setting.env, *setting.aliases)}
+    known = {*IGNORED_VARIABLES, *(name for setting in SETTINGS for name in (setting.env, *setting.aliases))}
     for name in sorted(env):
-        if name.startswith("ADW_") and name not in known and not name.startswith(RESERVED_PREFIXES):
+        if (
+            name.startswith("ADW_")
+            and name not in {*known, *GIVEN_VARIABLES}
+            and not name.startswith(RESERVED_PREFIXES)
+        ):
             yield f"the variable {name} is not a setting of adw{meant(name, known)}: unset it"
     for setting in SETTINGS:
         first, *others = _set_names(setting, env) or [""]
@@ -175,14 +178,11 @@ def _wrong_keys(file: SettingsFile) -> Iterator[str]:
 
 def _wrong_together(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each group of settings that are right one by one and wrong together."""
-    # Ports that do not exist, or that would be in two ranges.
-    count, backend, frontend = settings.ports_count, settings.ports_backend_start, settings.ports_frontend_start
-    if max(backend, frontend) + count - 1 > 65535:
-        yield f"ports.count is {count} ({settings.origin('ports_count')}): the last port would be above 65535"
-    if abs(backend - frontend) < count:
+    last = settings.ports_frontend_start + settings.quota_max_worktrees - 1
+    if last > 65535:
         yield (
-            f"ports.backend_start {backend} and ports.frontend_start {frontend} are less than ports.count {count} "
-            "apart: their ranges would overlap"
+            f"ports.backend_start is {settings.ports_backend_start} ({settings.origin('ports_backend_start')}): with "
+            f"quota.max_worktrees {settings.quota_max_worktrees} the last port would be {last}, above 65535"
         )
 
 

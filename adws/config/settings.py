@@ -26,9 +26,14 @@ MODEL_ROLES = ("base", "heavy", "lightweight", "advisor", "spare")
 NOTIFY_EVENTS = ("failed", "paused", "approval", "completed", "quota", "breaker", "stuck", "report")
 #: Jobs of the schedule, as `schedule.jobs.CRON_ENTRIES`.
 CRON_JOBS = (
-    "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "retention", "report",
+    "notify", "recover", "quota", "breakers", "poll_issues", "poll_comments", "redeliver", "gc", "gc_execute",
+    "retention", "report",
 )  # fmt: skip
-WEBHOOK_EVENTS = ("label", "comment", "opened", "assigned", "closed", "pull_request")
+#: How long a process has to end by itself after it was asked to, before it is killed: test runners and servers that
+#: write something at their end need seconds, nobody wants to wait longer for a stop.
+GRACE_SECONDS = 10.0
+#: A frontend's port is this much above its backend's, as users of ADW know them: 9100 and 9200.
+FRONTEND_OFFSET = 100
 
 
 class Setting:
@@ -92,8 +97,8 @@ class Settings:
     store: str = setting(
         "files",
         kinds.choice("files", "database"),
-        "Home of the workflow documents: JSON files, or rows of the database. Without it, and with PostgreSQL: rows "
-        "of the database; files beside PostgreSQL are for one machine only, because no other can read them.",
+        "Workflow documents: JSON files, or rows of the database, which is the default with PostgreSQL; files beside "
+        "PostgreSQL are for one machine only.",
         key="state.store",
     )
     database_url: str = setting(
@@ -114,8 +119,8 @@ class Settings:
     lease_ttl_seconds: float = setting(
         "30",
         kinds.seconds,
-        "A worker that is silent for this long loses its workflow. It renews its lease every third of this time, and "
-        "stops itself after two thirds without success.",
+        "A worker that is silent for this long loses its workflow. It renews its lease every third of it, and stops "
+        "itself after two thirds without success.",
     )
     log_level: str = setting(
         "INFO", kinds.choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "Least severe message that is logged."
@@ -128,13 +133,17 @@ class Settings:
 
     # --- limits of a workflow ------------------------------------------------------------------------------------
 
-    max_attempts: int = setting("5", kinds.whole(1), "Attempts a phase has in each round.", key="limits.max_attempts")
+    max_attempts: int = setting(
+        "5",
+        kinds.whole(1),
+        "Attempts a phase has in each round. A run fails after as many of its workers died, but not before 5.",
+        key="limits.max_attempts",
+    )
     gates_base: str = setting(
         "require",
         kinds.choice("require", "compare", "ignore"),
-        "The command gates of a workflow are run on the commit that it starts from, before an agent is paid. When one "
-        "is red there: require starts no agent, compare counts only failures that the base does not have, ignore does "
-        "not run them there.",
+        "What a command gate that fails on the base commit means: require starts no agent, compare counts only new "
+        "failures, ignore does not run gates there.",
     )
     default_workflow: str = setting(
         "sdlc",
@@ -152,65 +161,34 @@ class Settings:
 
     # --- workers and recovery ------------------------------------------------------------------------------------
 
-    grace_seconds: float = setting(
-        "10",
-        kinds.seconds,
-        "How long a process has to end by itself after it was asked to, before it is killed.",
-        key="worker.grace_seconds",
-    )
-    cleanup_command: str | None = optional(
-        kinds.shell,
-        "Command that frees disk, memory or ports before a phase is retried that ran out of them.",
-        key="worker.cleanup_command",
-    )
-    recover_seconds: float = setting(
-        "60", kinds.seconds, "How often a worker recovers the runs of dead workers.", key="worker.recover_seconds"
-    )
     recovery_mode: str = setting(
         "stale",
         kinds.choice("none", "stale", "all"),
-        "How far recovery goes. none: it only says what it would do. stale: it recovers runs of dead owners and of "
-        "expired leases. all: also runs whose owner nothing proves anything about, without waiting for the threshold.",
+        "How far recovery goes. none: it only says what it would do. stale: runs of dead owners and of expired leases. "
+        "all: also runs whose owner is unknown, at once.",
         aliases=("RUN_RECOVERY_MODE",),
     )
     recovery_threshold_seconds: float = setting(
         "300",
         kinds.seconds,
-        "Seconds without a change after which mode stale recovers runs that nothing proves anything about: an owner "
-        "that cannot be read, a claim without an owner, a stop that nobody can confirm.",
+        "Seconds without a change after which mode stale recovers runs whose owner is unknown: it cannot be read, a "
+        "claim has none, a stop is unconfirmed.",
         aliases=("RUN_RECOVERY_THRESHOLD",),
-    )
-    recovery_running: str = setting(
-        "resume",
-        kinds.choice("resume", "fail"),
-        "What happens to a workflow whose worker died while it ran: it is resumed, or it fails.",
-    )
-    recovery_max_losses: int = setting(
-        "5",
-        kinds.whole(1),
-        "How often a worker may die with a run; then the run is dead and its workflow has failed.",
     )
 
     # --- the forge -----------------------------------------------------------------------------------------------
 
     forge: str = setting(
         "auto",
-        kinds.choice_or_plugin("adw.forges", "auto", "github", "local", "none"),
+        kinds.choice("auto", "github", "local", "none", or_else=kinds.plugin("adw.forges")),
         "Where issues and pull requests are. auto: github when a repository and a token or an App are set, else local "
-        "when its directory is there, else github when a repository is set (what needs the token then says so), else "
-        "none. Other names are those of plugins.",
+        "when its directory is there, else github when a repository is set, else none.",
         key="forge.kind",
-    )
-    local_forge_dir: Path = setting(
-        "{state_dir}/local.forge",
-        kinds.path,
-        "Directory of the local forge: issues and pull requests as files, and a bare git remote.",
-        key="forge.dir",
     )
     forge_key: str | None = secret(
         kinds.token,
-        "Secret by which adw knows its own pull requests and comments. Set it where several machines share a "
-        "database; else each home makes its own.",
+        "Secret by which adw knows its own pull requests and comments. Set it where machines share a database; else "
+        "each home makes its own.",
     )
     github_api_url: str = setting(
         "https://api.github.com",
@@ -225,9 +203,8 @@ class Settings:
         kinds.token, "Token for GitHub.", aliases=("GITHUB_PAT", "GH_TOKEN", "GITHUB_TOKEN")
     )
     webhook_secret: tuple[str, ...] | None = secret(
-        kinds.several(kinds.token, "text, or two separated by a comma"),
-        "Secret that GitHub signs webhook deliveries with. Two, separated by a comma, are both accepted, so that the "
-        "secret of the hook can be replaced.",
+        kinds.secrets,
+        "Secret that GitHub signs webhook deliveries with. Two are both accepted, so that it can be replaced.",
         aliases=("GITHUB_WEBHOOK_SECRET",),
     )
 
@@ -244,18 +221,16 @@ class Settings:
         kinds.choice("read", "edit", "all"),
         "What agents may do without asking: only read, also edit and run commands, or everything there is.",
     )
-    agent_model: str | None = optional(
-        kinds.model, "The model of agents where nothing else names one; without it, the agent's own choice."
-    )
-    agent_models: Mapping[str, str] | None = optional(
-        kinds.pairs(MODEL_ROLES, kinds.model),
-        "The models of workflows with the model set base, heavy or lightweight, of the agent that decides about failed "
-        "attempts (advisor), and one that its rules may try a phase with (spare); without it, the agent's own.",
-        values="heavy=opus, ...",
+    agent_model: Mapping[str, str] | None = optional(
+        kinds.pairs(MODEL_ROLES, kinds.model, alone=True),
+        "The model of agents where nothing else names one; without it, the agent's own choice. Also models for a role: "
+        "of workflows with the model set base, heavy or lightweight, of the agent that decides about failed attempts "
+        "(advisor), and one that its rules may try a phase with (spare).",
+        values="sonnet, heavy=opus, ...",
     )
     agent_env: tuple[str, ...] | None = optional(
         kinds.variables,
-        "Names of further environment variables that agents get. Their own credentials they get anyway, adw's never.",
+        "Names of further environment variables that agents get. They get their own credentials anyway, adw's never.",
     )
     agent_billing: str = setting(
         "auto",
@@ -272,49 +247,36 @@ class Settings:
     )
     sandbox_required: bool | None = optional(
         kinds.switch,
-        "Whether a phase that cannot have its box fails; without it: for adw serve and what deliveries started. Else "
-        "it runs without a box, with a warning.",
+        "Whether a phase that cannot have its box fails, or runs without one, with a warning. Without it: fails for "
+        "adw serve and what deliveries started.",
     )
     sandbox_user: str | None = optional(
         kinds.account, "Unprivileged user of this machine whom agents, commands and gates run as when adw is root."
     )
     sandbox_egress: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Hosts that boxed commands may reach, besides those of the agent's provider: names, globs, HOST:PORT, presets.",
+        "Hosts that boxed commands may reach besides the agent's provider: names, globs, HOST:PORT, presets.",
     )
     sandbox_read: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may read.")
     sandbox_write: tuple[str, ...] | None = optional(kinds.texts, "Further paths that boxed commands may write.")
     sandbox_command: str | None = optional(
-        kinds.shell, "Program of your own that boxes the commands it is put in front of, such as a container runner."
+        kinds.shell, "Program of your own that boxes the command behind it, such as a container runner."
     )
     sandbox_memory: int = setting(
-        "8 GiB", kinds.size_or_off, "Memory that one attempt may use, with all that it starts; then it is killed."
-    )
-    sandbox_processes: int = setting(
-        "1024", kinds.whole(0), "Processes that one attempt may have at once; 0: any number."
-    )
-    sandbox_open_files: int = setting("16384", kinds.whole(0), "Files that a process may have open; 0: any number.")
-    sandbox_cpu_seconds: int = setting("14400", kinds.whole(0), "CPU time that one process may use; 0: any.")
-    sandbox_file_bytes: int = setting("16 GiB", kinds.size_or_off, "Size of a file that a process may write.")
-    sandbox_free_disk: int = setting(
-        "1 GiB", kinds.size_or_off, "Disk that has to stay free where an attempt works; else it is killed."
+        "8 GiB", kinds.size(or_off=True), "Memory that one attempt may use, with all that it starts; then it is killed."
     )
 
     # --- the advisor ---------------------------------------------------------------------------------------------
 
     advisor_use: str = setting(
         "rules",
-        kinds.advisor(*AGENTS),
+        kinds.choice("off", "rules", *AGENTS, or_else=kinds.call),
         "What decides about failed attempts: built-in rules, an agent, or a Python function; off: nothing does.",
     )
 
     # --- git and worktrees ---------------------------------------------------------------------------------------
 
     git_remote: str = setting("origin", kinds.remote, "Git remote that branches are pushed to.")
-    git_remote_url: str | None = optional(
-        kinds.remote_url,
-        "Address of that remote; without it, the one that adw recorded when it first used it, or with adw init.",
-    )
     git_author: str | None = optional(
         kinds.person, "Author of the commits; without it, the one that git's own configuration names."
     )
@@ -330,42 +292,26 @@ class Settings:
     worktree_enabled: bool = setting(
         "true",
         kinds.switch,
-        "Work in a git worktree and on a branch of its own for each workflow; without it work is done in place. In a "
-        "home that is in no git repository a start is refused unless this is false, or adw run is given --in-place.",
-    )
-    worktree_release: bool = setting(
-        "true",
-        kinds.switch,
-        "Remove the worktree of a completed workflow whose branch is pushed; the branch stays, and what is not "
-        "committed is kept as a patch.",
-    )
-    workspace_publish_work: str = setting(
-        "auto",
-        kinds.choice("auto", "always", "never"),
-        "Push the commits of each phase to refs/adw/wip/ID before its result is written, so that a worker on another "
-        "machine can continue. auto: with PostgreSQL, and what cannot be pushed stays with its machine. always: what "
-        "cannot be pushed fails the attempt. never: work stays with its machine.",
+        "Work in a git worktree and on a branch of its own for each workflow, else in place. Outside a git repository "
+        "a start is refused unless this is false, or adw run has --in-place.",
     )
 
     # --- shipping ------------------------------------------------------------------------------------------------
 
-    ship_merge: str = setting(
-        "no", kinds.choice("no", "squash", "merge", "rebase"), "Merge the pull request when it is put up, and how."
+    ship_pull_request: str = setting(
+        "draft",
+        kinds.choice("draft", "ready", "squash", "merge", "rebase"),
+        "What is made of the pull request: a draft, one that is ready for review, or one that is merged at once by "
+        "squash, merge or rebase.",
     )
-    ship_draft: bool = setting("true", kinds.switch, "Put pull requests up as drafts.")
     ship_squash: bool = setting("false", kinds.switch, "Make one commit of the work before it is pushed.")
     ship_plan_file: bool = setting("false", kinds.switch, "Leave the file with the plan in the pull request.")
     ship_labels: tuple[str, ...] | None = optional(kinds.texts, "Labels that pull requests get.")
     ship_allow_paths: tuple[str, ...] | None = optional(
-        kinds.texts, "Patterns of files that the check before a push lets through, whatever they are."
+        kinds.texts,
+        "Patterns of files that the check before a push lets through, whatever they are: also .github/workflows and "
+        "its like, configuration of agents such as CLAUDE.md, and what looks like a secret in them.",
     )
-    ship_allow_workflow_files: bool = setting("false", kinds.switch, "Push changes of .github/workflows and its like.")
-    ship_allow_agent_files: bool = setting(
-        "false",
-        kinds.switch,
-        "Push changes of the configuration of agents: .claude, CLAUDE.md, .mcp.json, adw.toml and their like.",
-    )
-    ship_max_files: int = setting("300", kinds.whole(1), "Most files that one push may change.")
     ship_max_lines: int = setting("20000", kinds.whole(1), "Most lines, added and removed, that one push may change.")
 
     # --- new worktrees -------------------------------------------------------------------------------------------
@@ -383,28 +329,27 @@ class Settings:
 
     # --- resources and breakers ----------------------------------------------------------------------------------
 
-    ports_backend_start: int = setting("9100", kinds.whole(1024), "First port for the backend of a workflow.")
-    ports_frontend_start: int = setting("9200", kinds.whole(1024), "First port for the frontend of a workflow.")
-    ports_count: int = setting("15", kinds.whole(1), "Pairs of ports there are.")
-    quota_min_free_disk: int = setting("10 GiB", kinds.size, "Disk that must be free where worktrees are.")
-    quota_min_free_memory: int = setting("1 GiB", kinds.size, "Memory that must be free to start work.")
+    ports_backend_start: int = setting(
+        "9100",
+        kinds.whole(1024),
+        "First port for backends of workflows, as many as quota.max_worktrees. Those for frontends begin 100 above, or "
+        "higher when there are more.",
+    )
+    quota_min_free_disk: int = setting(
+        "10 GiB",
+        kinds.size(),
+        "Disk that must be free to start work. An attempt that leaves less than a tenth of it is killed.",
+    )
+    quota_min_free_memory: int = setting("1 GiB", kinds.size(), "Memory that must be free to start work.")
     quota_max_worktrees: int = setting("15", kinds.whole(1), "Worktrees on one machine.")
     quota_max_worktree_size: int = setting(
-        "5 GiB", kinds.size_or_off, "Disk that one worktree may take: a workflow whose worktree takes as much pauses."
+        "5 GiB",
+        kinds.size(or_off=True),
+        "Disk that one worktree may take: a workflow whose worktree takes as much pauses.",
     )
     quota_max_cost: float = setting("10", kinds.amount, "What one workflow may cost.")
     quota_max_cost_per_day: float = setting("100", kinds.amount, "What all may cost from midnight UTC.")
     quota_max_runs: int = setting("15", kinds.whole(1), "Workflows that are worked on at once.")
-    breakers_failure_threshold: int = setting(
-        "5",
-        kinds.whole(1, 1000),
-        "Failures in a row of a service, such as an agent's provider, after which its circuit breaker opens.",
-    )
-    breakers_reset_timeout_seconds: float = setting(
-        "60",
-        kinds.seconds_between(1, 86400),
-        "How long a circuit breaker stays open, unless the service said until when.",
-    )
 
     # --- the web server ------------------------------------------------------------------------------------------
 
@@ -416,32 +361,24 @@ class Settings:
     web_port: int = setting("8001", kinds.whole(0, 65535), "Port that adw serve listens at; 0 takes any that is free.")
     web_token: tuple[str, ...] | None = secret(
         kinds.tokens,
-        "Token that callers of the API show as a bearer token, 16 characters or more. Two or more, separated by "
-        "commas, are all accepted, so that one can be replaced. Without one the API is closed.",
+        "Bearer token of the API, 16 characters or more. Several are all accepted. Without one the API is closed.",
     )
     web_metrics_token: tuple[str, ...] | None = secret(
         kinds.tokens,
-        "Token that opens /metrics and nothing else, for Prometheus; ADW_WEB_TOKEN opens it too. Two or more, "
-        "separated by commas, are all accepted.",
+        "Token that opens /metrics and nothing else, for Prometheus; ADW_WEB_TOKEN opens it too.",
     )
     web_public_url: str | None = optional(
         kinds.origin,
-        "Where people reach the dashboard, when that is not the address it listens at: a name, or a proxy that speaks "
-        "https. Requests for pages under other names are refused; with https cookies are sent over nothing else.",
+        "Where people reach the dashboard, when that is not the address it listens at. Requests for pages under other "
+        "names are refused; with https cookies are sent over nothing else.",
     )
     web_read_only: bool = setting(
         "false",
         kinds.switch,
-        "Whether the dashboard only shows: it has no buttons then, and refuses what they would send. The API is not "
-        "touched by this.",
+        "Whether the dashboard only shows, without buttons. The API is not touched by this.",
     )
     web_workers: int = setting(
         "2", kinds.whole(0, 64), "Workers that adw serve runs beside itself, each with one workflow at a time."
-    )
-    web_shutdown_seconds: float = setting(
-        "30",
-        kinds.seconds,
-        "How long adw serve waits for requests and workers when it is told to end, before it kills the workers.",
     )
 
     # --- webhooks ------------------------------------------------------------------------------------------------
@@ -449,24 +386,17 @@ class Settings:
     webhook_label: str = setting("adw", kinds.label, "Label that starts a workflow when an issue gets it.")
     webhook_login: str | None = optional(
         kinds.login,
-        "Login of the account that adw has for itself: issues assigned to it start a workflow, and what it says is "
-        "never listened to. Not the login of a person.",
+        "Login of adw's own account, not of a person: issues assigned to it start a workflow; what it says is ignored.",
     )
     webhook_senders: tuple[str, ...] | None = optional(
         kinds.texts,
-        "Logins that may ask for something: without people among them, everybody who has the permission. A login with "
-        "! before it may never; programs, whose logins end with [bot], only when they stand here.",
+        "Logins that may ask for something; without people among them, everybody with the permission. One with ! in "
+        "front may never; programs (NAME[bot]) only when listed.",
     )
     webhook_permission: str = setting(
         "write",
         kinds.choice("read", "triage", "write", "maintain", "admin"),
-        "What a person must be permitted in the repository to ask for something; looked at each time.",
-    )
-    webhook_events: tuple[str, ...] = setting(
-        ", ".join(WEBHOOK_EVENTS),
-        kinds.choices(*WEBHOOK_EVENTS),
-        "What is listened to: a label, a comment, a new issue that names a workflow, an issue that is assigned, an "
-        "issue or a pull request that is closed.",
+        "Permission in the repository that a person needs to ask for something.",
     )
     webhook_max_followups: int = setting(
         "0",
@@ -476,19 +406,11 @@ class Settings:
 
     # --- the schedule --------------------------------------------------------------------------------------------
 
-    cron_disabled: tuple[str, ...] = setting(
-        "none", kinds.choices(*CRON_JOBS), "Jobs of the schedule that do not run by themselves."
-    )
-    #: An expression that is off is "".
-    cron_poll_issues: str = setting(
-        "*/5 * * * *", kinds.cron, "When open issues with the label are looked for that no delivery told of."
-    )
-    cron_poll_comments: str = setting(
-        "off", kinds.cron, "When open issues without a comment, or whose latest comment is `adw`, are started."
-    )
-    cron_report: str = setting("0 6 * * *", kinds.cron, "When the report of the day is made.")
-    cron_gc_execute: bool = setting(
-        "false", kinds.switch, "Whether the schedule removes orphaned resources instead of only listing them."
+    cron_jobs: tuple[str, ...] = setting(
+        "notify, recover, quota, breakers, poll_issues, redeliver, gc, retention, report",
+        kinds.choices(*CRON_JOBS),
+        "Jobs of the schedule that run by themselves. gc lists orphaned resources, gc_execute removes them; "
+        "poll_comments starts open issues without a comment, or whose latest comment is `adw`.",
     )
 
     # --- notifications -------------------------------------------------------------------------------------------
@@ -496,16 +418,15 @@ class Settings:
     #: See kinds.commands_in.
     notify_command: str | None = optional(
         kinds.command,
-        "Command that is run for each notification, in the home; ADW_NOTIFY_KIND, _TITLE, _TEXT, _ADW_ID, _KEY and "
-        "_CREATED_AT say what happened.",
+        "Command for each notification; ADW_NOTIFY_KIND, _TITLE, _TEXT, _ADW_ID, _KEY and _CREATED_AT say what "
+        "happened.",
     )
     notify_url: str | None = secret(
         kinds.notify_url,
-        "Address that each notification is posted to as JSON. Such addresses carry a secret, so it is given by its "
-        "variable only.",
+        "Address that each notification is posted to as JSON.",
     )
     notify_comment: bool = setting(
-        "false", kinds.switch, "Whether notifications about a workflow are also posted as comments on its issue."
+        "false", kinds.switch, "Whether notifications about a workflow are also comments on its issue."
     )
     notify_events: tuple[str, ...] = setting(
         ", ".join(NOTIFY_EVENTS), kinds.choices(*NOTIFY_EVENTS), "Events that people are notified of."
@@ -515,35 +436,28 @@ class Settings:
 
     retention_logs_days: int = setting(
         "90",
-        kinds.days(),
-        "Days that logs and the output of attempts are kept after their workflow has finished; 0: for ever.",
+        kinds.whole(0, 36500),
+        "Days that logs and output of attempts are kept after their workflow has finished; 0: for ever.",
     )
     retention_workflows_days: int = setting(
         "0",
-        kinds.days(),
-        "Days after which a finished workflow is forgotten with all that is stored of it, once nothing that it made "
-        "stands any more; 0: never.",
+        kinds.whole(0, 36500),
+        "Days after which a finished workflow that owns nothing any more is deleted; 0: never.",
     )
 
     # --- what workers offer, and how long runs wait --------------------------------------------------------------
 
     worker_host: str | None = optional(
         kinds.machine,
-        "Name of this machine: what runs demand, and what ports, quotas and effects are kept under. Without it, the "
-        "machine's own name. Two machines that share a database need different ones.",
+        "Name of this machine, which runs can demand; default: its host name. Machines that share a database need "
+        "different ones.",
     )
     worker_tags: tuple[str, ...] | None = optional(
         kinds.tags, "What workers here have to offer, for runs that demand it."
     )
-    runs_no_match_seconds: float = setting(
-        "300", kinds.seconds, "A run that is due and demands what no worker has offered for this long fails."
-    )
 
     # --- calls of steps ------------------------------------------------------------------------------------------
 
-    steps_max_result_bytes: int = setting(
-        "8MiB", kinds.size, "Largest result of one call of a step; a call that returns more has failed."
-    )
     steps_http_allow: tuple[str, ...] | None = optional(
         kinds.hosts, "Hosts that steps may ask over HTTP; `*.example.com` means all below it. Without it, every host."
     )
@@ -583,7 +497,7 @@ class Settings:
         if isinstance(value, tuple):
             return ", ".join(value) or "none"
         if isinstance(value, dict):
-            return ", ".join(f"{name}={text}" for name, text in value.items())
+            return ", ".join(f"{name}={text}" if name else text for name, text in value.items())
 
         return value if isinstance(value, int | float) else str(value)
 
@@ -610,6 +524,26 @@ class Settings:
     def lease_stop_seconds(self) -> float:
         """After this long without a renewal a worker stops itself: well before anybody else may take the workflow."""
         return self.lease_ttl_seconds * 2 / 3
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long a process may take to end by itself: no longer than a lease that was not renewed still lasts."""
+        return min(GRACE_SECONDS, self.lease_ttl_seconds / 3)
+
+    @property
+    def recover_seconds(self) -> float:
+        """How often a worker recovers the runs of dead workers: leases end after half this time."""
+        return self.lease_ttl_seconds * 2
+
+    @property
+    def local_forge_dir(self) -> Path:
+        """The directory of the local forge: issues and pull requests as files, and a bare git remote."""
+        return self.state_dir / "local.forge"
+
+    @property
+    def ports_frontend_start(self) -> int:
+        """First port for the frontends of workflows: above all those for backends."""
+        return self.ports_backend_start + max(FRONTEND_OFFSET, self.quota_max_worktrees)
 
     @property
     def is_shared(self) -> bool:
@@ -679,8 +613,8 @@ class Settings:
 #: The settings that most homes have to do with: those that `adw config` shows unless it is given --all.
 COMMON = (
     "home", "state_dir", "store", "database_url", "repository", "github_token", "webhook_secret", "forge",
-    "default_workflow", "agent_name", "agent_model", "agent_permissions", "ship_merge", "ship_draft", "quota_max_cost",
-    "quota_max_cost_per_day", "quota_max_runs", "web_host", "web_port", "web_token",
+    "default_workflow", "agent_name", "agent_model", "agent_permissions", "max_attempts", "ship_pull_request",
+    "quota_max_cost", "quota_max_cost_per_day", "quota_max_runs", "web_host", "web_port", "web_token",
 )  # fmt: skip
 SETTINGS: tuple[Setting, ...] = tuple(one for one in vars(Settings).values() if isinstance(one, Setting))
 BY_NAME: Mapping[str, Setting] = {one.name: one for one in SETTINGS}

@@ -34,6 +34,7 @@ from adws.adw_modules.errors import (
     RunFailed,
     StartRefused,
 )
+from adws.adw_modules.git.change_policy import A_WORKFLOW_FILE, matching
 from adws.adw_modules.identifiers import JsonObject, counted, size_text
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.maintenance import check
@@ -161,7 +162,7 @@ def github(access: ForgeAccess, repository: str, *, pushes_workflow_files: bool 
         yield _problem("forge", what, _NEW_TOKEN)
     elif scopes is not None and pushes_workflow_files and "workflow" not in scopes:
         yield _problem(
-            "forge", "the token has not the scope workflow, and ship.allow_workflow_files needs it", _NEW_TOKEN
+            "forge", "the token has not the scope workflow, and ship.allow_paths has workflow files", _NEW_TOKEN
         )
     elif scopes is not None:
         yield _ok("forge", f"the token has the scopes {', '.join(scopes)}")
@@ -242,7 +243,7 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
 def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[Finding]:
     """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
-    fix = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
+    fix = "adw admin ports, and set ports.backend_start to where nobody else listens"
     if free < min(FEW_PORTS, count):
         yield (_warning if free else _problem)("ports", what, fix)
     else:
@@ -413,12 +414,18 @@ class Checkup:
             ("ports", self._ports),
             ("clock", self._clock),
         )
+        told: set[str] = set()
         with closing(self._http):
             for area, look in areas:
                 try:
                     yield from look()
                 except AdwError as exc:
-                    yield Finding(area=area, level=PROBLEM, what=str(exc), fix="fix that, then adw doctor again")
+                    # What keeps several areas from being checked, such as an unsound workflow, is one problem.
+                    problems = exc.problems if isinstance(exc, ConfigError) else (str(exc),)
+                    for problem in dict.fromkeys(problems):
+                        if problem not in told:
+                            yield _problem(area, problem, "fix that, then adw doctor again")
+                    told |= {*problems}
 
     def _sandbox(self) -> Iterator[Finding]:
         """Yield the backend in force, and each of its promises, tried for real."""
@@ -594,7 +601,7 @@ class Checkup:
         if access.server_time:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
         if kind == "github":
-            pushes = settings.ship_allow_workflow_files
+            pushes = bool(matching([A_WORKFLOW_FILE], settings.ship_allow_paths or ()))
             yield from github(access, self._app.repository, pushes_workflow_files=pushes)
         else:
             yield _ok("forge", f"{kind} knows us as {access.login}")

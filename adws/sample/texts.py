@@ -23,13 +23,13 @@ assert greet("") == "Hello, you!", greet("")
 print("2 tests passed")
 """
 
-IGNORED = "state/\ntrees/\nforge/\n.ports.env\n__pycache__/\n"
+IGNORED = "state/\ntrees/\n.ports.env\n__pycache__/\n"
 
 ADW_TOML = """\
-# Issues and pull requests are files below forge/, with a bare git repository beside them: no account is needed.
+# Issues and pull requests are files below state/local.forge/, with a bare git repository beside them: no account is
+# needed.
 [forge]
 kind = "local"
-dir = "forge"
 
 # A program that speaks like Claude Code and does what a script says. Take this table out to work with a real agent.
 [agent]

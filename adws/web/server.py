@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -26,13 +25,15 @@ from adws.adw_modules.interfaces import Clock
 
 if TYPE_CHECKING:
     from adws.adw_modules.process.run import ChildProcess
-    from adws.config.settings import Settings
     from adws.web.middleware import RequestMiddleware
 
 
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 #: Seconds that a connection is kept open between two requests.
 _KEEP_ALIVE_SECONDS = 15
+#: How long requests and workers may take to end when the server is told to: what a phase gets to end by itself, and
+#: time to record it. Service managers kill after 90 s.
+SHUTDOWN_SECONDS = 30
 #: How long a client may take to send the head of a request.
 HEADER_SECONDS = 10.0
 #: Connections at a time; those beyond are answered with 503.
@@ -46,7 +47,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 class WebConfig(uvicorn.Config):
     """How the server works; the settings of uvicorn that are not ours are left out."""
 
-    def __init__(self, app: RequestMiddleware, settings: Settings) -> None:
+    def __init__(self, app: RequestMiddleware) -> None:
         super().__init__(
             app,
             http=GuardedProtocol,
@@ -60,7 +61,7 @@ class WebConfig(uvicorn.Config):
             server_header=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=math.ceil(settings.web_shutdown_seconds),
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         )
         self.header_seconds = HEADER_SECONDS
@@ -119,9 +120,9 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: RequestMiddleware, settings: Settings) -> Server:
+def make_server(app: RequestMiddleware) -> Server:
     """Return a server for *app* that is not started."""
-    return Server(WebConfig(app, settings))
+    return Server(WebConfig(app))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -73,7 +73,8 @@ file and line or the variable; all are reported at once. {_and(_code(f"{one}*" f
 reserved for tests. Known from other ADW set-ups and ignored: {_and(_code(IGNORED_VARIABLES))}.
 
 Parentheses have the default, then what may be given. *env* is set by an environment variable only; secrets also by a
-file that `VARIABLE_FILE` names, or by systemd credentials.
+file that `VARIABLE_FILE` names, or by systemd credentials. Lists are written with commas.
+A size is a number of bytes, or a number with KiB, MiB or GiB.
 
 {sections}
 ## Other tables of `adw.toml`
@@ -115,7 +116,7 @@ def cli_page() -> str:
 
 {_list(_options(frame.cli, root))}
 
-{_list(common)}
+{_list((f"{name}, of {_whose(every, name)}", what) for name, what in common)}
 
 Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage; 3 a bug in adw, whose traceback is in the log file
 that the message names; 130 interrupted; 141 the reader of the output closed it; 143 ended by SIGTERM. `adw COMMAND
@@ -139,12 +140,18 @@ def _command(path: str, command: click.Command, ctx: click.Context, common: Sequ
     arguments = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
     usage = f" {' '.join(arguments)}" if arguments and not isinstance(command, click.Group) else ""
     rows = [*_options(command, ctx)]
-    named = [name for name, what in rows if (name, what) in common]
     summary = inspect.cleandoc(command.help or "").split("\n\n")[0]
-    also = f" Also {', '.join(named)}." if named else ""
     own = [row for row in rows if row not in common]
 
-    return f"### {path}{usage}\n\n{summary}{also}\n" + (f"\n{_list(own)}\n" if own else "")
+    return f"### {path}{usage}\n\n{summary}\n" + (f"\n{_list(own)}\n" if own else "")
+
+
+def _whose(every: Sequence[tuple[str, click.Command, click.Context]], name: str) -> str:
+    """Return which commands have the option *name*, in few words."""
+    able = [(path, command) for path, command, _ in every if not isinstance(command, click.Group)]
+    without = [f"`{path}`" for path, command in able if name not in dict(_options(command, click.Context(command)))]
+
+    return f"all commands but {_and(without)}" if without else "all commands"
 
 
 def _options(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, str]]:

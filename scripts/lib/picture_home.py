@@ -29,7 +29,6 @@ REPOSITORY = "acme/shop"
 ADW_TOML = """\
 [forge]
 kind = "local"
-dir = "forge"
 
 [github]
 repository = "acme/shop"
@@ -220,7 +219,7 @@ class PictureHome:
         toml = ADW_TOML.format(python=python, agent=json.dumps(f"claude={starter}"), supplier=json.dumps(str(supplier)))
         (self.path / "adw.toml").write_text(toml, encoding="utf-8")
         (self.path / "shop.py").write_text("PRICES = {}\n", encoding="utf-8")
-        (self.path / ".gitignore").write_text("state/\ntrees/\nforge/\n__pycache__/\n", encoding="utf-8")
+        (self.path / ".gitignore").write_text("state/\ntrees/\n__pycache__/\n", encoding="utf-8")
         self._git("init", "--quiet", "--initial-branch", "main")
         self._git("add", ".")
         self._git("commit", "--quiet", "--message", "A shop")

@@ -48,7 +48,6 @@ def rows() -> Iterator[tuple[str, ...]]:
         for cells, states in same.items():
             yield (", ".join(states), known, *cells)
     dead = _KNOWN["dead"]
-    yield ('`running`, `recovery.running = "fail"`', "dead", *_cells(RunState.RUNNING, dead, fails=True))
     yield ("`claimed`, `running`, last loss", "dead", *_cells(RunState.RUNNING, dead, losses=4))
     for words, since in (("less than ", _YOUNG), ("", _OLD)):
         claim = Claim(owner=_WORKER, seconds_left=-1.0, since=since)
@@ -56,9 +55,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield ("`stopping`", known, *_cells(RunState.STOPPING, claim, process=Verdict.UNKNOWN))
 
 
-def _cells(
-    state: RunState, claim: Claim, *, fails: bool = False, losses: int = 0, process: Verdict | None = None
-) -> Iterator[str]:
+def _cells(state: RunState, claim: Claim, *, losses: int = 0, process: Verdict | None = None) -> Iterator[str]:
     row = Evidence(
         adw_id="1a2b3c4d",
         state="building",
@@ -70,7 +67,7 @@ def _cells(
         losses=losses,
     )
     for mode, is_forced in _MODES:
-        policy = Policy(is_forced=is_forced, fails_running=fails)
+        policy = Policy(is_forced=is_forced)
         step = plan_recovery([row], _NOW, mode, policy=policy)[-1]
         doubt = ", unconfirmed" if step.why.startswith("stop unconfirmed") else ""
         yield f"{_SAID[step.action]}{doubt}"

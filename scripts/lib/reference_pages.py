@@ -40,30 +40,30 @@ def document_parts() -> str:
     for part in PARTS:
         rows = fields(part)
         text = f"**{part.__name__}.** {inspect.getdoc(part)}\n\n"
-        text += "".join(f"- {name}: {meaning}\n" for name, meaning in rows if meaning)
-        plain = ", ".join(name for name, meaning in rows if not meaning)
-        sections.append(text + (f"- {plain}\n" if plain else ""))
+        text += "".join(f"- `{name}` ({facts}): {meaning}\n" for name, facts, meaning in rows if meaning)
+        plain: dict[str, list[str]] = {}
+        for name, facts, meaning in rows:
+            if not meaning:
+                plain.setdefault(facts, []).append(f"`{name}`")
+        sections.append(text + "".join(f"- {', '.join(names)} ({facts})\n" for facts, names in plain.items()))
 
     return "\n".join(sections).rstrip()
 
 
-def fields(part: type) -> list[tuple[str, str]]:
-    """Return each field of a part as it is written, with its type and default, and what it means."""
+def fields(part: type) -> list[tuple[str, str, str]]:
+    """Return each field of a part as it is written, its type and default, and what it means."""
     rows = []
     for name, kind, default, meaning in FIELD.findall(inspect.getsource(part)):
         alias = _ALIAS.search(default)
         facts = "; ".join(filter(None, (kind.strip().replace(" | None", "?"), _default(default))))
-        rows.append((f"`{alias[1] if alias else name}` ({facts})", meaning))
+        rows.append((alias[1] if alias else name, facts, meaning))
 
     return rows
 
 
 def _default(text: str) -> str:
-    if text in ("", "None") or text.startswith("Field("):
-        made = re.fullmatch(r"Field\(default_factory=(\w+)\)", text)
-        return {"list": "`[]`", "dict": "`{}`"}.get(made[1], "") if made else ""
-
-    return f"`{text}`"
+    """Return a default as it is written; that something is empty where nothing is set goes without saying."""
+    return "" if text in ("", "None", "0", "0.0", '""', "False") or text.startswith("Field(") else f"`{text}`"
 
 
 def operations() -> str:
@@ -86,8 +86,10 @@ def operations() -> str:
         token = "" if operation.get("security") else " No token."
         answers = "/".join(status for status in operation["responses"] if status.startswith("2"))
         plain = [f"`{name}`" for name, _, what in rows if name in common or not what]
-        lines.append(f"- `{method} {path}` ({answers}): {text}{token}{f' Takes {_and(plain)}.' if plain else ''}")
-        lines += [f"  - `{name}` ({kind}): {what}" for name, kind, what in rows if what and name not in common]
+        answer = "" if answers == "200" else f" ({answers})"
+        lines.append(f"- `{method} {path}`{answer}: {text}{token}{f' Takes {_and(plain)}.' if plain else ''}")
+        own = [one for one in rows if one[2] and one[0] not in common]
+        lines += [f"  - `{name}`{'' if kind == 'string' else f' ({kind})'}: {what}" for name, kind, what in own]
 
     return "\n".join(lines[: len(common)]) + "\n\n" + "\n".join(lines[len(common) :])
 

@@ -123,7 +123,7 @@ def kill_worker(place: Path, number: int) -> None:
 def move_base(place: Path, number: int) -> None:
     """Push what a colleague did to the very lines that the work of this issue changes."""
     clone = place / f"colleague-{number}-{os.getpid()}"
-    git(place, "clone", "--quiet", str(place / "home" / "forge" / "remote.git"), str(clone))
+    git(place, "clone", "--quiet", str(place / "home" / "state" / "local.forge" / "remote.git"), str(clone))
     (clone / "shared.py").write_text(f"SHARED = 'a colleague ({os.getpid()}) was here'\n", encoding="utf-8")
     git(clone, "commit", "--quiet", "--all", "--message", "Meanwhile")
     git(clone, "push", "--quiet", "origin", "HEAD:main")

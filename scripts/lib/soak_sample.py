@@ -32,19 +32,16 @@ WORKERS, CONCURRENCY = 2, 3
 ADW_TOML = """\
 [forge]
 kind = "local"
-dir = "forge"
 [git]
 author = "Robot <robot@example.invalid>"
-[worker]
-grace_seconds = 0.5
-recover_seconds = 1.0
+[lease]
+ttl_seconds = 12
 [recovery]
 mode = "all"
 [ports]
 backend_start = 19100
-frontend_start = 19300
-count = 100
 [quota]
+max_worktrees = 100
 min_free_disk = "16 MiB"
 min_free_memory = "16 MiB"
 """
@@ -81,7 +78,7 @@ class Sample:
 
     def _make(self) -> None:
         self.git("init", "--quiet", "--initial-branch", "main")
-        (self.home / ".gitignore").write_text("state/\ntrees/\nforge/\n__pycache__/\n", encoding="utf-8")
+        (self.home / ".gitignore").write_text("state/\ntrees/\n__pycache__/\n", encoding="utf-8")
         (self.home / "shared.py").write_text("SHARED = ''\n", encoding="utf-8")
         (self.home / "adw.toml").write_text(self._toml(), encoding="utf-8")
         self.git("add", ".")
@@ -135,7 +132,7 @@ class Sample:
 
     @property
     def remote(self) -> Path:
-        return self.home / "forge" / "remote.git"
+        return self.home / "state" / "local.forge" / "remote.git"
 
     def open(self) -> Home:
         """Open the home, to look and to start workflows."""

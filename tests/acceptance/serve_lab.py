@@ -17,9 +17,9 @@ PATIENCE = cli_lab.PATIENCE
 
 
 @contextmanager
-def serving(home: Path, *options: str):
+def serving(home: Path, *options: str, program: tuple[str, ...] = ()):
     """Run `adw serve` beside the test; give it and a client of its API."""
-    with cli_lab.Beside(home, "serve", "--port", "0", "--json", *options) as beside:
+    with cli_lab.Beside(home, "serve", "--port", "0", "--json", *options, program=program) as beside:
         told = json.loads(beside.process.stdout.readline())
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=told["address"], headers=headers, timeout=PATIENCE) as client:

@@ -383,10 +383,10 @@ def test_what_is_not_set_is_null_for_programs(adw):
 
 
 def test_the_common_and_the_changed_settings_are_shown_unless_all_are_asked_for(adw):
-    env = {"ADW_SHIP_MAX_FILES": "7"}
+    env = {"ADW_QUOTA_MAX_WORKTREES": "7"}
     some, every = (adw("config", *args, "--json", env=env).json() for args in ((), ("--all",)))
 
-    assert some["ship.max_files"] == {"value": 7, "origin": "env ADW_SHIP_MAX_FILES"}
+    assert some["quota.max_worktrees"] == {"value": 7, "origin": "env ADW_QUOTA_MAX_WORKTREES"}
     assert "ship.max_lines" not in some
     assert every["ship.max_lines"] == {"value": 20000, "origin": "default"}
     assert "adw config --all shows the rest" in adw("config").stdout

@@ -16,8 +16,7 @@ TOUCHY = CircuitBreakerConfig(failure_threshold=1)
 
 @pytest.fixture
 def app(home):
-    env = {"ADW_HOME": str(home), "ADW_BREAKERS_FAILURE_THRESHOLD": "2", "ADW_BREAKERS_RESET_TIMEOUT_SECONDS": "600"}
-    with open_home(load(env=env, cwd=home)) as opened:
+    with open_home(load(env={"ADW_HOME": str(home)}, cwd=home)) as opened:
         yield opened
 
 
@@ -44,8 +43,8 @@ def test_breakers_shows_who_is_held_off_until_when_and_why(adw, app):
     assert rows[0]["reason"] == "quota_window: used up"
     assert rows[0]["reopens_at"] > rows[0]["opened_at"]
     assert rows[0]["settings"] == {
-        "failure_threshold": 2,
-        "reset_timeout_seconds": 600.0,
+        "failure_threshold": 5,
+        "reset_timeout_seconds": 60.0,
         "half_open_max_attempts": 1,
     }
     lines = shown.stdout.splitlines()

@@ -42,7 +42,6 @@ def test_a_pause_during_a_long_phase_loses_nothing(adw, home):
 
 
 def test_stop_now_kills_what_does_not_want_to_end(adw, home):
-    (home / "adw.toml").write_text("[worker]\ngrace_seconds = 300\n" + cli_lab.WORKFLOWS)
     with Beside(home, "run", "7", "--workflow", "stubborn") as running:
         cli_lab.has_begun(home)
         stopped = adw("pause", cli_lab.newest(home), "--now", "--json")
@@ -55,7 +54,6 @@ def test_stop_now_kills_what_does_not_want_to_end(adw, home):
 
 
 def test_a_request_that_nobody_answers_in_time_is_kept_and_said_to_be(adw, home):
-    (home / "adw.toml").write_text("[worker]\ngrace_seconds = 300\n" + cli_lab.WORKFLOWS)
     with Beside(home, "run", "7", "--workflow", "stubborn") as running:
         cli_lab.has_begun(home)
         adw_id = cli_lab.newest(home)

@@ -180,6 +180,16 @@ def test_people_read_lines_with_the_fix_below(adw, home, claude):
 # --- what is wrong ------------------------------------------------------------------------------------------------
 
 
+def test_what_is_wrong_with_workflows_is_told_once(doctor, home, claude):
+    (home / "adw.toml").write_text('[[workflows.own.phases]]\nname = "build"\nshel = "true"\n')
+
+    problems = [one for one in doctor() if one["level"] == "problem"]
+
+    assert [one["area"] for one in problems] == ["settings", "settings"]
+    assert "did you mean shell?" in problems[0]["what"]
+    assert "has no runner" in problems[1]["what"]
+
+
 def test_an_agent_that_is_missing_or_not_logged_in_is_a_problem(doctor, claude):
     (claude.place / "logged-out").touch()
     result = bad(doctor(), "agents")
@@ -338,13 +348,8 @@ def test_ports_that_others_use_are_not_free(doctor, claude):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        start = {
-            "ADW_PORTS_BACKEND_START": str(port),
-            "ADW_PORTS_FRONTEND_START": str(port - 1),
-            "ADW_PORTS_COUNT": "1",
-        }
 
-        result = bad(doctor(**start), "ports")
+        result = bad(doctor(ADW_PORTS_BACKEND_START=str(port), ADW_QUOTA_MAX_WORKTREES="1"), "ports")
 
     assert (result["level"], "0 of 1 pairs free" in result["what"]) == ("problem", True)
 

@@ -142,7 +142,7 @@ def test_a_run_that_demands_a_tag_is_explained_with_the_worker_that_takes_it(adw
 
     assert said == (
         f"Workflow {adw_id} is pending and waits for a worker: no worker that is there has tag big and tag gpu."
-        " A worker that has that takes it up; without one for 300 s (runs.no_match_seconds) the workflow is paused."
+        " A worker that has that takes it up; without one for 300 s the workflow is paused."
         " Type: adw worker --tag big --tag gpu.\n"
     )
     (typed,) = adw("status", adw_id, "--json").json()["commands"]

@@ -29,8 +29,6 @@ def adw(lab: WorkLab, *args: str) -> subprocess.CompletedProcess[str]:
         **os.environ,
         "ADW_HOME": str(lab.home),
         "ADW_FORGE_KIND": "local",
-        "ADW_WORKER_GRACE_SECONDS": "0.2",
-        "ADW_WORKTREE_RELEASE": "no",
     }
     return warm.run([warm.ADW, *args], cwd=lab.home, env=env, capture_output=True, text=True, check=False, timeout=120)
 
@@ -206,6 +204,7 @@ def test_verify_names_a_commit_that_empties_files_until_they_are_back(lab):
 
     assert told.returncode == 1
     assert f"{adw_id}: commit {commit[:12]} on its branch {branch} reduces app.py, plan.md to 0 bytes" in told.stdout
+    git(lab.home, "worktree", "add", "-q", str(tree), branch)  # that of a completed workflow is removed
     git(tree, "restore", f"--source={commit}^", "--", "plan.md", "app.py")
     git(tree, "commit", "-q", "-a", "-m", "Bring them back")
     assert adw(lab, "admin", "verify").returncode == 0

@@ -20,8 +20,7 @@ def app(home):
         **SMALL,
         "ADW_HOME": str(home),
         "ADW_PORTS_BACKEND_START": str(span.backend_start),
-        "ADW_PORTS_FRONTEND_START": str(span.frontend_start),
-        "ADW_PORTS_COUNT": "2",
+        "ADW_QUOTA_MAX_WORKTREES": "2",
     }
     with open_home(load(env=env, cwd=home)) as opened:
         yield opened

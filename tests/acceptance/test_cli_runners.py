@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
 from adws import app as app_module
+from adws.adw_modules import timestamps
 from adws.adw_modules.queue.model import NewRun, RunEnd, RunState
 from adws.config import load as config_load
 from tests.acceptance import cli_lab
@@ -136,11 +138,16 @@ def test_a_limit_holds_a_run_back_and_its_end_lets_the_next_one_go_on(adw, home)
 def test_a_run_that_nobody_can_do_fails_and_its_workflow_is_parked(adw, home):
     adw_id = leave(adw, "--tag", "gpu")
 
-    adw("worker", "--once", env={"ADW_RUNS_NO_MATCH_SECONDS": "0.001"})
+    with app_module.open_home(config_load.load(env={"ADW_HOME": str(home)}, cwd=home), role="worker") as app:
+        then = timestamps.to_text(app.clock.now() - timedelta(minutes=6))
+        sql = "UPDATE runs SET updated_at = :then, not_before = :then"
+        app.database.transact(lambda session: session.run(sql, {"then": then}))
+
+    adw("worker", "--once")
 
     ended = runs(adw)[adw_id]
     assert ended["state"] == "failed"
-    assert ended["reason"].startswith("it demands tag gpu, and for 0 s there was no worker that has that")
+    assert ended["reason"].startswith("it demands tag gpu, and for 300 s there was no worker that has that")
     stored = cli_lab.document(home, adw_id)
     assert (stored["current_state"], stored["pause_reason"]) == ("paused", ended["reason"])
 

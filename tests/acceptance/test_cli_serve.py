@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from tests.acceptance.serve_lab import follow, serving, started
 from tests.integration.web_lab import SECRET, TOKEN, signed
 
 PATIENCE = cli_lab.PATIENCE
+#: `adw`, but its server waits half a second for its workers to end.
+IMPATIENT = (
+    sys.executable,
+    "-c",
+    "from adws.cli import main; from adws.web import server; server.SHUTDOWN_SECONDS = 0.5; main.main()",
+)
 
 
 @pytest.fixture
@@ -213,9 +220,7 @@ def test_told_to_end_it_suspends_what_is_under_way_and_leaves_nothing_running(ho
     assert [attempt["status"] for attempt in phase["attempts"]] == ["suspended"]
 
 
-def test_a_second_signal_ends_it_at_once(home, monkeypatch):
-    monkeypatch.setenv("ADW_WORKER_GRACE_SECONDS", "600")
-    monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "600")
+def test_a_second_signal_ends_it_at_once(home):
     with serving(home, "--workers", "1") as (beside, client):
         started(client, "stubborn")
         cli_lab.has_begun(home)
@@ -227,10 +232,8 @@ def test_a_second_signal_ends_it_at_once(home, monkeypatch):
     _end_what_is_left(home)
 
 
-def test_workers_that_do_not_end_in_time_are_killed(home, monkeypatch):
-    monkeypatch.setenv("ADW_WORKER_GRACE_SECONDS", "600")
-    monkeypatch.setenv("ADW_WEB_SHUTDOWN_SECONDS", "0.5")
-    with serving(home, "--workers", "1") as (beside, client):
+def test_workers_that_do_not_end_in_time_are_killed(home):
+    with serving(home, "--workers", "1", program=(*IMPATIENT, "--home", str(home))) as (beside, client):
         started(client, "stubborn")
         cli_lab.has_begun(home)
         with watched(workers(beside.process.pid)) as have_ended:

@@ -210,7 +210,6 @@ def test_ctrl_c_suspends_the_attempt_pauses_the_workflow_and_ends_with_130(adw, 
 
 
 def test_a_second_ctrl_c_kills_what_does_not_want_to_end(adw, home):
-    (home / "adw.toml").write_text("[worker]\ngrace_seconds = 300\n" + cli_lab.WORKFLOWS)
     with Terminal(home, "run", "7", "--workflow", "stubborn") as terminal:
         cli_lab.has_begun(home)
         terminal.ctrl_c()

@@ -167,7 +167,7 @@ def test_after_a_rollback_nothing_is_left_and_the_demo_proves_it(crashed):
     assert git(home, "for-each-ref", "--format=%(refname)", "refs/heads").split() == ["refs/heads/main"]
     assert git(home, "ls-remote", "--heads", "origin").split()[1:] == ["refs/heads/main"]
     assert len(git(home, "worktree", "list").splitlines()) == 1
-    assert json.loads((home / "forge/pulls/2.json").read_text())["state"] == "closed"
+    assert json.loads((home / "state/local.forge/pulls/2.json").read_text())["state"] == "closed"
     assert document_in(home)["current_state"] == "rolled_back"
 
 

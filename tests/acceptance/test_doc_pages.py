@@ -116,9 +116,9 @@ def test_a_line_that_may_say_no_still_has_to_be_understood():
 
 
 def test_blocks_of_a_page_are_read_as_they_are_typed():
-    first = doc_commands.shell_blocks(doc_commands.ROOT / "docs" / "operations.md")[0]
+    first = doc_commands.shell_blocks(doc_commands.ROOT / "docs" / "getting-started.md")[0]
 
-    assert first.typed.splitlines() == ["adw status 1a2b3c4d"]
+    assert first.typed.splitlines() == ["adw demo"]
 
 
 def test_only_what_stands_behind_a_prompt_is_typed():

@@ -32,9 +32,6 @@ with (place / "gate").open() as gate:
 TOML = """
 [forge]
 kind = "local"
-dir = "forge"
-[worker]
-grace_seconds = 1.0
 [quota]
 min_free_disk = "1 MiB"
 min_free_memory = "1 MiB"
@@ -61,15 +58,15 @@ def place(tmp_path) -> Path:
     git(home, "init", "-q", "-b", "main")
     command = json.dumps([sys.executable, str(place / "working.py"), str(place)])
     (home / "adw.toml").write_text(TOML.format(command=command))
-    (home / ".gitignore").write_text("state/\ntrees/\nforge/\n")
+    (home / ".gitignore").write_text("state/\ntrees/\n")
     git(home, "add", ".")
     git(home, "commit", "-q", "-m", "Begin")
-    issues = home / "forge" / "issues"
+    issues = home / "state" / "local.forge" / "issues"
     issues.mkdir(parents=True)
     for number in range(1, TEN + 1):
         (issues / f"{number}.json").write_text(json.dumps({"title": f"Make thing {number}"}))
-    git(home, "init", "-q", "--bare", "-b", "main", str(home / "forge" / "remote.git"))
-    git(home, "remote", "add", "origin", str(home / "forge" / "remote.git"))
+    git(home, "init", "-q", "--bare", "-b", "main", str(home / "state" / "local.forge" / "remote.git"))
+    git(home, "remote", "add", "origin", str(home / "state" / "local.forge" / "remote.git"))
     git(home, "push", "-q", "origin", "main")
 
     return place
@@ -152,7 +149,7 @@ def test_ten_workflows_at_once_keep_apart_and_leave_nothing(place):
     shipped = [by_issue[number] for number in range(TEN // 2 + 1, TEN + 1)]
     assert [code for code, _ in ended[TEN // 2 :]] == [0] * (TEN // 2), ended
     assert [document(home, adw_id)["current_state"] for adw_id in shipped] == ["completed"] * (TEN // 2)
-    assert len(heads(home / "forge" / "remote.git")) == TEN // 2 + 1
+    assert len(heads(home / "state" / "local.forge" / "remote.git")) == TEN // 2 + 1
     assert_no_attempt_failed(home, shipped)
 
     undone = all_end([Beside(home, "rollback", adw_id) for adw_id in shipped])
@@ -174,9 +171,9 @@ def assert_nothing_is_left(home: Path) -> None:
     assert adw(home, "admin", "verify").stdout == "all 11 invariants hold\n"
     assert adw(home, "admin", "gc").stdout == "there is nothing left over\n"
     assert git(home, "worktree", "list").count("\n") == 0
-    assert heads(home) == heads(home / "forge" / "remote.git") == {"main"}
+    assert heads(home) == heads(home / "state" / "local.forge" / "remote.git") == {"main"}
     assert list((home / "trees").iterdir()) == []
     assert json.loads(adw(home, "admin", "ports", "--json").stdout)["ports"] == []
     assert our_processes(home) == []
-    pulls = [json.loads(path.read_text()) for path in (home / "forge" / "pulls").glob("*.json")]
+    pulls = [json.loads(path.read_text()) for path in (home / "state" / "local.forge" / "pulls").glob("*.json")]
     assert [pull["state"] for pull in pulls] == ["closed"] * (TEN // 2)

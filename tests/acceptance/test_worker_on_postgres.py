@@ -63,12 +63,3 @@ def test_a_worker_that_works_once_leaves_the_schedule_alone(adw, home, look):
 
     assert (done.rc, done.json()["completed"]) == (0, 1)
     assert look("SELECT name FROM schedule") == []
-
-
-def test_an_entry_of_the_schedule_that_cannot_be_used_is_told_when_a_worker_starts(adw, home):
-    (home / "adw.toml").write_text('[cron]\nreport = "61 * * * *"\n')
-
-    done = adw("worker")
-
-    assert done.rc == 2
-    assert "cron.report is '61 * * * *'" in done.stderr

@@ -13,8 +13,6 @@ kind = "none"
 min_free_disk = "1 MiB"
 min_free_memory = "1 MiB"
 max_worktrees = {most}
-[worktree]
-release = {release}
 [notify]
 command = "sh -c 'echo $ADW_NOTIFY_KIND $ADW_NOTIFY_TITLE >> told.txt'"
 events = ["quota"]
@@ -46,8 +44,8 @@ def repository(tmp_path, home):
     return home
 
 
-def settings(home, *, most, release="true"):
-    (home / "adw.toml").write_text(TOML.format(most=most, release=release))
+def settings(home, *, most):
+    (home / "adw.toml").write_text(TOML.format(most=most))
 
 
 def trees(home):
@@ -71,13 +69,12 @@ def test_workflows_that_push_their_branch_release_their_worktree_at_the_end(adw,
     assert (adw("quota").rc, adw("admin", "verify").rc) == (0, 0)
 
 
-def test_a_worktree_is_kept_when_the_setting_says_so_or_its_branch_is_not_pushed(adw, repository):
-    settings(repository, most=3, release="false")
-    kept = adw("run", "1", "--workflow", "short", "--json").json()["adw_id"]
+def test_a_worktree_is_kept_when_its_branch_is_not_pushed(adw, repository):
     settings(repository, most=3)
+
     unpushed = adw("run", "2", "--workflow", "kept", "--json").json()["adw_id"]
 
-    assert trees(repository) == sorted([kept, unpushed])
+    assert trees(repository) == [unpushed]
 
 
 def test_a_limit_that_is_reached_is_named_by_every_command_and_told_once(adw, repository):

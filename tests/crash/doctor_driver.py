@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from adws import app as app_module
@@ -73,12 +74,11 @@ def open_home(home: Path, store: str, decision: str, *, is_killed: bool = False)
     env = {
         "ADW_HOME": str(home),
         "ADW_STATE_STORE": store,
-        "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_AGENT_PROGRAMS": f"claude={sys.executable}",
         "ADW_SANDBOX_MODE": "off",
     }
-    env["ADW_RECOVERY_MAX_LOSSES"] = "1000"  # killed workers do not make a run poison
     app = app_module.open_home(config_load.load(env=env, cwd=home), role="worker")
+    app.recovery.policy = replace(app.recovery.policy, max_losses=1000)  # killed workers do not make a run poison
 
     def tell(_document, events) -> None:
         if is_killed and any(event.event_type == "doctor_decided" for event in events):

@@ -62,9 +62,8 @@ def environment(home: Path, store: str) -> dict[str, str]:
     return {
         "ADW_HOME": str(home),
         "ADW_STATE_STORE": store,
-        "ADW_WORKER_GRACE_SECONDS": "0.2",
         "ADW_LOG_LEVEL": "INFO",
-        "ADW_RECOVERY_MAX_LOSSES": "1000",
+        "ADW_LIMITS_MAX_ATTEMPTS": "1000",  # of workers with a run; each phase has a limit of its own
         "ADW_SANDBOX_MODE": "off",
     }
 

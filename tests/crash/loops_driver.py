@@ -213,7 +213,7 @@ class Place:
 
     def open(self, home: Path) -> app_module.Home:
         """Open *home* as a worker would."""
-        env = {"ADW_HOME": str(home), "ADW_FORGE_KIND": "none", "ADW_WORKER_GRACE_SECONDS": "0.2"}
+        env = {"ADW_HOME": str(home), "ADW_FORGE_KIND": "none"}
         if self.url:
             env["ADW_DATABASE_URL"] = self.url
         os.environ.update(env)

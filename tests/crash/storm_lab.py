@@ -118,9 +118,8 @@ def make_home(path: Path, *, url: str = "") -> StormHome:
     """Return an empty home whose workers notice soon what others left; with *url* all of it is in that database."""
     (path / "adw.toml").write_text("[worktree]\nenabled = false\n")
     env = {
-        "ADW_WORKER_RECOVER_SECONDS": "1",
-        "ADW_RECOVERY_MAX_LOSSES": "1000",  # a storm is no reason to think that a run is poison
-        "ADW_WORKER_GRACE_SECONDS": "0.5",
+        # Of workers with a run: a storm is no reason to think that it is poison. Each phase has a limit of its own.
+        "ADW_LIMITS_MAX_ATTEMPTS": "1000",
         "ADW_LEASE_TTL_SECONDS": "6",
     }
     shared = {"ADW_DATABASE_URL": url, "ADW_STATE_STORE": "database"} if url else {}

@@ -125,11 +125,10 @@ class Lab:
             "ADW_HOME": str(self.home),
             "ADW_STATE_STORE": self.store,
             "ADW_FORGE_KIND": "none",
-            "ADW_WORKER_GRACE_SECONDS": "0.2",
             "ADW_QUOTA_MAX_WORKTREES": "1000",
             "ADW_QUOTA_MIN_FREE_DISK": "1",
             "ADW_QUOTA_MIN_FREE_MEMORY": "1",
-            "ADW_RECOVERY_MAX_LOSSES": "1000",
+            "ADW_LIMITS_MAX_ATTEMPTS": "1000",  # of workers with a run; each phase has a limit of its own
             "ADW_SANDBOX_MODE": "off",
         }
         app = app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")

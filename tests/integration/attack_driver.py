@@ -3,7 +3,7 @@ Carries one workflow whose agent was taken over, in a box, and prints what each 
 
     python -m tests.integration.attack_driver BACKEND PLACE GROUPS [NAME=VALUE ...]
 
-A program of its own, so that a test can run it as another user. NAME=VALUE are settings of adw.
+A program of its own, so that a test can run it as another user. NAME=VALUE are settings of adw, or its MAX_PROCESSES.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from adws.adw_modules.sandbox import sandbox
 from adws.adw_modules.workflow.model import PhaseSpec
 from tests.integration.process_lab import is_alive
 from tests.integration.work_lab import QUICK, make_work_lab, step
@@ -147,4 +148,5 @@ def _left(path: Path) -> list[int]:
 
 if __name__ == "__main__":
     known = dict(item.partition("=")[::2] for item in sys.argv[4:])
+    sandbox.MAX_PROCESSES = int(known.pop("MAX_PROCESSES", sandbox.MAX_PROCESSES))
     sys.stdout.write(json.dumps(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3], known)) + "\n")

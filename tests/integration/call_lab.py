@@ -38,7 +38,7 @@ DOCUMENT = WorkflowDocument(
 class CallWorld:
     """What makes calls, and what they are given."""
 
-    def __init__(self, place: Path, *, max_bytes: int = 100_000, steps_settings: str = "") -> None:
+    def __init__(self, place: Path, *, steps_settings: str = "") -> None:
         self.home, self.cwd, self.folder = place / "home", place / "work", place / "state"
         for folder in (self.home, self.cwd, self.folder):
             folder.mkdir()
@@ -54,8 +54,7 @@ class CallWorld:
             "OTHER": "not asked for",
         }
         (self.home / "adw.toml").write_text(
-            f"worker.grace_seconds = 0.2\n[steps]\nmax_result_bytes = {max_bytes}\n{steps_settings}\n"
-            "[connections.main]\ntype = 'sqlite'\npath = 'user.db'\n"
+            f"[steps]\n{steps_settings}\n[connections.main]\ntype = 'sqlite'\npath = 'user.db'\n"
         )
         settings = config_load.load(env={"ADW_HOME": str(self.home), "ADW_SANDBOX_MODE": "off"}, cwd=self.home)
         self.app = Home(settings, clock=self.clock, role="worker", env=self.env)

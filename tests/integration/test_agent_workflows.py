@@ -279,7 +279,6 @@ def kill_the_worker_while_the_agent_works(lab, agent) -> int:
         **lab.env,
         "ADW_HOME": str(lab.home),
         "ADW_FORGE_KIND": "local",
-        "ADW_WORKER_GRACE_SECONDS": "0.2",
     }
     with subprocess.Popen([sys.executable, "-c", WORKER], cwd=lab.home, env=env) as worker:
         assert select.select([fd], [], [], PATIENCE)[0], "the agent has not begun"

@@ -13,7 +13,7 @@ import pytest
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.phase import NoOrders
 from adws.adw_modules.steps.model import Assignment, CallReport
-from adws.adw_modules.steps.tools import CallContext
+from adws.adw_modules.steps.tools import MAX_RESULT_BYTES, CallContext
 from adws.adw_modules.workflow.model import SinkSpec, StepSpec
 from adws.app import Home
 from adws.config import load as config_load
@@ -107,12 +107,10 @@ def test_only_the_hosts_of_the_settings_are_asked(homes, tmp_path):
     assert len(web.asked) == 1
 
 
-def test_the_longest_result_is_that_of_the_settings(homes, tmp_path):
-    home = homes('[steps]\nmax_result_bytes = "1KiB"\n')
+def test_a_result_that_is_too_long_is_a_failure(homes, tmp_path):
+    report = call(homes(""), tmp_path, call="builtins:dict", args={"a": "x" * MAX_RESULT_BYTES})
 
-    report = call(home, tmp_path, call="builtins:dict", args={"a": "x" * 2000})
-
-    assert "the limit is 1024 (steps.max_result_bytes)" in report.error["message"]
+    assert f"the limit is {MAX_RESULT_BYTES}: let the call give back less" in report.error["message"]
 
 
 def test_threads_of_a_worker_save_to_the_same_places_at_the_same_time(homes, tmp_path):

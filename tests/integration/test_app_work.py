@@ -130,7 +130,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_recovery_frees_the_ports_of_a_worker_that_died_and_leaves_those_of_the_living(tmp_path):
-    ranges = {"ADW_PORTS_BACKEND_START": "42100", "ADW_PORTS_FRONTEND_START": "42200"}
+    ranges = {"ADW_PORTS_BACKEND_START": "42100"}
     given = [f"{name}={value}" for name, value in ranges.items()]
     subprocess.run([sys.executable, "-c", TAKE_AND_DIE, str(tmp_path), *given], check=False, timeout=60)
     with app_module.open_home(config_load.load(env={"ADW_HOME": str(tmp_path), **ranges}, cwd=tmp_path)) as app:

@@ -67,7 +67,7 @@ class World:
                 processes=SystemProcesses(clock=SystemClock()),
                 redactor=Redactor([SECRET]),
                 env=ENV,
-                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS, cleanup_command=""),
+                settings=SimpleNamespace(grace_seconds=GRACE_SECONDS),
                 checkpoint_manager=None,
                 sandboxes=NO_SANDBOX,
             )

@@ -8,6 +8,7 @@ import pytest
 
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.workspace.workspace import Workspace
 from tests.integration.delivery_home import DeliveryHome
 from tests.integration.work_lab import git
 
@@ -102,9 +103,11 @@ def test_a_rollback_of_a_follow_up_keeps_what_the_first_has_made(home):
 
 
 @pytest.fixture
-def keeping(tmp_path):
-    """A home whose completed workflows keep their worktrees."""
-    return DeliveryHome(tmp_path, ADW_WORKTREE_RELEASE="false")
+def keeping(tmp_path, monkeypatch):
+    """A home whose completed workflows keep their worktrees, as when a worktree could not be removed."""
+    monkeypatch.setattr(Workspace, "_release_worktree", lambda *_: None)
+
+    return DeliveryHome(tmp_path)
 
 
 def test_a_merge_removes_the_worktree_and_keeps_the_branch(keeping):

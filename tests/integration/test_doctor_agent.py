@@ -27,7 +27,7 @@ def asked(world: AgentWorld, turn: dict) -> Advice:
     world.document.workflow = WorkflowRef(**freeze(WorkflowSpec(name="tried", phases=(item,))))
     world.agent.plays(turn)
     home = SimpleNamespace(
-        settings=SimpleNamespace(advisor_use="claude", agent_models={"advisor": "large"}),
+        settings=SimpleNamespace(advisor_use="claude", agent_model={"advisor": "large"}),
         clock=world.clock,
         redactor=world.app.redactor,
         agent_runners={"claude": world.runner},

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from adws.adw_modules.circuit_breaker import CircuitBreakerConfig
 from adws.adw_modules.workflow.model import RetrySpec
 from tests import failing_git_server
 from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
@@ -14,7 +15,7 @@ from tests.integration.work_lab import BUILD, PLAN, SHIP, git, make_work_lab
 
 @pytest.fixture
 def lab(tmp_path):
-    return make_work_lab(tmp_path, ADW_BREAKERS_FAILURE_THRESHOLD="1", ADW_BREAKERS_RESET_TIMEOUT_SECONDS="3600")
+    return make_work_lab(tmp_path, breakers=CircuitBreakerConfig(1, 3600.0))
 
 
 def events(lab, adw_id: str, event_type: str) -> list[dict]:
@@ -66,7 +67,7 @@ def test_a_remote_that_gives_no_answer_opens_its_breaker_and_the_next_workflow_w
 
 def test_a_trial_that_works_makes_everything_due_that_waits_for_the_same_service(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:http")  # tests are kept from the network otherwise
-    lab = make_work_lab(tmp_path, ADW_BREAKERS_FAILURE_THRESHOLD="2", ADW_BREAKERS_RESET_TIMEOUT_SECONDS="1")
+    lab = make_work_lab(tmp_path, breakers=CircuitBreakerConfig(2, 1.0))
     slow = replace(SHIP, needs=("plan", "build"), retry=RetrySpec(base_seconds=3000))
     with failing_git_server.serve(lab.remote).running() as server:
         git(lab.home, "remote", "set-url", "origin", server.url)

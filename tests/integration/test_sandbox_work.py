@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from adws.adw_modules.sandbox import sandbox
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import Gate, PhaseSpec
 from tests.agents.test_real_agents import WORKER
@@ -59,18 +60,22 @@ _WRITE = "import signal; signal.signal(25, 0); open('big', 'wb').write(bytes(2 *
 
 
 @pytest.mark.parametrize(
-    ("setting", "code", "said"),
+    ("limit", "code", "said"),
     [
-        ({"ADW_SANDBOX_PROCESSES": "40"}, _BOMB, "killed: process limit 40"),
-        ({"ADW_SANDBOX_MEMORY": "128 MiB"}, "x = bytearray(2 ** 29); import signal; signal.pause()", "memory limit"),
-        ({"ADW_SANDBOX_CPU_SECONDS": "1"}, _SPIN, "killed: CPU time limit 1 second"),
-        ({"ADW_SANDBOX_FILE_BYTES": "1 MiB"}, _WRITE, "file size limit 1 MiB"),
-        ({"ADW_SANDBOX_OPEN_FILES": "64"}, "x = [open('/dev/null') for _ in range(100)]", "Too many open files"),
+        ("MAX_PROCESSES=40", _BOMB, "killed: process limit 40"),
+        ("ADW_SANDBOX_MEMORY=128 MiB", "x = bytearray(2 ** 29); import signal; signal.pause()", "memory limit"),
+        ("MAX_CPU_SECONDS=1", _SPIN, "killed: CPU time limit 1 second"),
+        ("MAX_FILE_BYTES=1048576", _WRITE, "file size limit 1 MiB"),
+        ("MAX_OPEN_FILES=64", "x = [open('/dev/null') for _ in range(100)]", "Too many open files"),
     ],
     ids=["processes", "memory", "cpu", "file", "open-files"],
 )  # fmt: skip
-def test_the_limit_that_was_hit_is_named(lab, setting, code, said):
-    lab.env |= setting
+def test_the_limit_that_was_hit_is_named(lab, monkeypatch, limit, code, said):
+    name, _, value = limit.partition("=")
+    if name.startswith("ADW_"):
+        lab.env[name] = value
+    else:
+        monkeypatch.setattr(sandbox, name, int(value))
     adw_id = ran(lab, step("plan", f'exec {sys.executable} -c "{code}"', "planning", max_attempts=1))
 
     assert said in error_of(lab, adw_id)
@@ -80,13 +85,13 @@ def test_a_fork_bomb_and_a_full_disk_end_the_attempt_alone(backend):
     """On a small file system of their own, in a process namespace that ends with them."""
     if reason := other_user.why_impossible():
         pytest.skip(reason)
-    limits = ("ADW_SANDBOX_PROCESSES=40", "ADW_SANDBOX_FREE_DISK=48 MiB", "ADW_QUOTA_MIN_FREE_DISK=1 MiB")
+    limits = ("MAX_PROCESSES=40", "ADW_QUOTA_MIN_FREE_DISK=400 MiB")
     for trick, said in (
         ("start_processes_without_end", "killed: process limit 40"),
-        ("fill_the_disk", "killed: disk limit, less than 48 MiB is free"),
+        ("fill_the_disk", "killed: disk limit, less than 40 MiB is free"),
     ):
         with other_user.open_place() as place:
-            result = attacked(place, backend, other_user.ROOT, trick, *limits, small="128m")
+            result = attacked(place, backend, other_user.ROOT, trick, *limits, small="512m")
         assert said in result["error"]["message"], trick
         assert result["running"] == []
 

@@ -268,9 +268,11 @@ def table() -> str:
     """Return the table of docs/sandbox.md."""
     heads = [f"{backend} as {'root' if who == other_user.ROOT else 'a user'}" for backend, who in COLUMNS]
     lines = ["| Attack | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(heads)]
-    rows = {name: [expected(name, *column) for column in COLUMNS] for name in ATTACKS}
-    rows |= {name: [DETECTED for _ in COLUMNS] for name in FOUND_LATER}
-    lines += [f"| {name.replace('_', ' ')} | {' | '.join(came)} |" for name, came in rows.items()]
+    rows = {name.replace("_", " "): [expected(name, *column) for column in COLUMNS] for name in ATTACKS}
+    rows |= {name.replace("_", " "): [DETECTED for _ in COLUMNS] for name in FOUND_LATER}
+    same = {result: [name for name, came in rows.items() if {*came} == {result}] for result in (BLOCKED, DETECTED)}
+    lines += [f"| {name} | {' | '.join(came)} |" for name, came in rows.items() if len({*came}) > 1]
+    lines += ["", *(f"- *{result}* in each: {', '.join(names)}." for result, names in same.items())]
     return "\n".join(lines)
 
 

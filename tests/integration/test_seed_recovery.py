@@ -11,7 +11,7 @@ from adws.adw_modules import default_home, timestamps
 from adws.adw_modules.errors import ConfigError, RunLost, UsageError
 from adws.adw_modules.interfaces import AgentSession, SessionStatus
 from adws.adw_modules.queue.model import NO_TERMS, RunState
-from adws.adw_modules.recovery.plan import Mode, Policy
+from adws.adw_modules.recovery.plan import MAX_LOSSES, Mode, Policy
 from adws.adw_modules.recovery.recovery import RunQueue, recover_all_active_runs, recover_stale_runs
 from adws.config import load as config_load
 from tests.integration.recovery_lab import RecoveryLab
@@ -49,11 +49,10 @@ def make_four(lab, app) -> tuple[str, str, str, str]:
 
 
 def test_the_four_runs_of_the_classic_test_end_as_its_table_says(lab):
-    lab.env["ADW_RECOVERY_RUNNING"] = "fail"
     app = lab.open()
     pending, claimed, running, stopping = make_four(lab, app)
 
-    result = recover_stale_runs(stale_threshold_seconds=300, home=app)
+    result = recover_stale_runs(stale_threshold_seconds=300, fails_running=True, home=app)
 
     assert states(app, pending, claimed, running, stopping) == ["pending", "pending", "failed", "stopped"]
     assert (result.reset_to_pending, result.marked_failed, result.marked_stopped) == (1, 1, 1)
@@ -228,18 +227,17 @@ def test_the_late_report_of_a_former_owner_changes_nothing(lab):
 
 
 def test_a_run_that_every_worker_dies_of_is_given_up(lab):
-    lab.env["ADW_RECOVERY_MAX_LOSSES"] = "3"
     app, dead = lab.open(), lab.open(**DEAD)
     adw_id = lab.start(app)
     seen = []
-    for _ in range(3):
+    for _ in range(MAX_LOSSES):
         lab.claim(dead, adw_id)
         recover_stale_runs(home=app)
         seen += states(app, adw_id)
 
-    assert seen == ["pending", "pending", "dead"]
+    assert seen == ["pending"] * (MAX_LOSSES - 1) + ["dead"]
     run, document = app.runs.of_workflow(adw_id)[0], app.store.load(adw_id).document
-    assert (run.losses, run.reason.startswith("3 workers vanished with run")) == (3, True)
+    assert (run.losses, run.reason.startswith("5 workers vanished with run")) == (MAX_LOSSES, True)
     assert (document.current_state, document.terminal_reason) == ("failed", "POISON_RUN")
     lab.flush(app)
     assert recover_stale_runs(home=app).steps == (), "and it stays so"

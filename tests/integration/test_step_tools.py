@@ -14,6 +14,7 @@ from adws.adw_modules import timestamps
 from adws.adw_modules.errors import RunLost
 from adws.adw_modules.phase import Order
 from adws.adw_modules.redaction.patterns import MASK
+from adws.adw_modules.steps import tools
 from adws.adw_modules.steps.iteration_worker import MAX_MESSAGE
 from adws.adw_modules.workflow.model import SinkSpec
 from tests.integration.call_lab import SECRET, CallWorld
@@ -98,8 +99,9 @@ def test_a_message_is_short_and_without_secrets(world):
     assert SECRET not in json.dumps([report.error, report.fingerprint])
 
 
-def test_a_command_that_prints_too_much_has_failed(tmp_path):
-    world = CallWorld(tmp_path, max_bytes=1000)
+def test_a_command_that_prints_too_much_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "MAX_RESULT_BYTES", 1000)
+    world = CallWorld(tmp_path)
 
     fine = world.make("command", shell="head -c 900 /dev/zero | tr '\\0' x")
     report = world.make("command", shell="head -c 1001 /dev/zero | tr '\\0' x")
@@ -107,7 +109,7 @@ def test_a_command_that_prints_too_much_has_failed(tmp_path):
 
     assert (fine.ok, len(fine.result)) == (True, 900)
     for one in (report, escaped):
-        assert "the limit is 1000 (steps.max_result_bytes)" in one.error["message"]
+        assert "the limit is 1000: " in one.error["message"]
     world.close()
 
 

@@ -9,10 +9,11 @@ import threading
 
 import pytest
 
-from adws.adw_modules.errors import QuotaExceeded
+from adws.adw_modules.errors import GitError, QuotaExceeded
 from adws.adw_modules.process import tree
 from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.workflow.model import PhaseSpec
+from adws.adw_modules.workspace.relocation import Publisher
 from tests.integration.two_hosts_lab import LEASE_SECONDS, PATIENCE, TwoHosts, make_two_hosts, until
 from tests.integration.work_lab import PLAN, QUICK, git, step
 
@@ -280,10 +281,14 @@ def test_only_another_machine_that_has_something_of_the_workflow_can_be_given_up
     assert two.beta.document(adw_id).rollback is None
 
 
-def test_work_that_could_not_be_published_waits_for_its_machine(tmp_path, pg_url):
-    two = make_two_hosts(tmp_path, pg_url, ADW_WORKSPACE_PUBLISH_WORK="never")
+def test_work_that_could_not_be_published_waits_for_its_machine(two, monkeypatch):
+    def refuse(*_args: object) -> None:
+        raise GitError("the remote refused it")
+
     adw_id = two.alpha.start(PLAN, failing(two, "build", "building"), SHIP, CLEAN)
-    two.alpha.work()
+    with monkeypatch.context() as patched:
+        patched.setattr(Publisher, "_push", refuse)
+        two.alpha.work()
     (two.place / "build-fixed").touch()
     two.beta.resume(adw_id)
 

@@ -24,7 +24,7 @@ PATIENCE = 30.0
 def served(lab: WebLab):
     """Serve the door of *lab* in a thread; give its address."""
     listening = server.bind("127.0.0.1", 0)
-    made = server.make_server(lab.door, lab.app.settings)
+    made = server.make_server(lab.door)
     thread = threading.Thread(target=lambda: asyncio.run(made.serve(sockets=[listening])))
     address = listening.getsockname()
     thread.start()

@@ -174,7 +174,7 @@ def test_a_conflict_goes_back_to_build_and_then_ships(lab):
 
 
 def test_merging_goes_through_the_forge_and_never_through_the_main_checkout(tmp_path):
-    lab = make_work_lab(tmp_path, ADW_SHIP_MERGE="squash", ADW_SHIP_LABELS="adw")
+    lab = make_work_lab(tmp_path, ADW_SHIP_PULL_REQUEST="squash", ADW_SHIP_LABELS="adw")
     before = lab.main_checkout()
     adw_id = lab.start()
 

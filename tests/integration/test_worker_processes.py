@@ -67,7 +67,7 @@ def home(home: Path) -> Path:
     scripts = {"long": LONG, "meet": MEET, "quick": "print('done')", "broken": "import sys; sys.exit('no')"}
     for name, script in scripts.items():
         (home / f"{name}.py").write_text(script)
-    (home / "adw.toml").write_text(toml(**scripts) + "\n[worker]\ngrace_seconds = 2.0\n[worktree]\nenabled = false\n")
+    (home / "adw.toml").write_text(toml(**scripts) + "\n[worktree]\nenabled = false\n")
     return home
 
 

@@ -60,7 +60,7 @@ class TidyHome:
 
     @property
     def remote(self) -> Path:
-        return self.path / "forge" / "remote.git"
+        return self.path / "state" / "local.forge" / "remote.git"
 
     def tree(self, adw_id: str = ADW_ID) -> Path:
         return self.path / "trees" / adw_id
@@ -145,8 +145,8 @@ def _opened(path: Path, env: dict[str, str]) -> Home:
 def _make_home(path: Path, store: str) -> None:
     templates.prepare_home(path)
     git(path, "init", "-q", "-b", "main")
-    (path / ".gitignore").write_text("state/\ntrees/\nforge/\n")
-    (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\ndir = "forge"\n')
+    (path / ".gitignore").write_text("state/\ntrees/\n")
+    (path / "adw.toml").write_text(f'[state]\nstore = "{store}"\n[forge]\nkind = "local"\n')
     (path / "greet.py").write_text("def greet():\n    pass\n")
     git(path, "add", ".")
     git(path, "commit", "-q", "-m", "Begin")

@@ -40,7 +40,7 @@ class Host:
 
     @property
     def variables(self) -> dict[str, str]:
-        own = {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name, "ADW_WORKER_GRACE_SECONDS": "0.2"}
+        own = {"ADW_HOME": str(self.home), "ADW_WORKER_HOST": self.name}
         return {**own, "ADW_SANDBOX_MODE": "off", **self.env}
 
     def open(self, **env: str) -> app_module.Home:
@@ -157,13 +157,15 @@ def make_two_hosts(place: Path, url: str, **env: str) -> TwoHosts:
     shared = {
         "ADW_DATABASE_URL": url,
         "ADW_FORGE_KIND": "local",
-        "ADW_FORGE_DIR": str(place / "forge"),
         "ADW_FORGE_KEY": "k" * 32,
         "ADW_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
         **env,
     }
     homes = [place / name for name in ("alpha", "beta")]
-    homes[0].mkdir()
+    (place / "forge").mkdir()
+    for home in homes:
+        (home / "state").mkdir(parents=True)
+        (home / "state" / "local.forge").symlink_to(place / "forge")
     git(homes[0], "init", "-q", "--initial-branch=main")
     (homes[0] / "app.py").write_text("print('one')\n")
     (homes[0] / ".gitignore").write_text(".env\n.ports.env\nstate/\ntrees/\n")
@@ -174,10 +176,13 @@ def make_two_hosts(place: Path, url: str, **env: str) -> TwoHosts:
         remote = Path(app.forge.remote_url().removeprefix("file://"))
         git(homes[0], "remote", "add", "origin", app.forge.remote_url())
     git(homes[0], "push", "-q", "origin", "main")
-    git(place, "clone", "-q", str(remote), "beta")
+    git(homes[1], "init", "-q", "--initial-branch=main")
+    git(homes[1], "remote", "add", "origin", str(remote))
+    git(homes[1], "fetch", "-q", "origin")
+    git(homes[1], "reset", "-q", "--hard", "origin/main")
     os.mkfifo(place / "up")
     # Beside each other on one machine they cannot listen on the same ports, as two machines can.
-    other = {"ADW_PORTS_BACKEND_START": "19100", "ADW_PORTS_FRONTEND_START": "19200"}
+    other = {"ADW_PORTS_BACKEND_START": "19100"}
 
     return TwoHosts(place=place, remote=remote, alpha=alpha, beta=Host(name="beta", home=homes[1], env=shared | other))
 

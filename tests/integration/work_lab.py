@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adws import app as app_module
+from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
 from adws.adw_modules.forge.effects import freeze
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
@@ -53,13 +54,18 @@ class WorkLab:
     home: Path
     remote: Path
     env: dict[str, str] = field(default_factory=dict)
+    breakers: CircuitBreakerConfig | None = None  #: other numbers than the usual ones
 
     def open(self) -> app_module.Home:
         """Open the home as a worker does."""
-        env = {"ADW_HOME": str(self.home), "ADW_FORGE_KIND": "local", "ADW_WORKER_GRACE_SECONDS": "0.2"}
+        env = {"ADW_HOME": str(self.home), "ADW_FORGE_KIND": "local"}
         env |= {"ADW_SANDBOX_MODE": "off", **self.env}
 
-        return app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
+        app = app_module.open_home(config_load.load(env=env, cwd=self.home), role="worker")
+        if self.breakers is not None:
+            app.breakers = CircuitBreakerRegistry(self.breakers, store=DatabaseBreakers(app.database), clock=app.clock)
+
+        return app
 
     def start(self, *phases: PhaseSpec, title: str = "Add a fine thing", **fields) -> str:
         """Write an issue and accept a workflow for it; return its id."""
@@ -108,14 +114,14 @@ class WorkLab:
         return digest, hidden, git(self.home, "status", "--porcelain"), git(self.home, "rev-parse", "main")
 
 
-def make_work_lab(place: Path, **env: str) -> WorkLab:
+def make_work_lab(place: Path, *, breakers: CircuitBreakerConfig | None = None, **env: str) -> WorkLab:
     """Return a home below *place* whose main checkout has work in progress."""
     place = place.resolve()
     # Beside the folders of other tests: made by the first of them, and gone with all of them.
     templates.copy_repositories(place.parent / "work-lab", place, _make_home)
     home = place / "home"
 
-    return WorkLab(home=home, remote=Path(git(home, "remote", "get-url", "origin")), env=dict(env))
+    return WorkLab(home=home, remote=Path(git(home, "remote", "get-url", "origin")), env=dict(env), breakers=breakers)
 
 
 def _make_home(place: Path) -> None:

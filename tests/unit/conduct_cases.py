@@ -114,7 +114,7 @@ class Home:
     def job_handler(self, kind: str) -> object | None:
         return self.job_handlers.get(kind)
 
-    def end_process_in_time(self, process: object) -> ProcessEnding:
+    def end_process(self, process: object) -> ProcessEnding:
         return self._end_process(process)
 
     def catch_up(self, adw_id: str) -> None:

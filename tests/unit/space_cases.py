@@ -254,7 +254,6 @@ class SpaceWorld(World):
             **{
                 "settings": SimpleNamespace(
                     quota_max_cost=None,
-                    worktree_release=True,
                     home=Path("/repo"),
                     trees_dir=Path("/repo/trees"),
                     git_remote="origin",

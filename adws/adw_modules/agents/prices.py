@@ -224,7 +224,7 @@ _CLAUDE_SETS: Mapping[str, str] = {"base": "sonnet", "heavy": "opus", "lightweig
 def model_sets(settings: Settings) -> dict[str, str]:
     """Return the model of each set of models: as the settings say, else as the usual agent has one for it."""
     usual = _CLAUDE_SETS if settings.agent_name == "claude" else {}
-    said = {name: model for name, model in (settings.agent_models or {}).items() if name in KNOWN_SETS}
+    said = {name: model for name, model in (settings.agent_model or {}).items() if name in KNOWN_SETS}
 
     return {**usual, **said}
 

@@ -328,7 +328,7 @@ class AgentAdvisor:
             options={"permissions": "read", "session": "fresh", "evidence": "result"},
         )
         # The record of the failed attempt is left alone, but for the process.
-        model = (home.settings.agent_models or {}).get("advisor", "")
+        model = (home.settings.agent_model or {}).get("advisor", "")
         own = replace(context, model=model, record_agent=lambda _facts: None, effects=None)
         report = home.agent_runners[self.name].run(phase, own)
         if not isinstance(report, RunReport):

@@ -278,8 +278,6 @@ class WorkSession:
             home.workspace.prepare(self)
             with home.workspace.around(self.owned.document) as env:
                 self._context = context = self._new_context(chosen, env)
-                if len(chosen.record.attempts) > 1 and _needs_cleanup(chosen.record):
-                    home.commands.clean_up(phase, context)
                 if phase.is_paid and (order := self._check_base(context)) is not None:
                     return Suspended(reason=order.kind)
                 report: object = self._runner(phase).run(phase, context)
@@ -742,14 +740,6 @@ def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None)
     return verdict.error or GateFailed(phase.name, verdict.reason)
 
 
-def _needs_cleanup(record: PhaseRecord) -> bool:
-    """Say whether the previous attempt failed for lack of a resource that can be freed."""
-    error = record.attempts[-2].error
-    metadata = error.get("metadata") if error else None
-
-    return isinstance(metadata, dict) and metadata.get("requires_cleanup") is True
-
-
 class Advisor(Protocol):
     """Examines a failed attempt and decides how to continue (`engine.advisor`)."""
 
@@ -846,7 +836,6 @@ def judge(
         return Failure(
             error=_kept(facts, redact),
             retry_at=decision.at,
-            needs_cleanup=decision.needs_cleanup,
             is_parked=decision.is_parked,
             wait_deadline=decision.deadline,
             facts=facts,

@@ -419,7 +419,7 @@ class AgentRunner:
         settings = self._home.settings
 
         return prices.model_for(
-            document, phase, record, usual=settings.agent_model or "", sets=prices.model_sets(settings)
+            document, phase, record, usual=(settings.agent_model or {}).get("", ""), sets=prices.model_sets(settings)
         )
 
     def allowance(self, document: WorkflowDocument, attempt_usd: float | None) -> Allowance | None:

@@ -303,13 +303,6 @@ class CommandRunner:
                 return  # the phase itself sees the order, and does not begin
         done.touch()
 
-    def clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
-        """Run the home's clean-up command, if it has one, before a phase is retried that a resource was short for."""
-        command = self._home.settings.cleanup_command
-        if command:
-            end = self.run_beside(phase, Gate(kind="command", shell=command), context, "cleanup")
-            context.say(f"clean-up ended with exit code {end.exit_code}")
-
     def _command(
         self, argv: tuple[str, ...], shell: str, phase: PhaseSpec, context: PhaseContext, files: AttemptFiles
     ) -> CommandLine:

@@ -156,11 +156,11 @@ class ShipRunner:
                 undo: JsonObject = {"number": number, "label": label}
                 act = partial(_add_label, forge, number, label)
                 effects.make(f"label:{number}:{label}", "label", undo=undo, find=lambda: None, act=act)
-            if settings.ship_merge == "no":
+            if settings.ship_pull_request in {"draft", "ready"}:
                 return number, False
             if pull_request.is_draft:
                 forge.edit_pull_request(number, is_draft=False)
-            forge.merge_pull_request(number, sha=head, method=settings.ship_merge)
+            forge.merge_pull_request(number, sha=head, method=settings.ship_pull_request)
         effects.mark_merged()
 
         return number, True
@@ -182,7 +182,7 @@ class ShipRunner:
             ),
             head=branch,
             base=base,
-            is_draft=home.settings.ship_draft,
+            is_draft=home.settings.ship_pull_request == "draft",
         )
         if effects.facts(PULL_REQUEST) is not None:
             return maker.pull_request(document.continues or document.adw_id, new)
@@ -209,10 +209,7 @@ class ShipRunner:
 def diff_rules(settings: Settings) -> DiffRules:
     """Return what the check before a push lets through."""
     return DiffRules(
-        allow_workflow_files=settings.ship_allow_workflow_files,
-        allow_agent_files=settings.ship_allow_agent_files,
         allowed_paths=settings.ship_allow_paths or (),
-        max_files=settings.ship_max_files,
         max_lines=settings.ship_max_lines,
     )
 

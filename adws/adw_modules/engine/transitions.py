@@ -363,7 +363,6 @@ class Failure:
     error: JsonObject  #: category, class, message, advice, traceback
     retry_at: datetime | None  #: None: the attempt is not retried
     terminal_reason: str = EXHAUSTED  #: used if not retried although attempts are left
-    needs_cleanup: bool = False  #: something must be freed before the next attempt
     is_parked: bool = False  #: waits for a quota or a service, which uses no attempt
     wait_deadline: datetime | None = None  #: when to stop waiting for a service
     facts: ErrorFacts | None = None  #: the classified error, for the advisor and the breakers

@@ -175,6 +175,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 #: Files that decide what runs with the rights of the repository.
 WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci")
+#: One of them.
+A_WORKFLOW_FILE = ".github/workflows/ci.yml"
 #: Files that decide what an agent may do and is told.
 AGENT_FILES = (
     ".claude",
@@ -195,6 +197,8 @@ AGENT_FILES = (
     ".github/copilot-instructions.md",
     "adw.toml",
 )
+#: GitHub lists no more files of a pull request: what else it changes, nobody can review there.
+MAX_FILES = 3000
 #: Findings that are told one by one; beyond, their number.
 MAX_TOLD = 10
 
@@ -206,10 +210,9 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 class DiffRules:
     """What a home lets through."""
 
-    allow_workflow_files: bool = False
-    allow_agent_files: bool = False
+    guards_files: bool = True  #: whether files that decide what runs, or what an agent may do, are refused
     allowed_paths: tuple[str, ...] = ()  #: patterns of files that are let through whatever they are
-    max_files: int = 300
+    max_files: int = MAX_FILES
     max_lines: int = 20_000  #: added and removed
 
 
@@ -219,17 +222,14 @@ def check_diff(
     """Return why *diff*, which changes *files*, may not be pushed, one sentence each; nothing when it may."""
     problems = []
     if len(files) > rules.max_files:
-        problems.append(f"it changes {len(files)} files, more than the {rules.max_files} that ship.max_files allows")
+        problems.append(f"it changes {len(files)} files, more than the {rules.max_files} that GitHub lists")
     lines = sum(1 for line in diff.split("\n") if line.startswith(("+", "-")) and not line.startswith(("+++ ", "--- ")))
     if lines > rules.max_lines:
         problems.append(f"it changes {lines} lines, more than the {rules.max_lines} that ship.max_lines allows")
     guarded = outside(files, rules.allowed_paths) if rules.allowed_paths else files
-    for what, patterns, is_allowed, key in (
-        ("workflow files", WORKFLOW_FILES, rules.allow_workflow_files, "ship.allow_workflow_files"),
-        ("agent configuration", AGENT_FILES, rules.allow_agent_files, "ship.allow_agent_files"),
-    ):
-        if not is_allowed and (changed := matching(guarded, patterns)):
-            problems.append(f"it changes {what} ({_listed(changed)}), which {key} does not allow")
+    for what, patterns in (("workflow files", WORKFLOW_FILES), ("agent configuration", AGENT_FILES)):
+        if rules.guards_files and (changed := matching(guarded, patterns)):
+            problems.append(f"it changes {what} ({_listed(changed)}), which ship.allow_paths does not allow")
     if places := _secret_places(diff, rules, has_secret):
         problems.append(
             f"it adds what looks like a secret at {_listed(places)}: take it out, or allow it with ship.allow_paths"

@@ -152,7 +152,6 @@ class GitCommands:
         *,
         private: Path | None = None,
         remote: str = "origin",
-        remote_url: str = "",
         token: str | None = None,
         author: str = "",
         variables: Sequence[str] = (),
@@ -161,15 +160,14 @@ class GitCommands:
         """
         Run for the repository that *home* is in; *token* is shown to TOKEN_HOSTS alone.
 
-        *private* is the git directory of adw's own, by default below `state/` of the home. *remote_url* is where the
-        remote is, by default the recorded address. *author* commits, as `NAME <ADDRESS>`, by default the author of
-        git's own configuration. *variables* are names of variables that git gets besides the usual ones.
-        *common_dir* is the repository's git directory where it cannot be found from *home*: that of a bare one.
+        *private* is the git directory of adw's own, by default below `state/` of the home. *author* commits, as
+        `NAME <ADDRESS>`, by default the author of git's own configuration. *variables* are names of variables that git
+        gets besides the usual ones. *common_dir* is the repository's git directory where it cannot be found from
+        *home*: that of a bare one.
         """
         self.home = home
         self.remote = remote
         self._private_path = private or home / "state" / private_dir.NAME
-        self._remote_url = remote_url
         self._author = author
         self._token = token
         self._variables = frozenset(variables)
@@ -289,7 +287,7 @@ class GitCommands:
                 )
             raise RemoteRefused(problem) if not is_away and _REFUSED.search(answer.err) else GitUnreachable(problem)
 
-        if records and not self._remote_url:
+        if records:
             private = self._private(makes=True)
             if not private.recorded()[0] and url in (urls := self._remote_here()):
                 private.record(urls)
@@ -319,8 +317,6 @@ class GitCommands:
         Raises RemoteChanged when the repository's configuration names another address than the recorded one: a phase
         may have written it. An address is recorded when it first answers.
         """
-        if self._remote_url:
-            return self._remote_url, self._remote_url
         urls = self._remote_here()
         recorded, shown = self._private().recorded()
         if recorded and recorded != private_dir.digest(urls):

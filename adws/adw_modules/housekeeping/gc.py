@@ -79,11 +79,10 @@ class GarbageCollector:
         """Return what nobody needs any more; changes nothing."""
         self.problems.clear()
         git = self._home.git_if_any
-        publishes = self._home.settings.is_shared or self._home.settings.workspace_publish_work == "always"
         # Before the inventory of this home: what is pushed after this has its document by then, and is known.
         branches = self._asked("branches", git.remote_branches) if git is not None else {}
         wip_refs: Mapping[str, str] = {}
-        if git is not None and publishes:
+        if git is not None and self._home.settings.is_shared:
             wip_refs = self._asked("refs", lambda: git.remote_refs(effects.wip_ref("*")))
         seen = self._home.inventory.look()
         self.problems += filter(None, map(inventory.why_not_here, seen.workflows.values()))

@@ -272,11 +272,16 @@ def offer_of(runner: RegisteredWorker) -> Capabilities:
 # --- runs that no worker can execute ---------------------------------------------------------------------------
 
 
+#: A run that is due and demands what no worker has offered for this long fails: a worker that is restarted, or on a
+#: machine that boots, is back by then.
+NO_MATCH_SECONDS = 300.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
     """How long runs wait for a suitable worker, in seconds."""
 
-    no_match: float = 300.0
+    no_match: float = NO_MATCH_SECONDS
     lease: float = 30.0
 
 

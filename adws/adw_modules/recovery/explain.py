@@ -15,7 +15,7 @@ from adws.adw_modules import timestamps, views
 from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import FINAL_RUNS, RunState, full_labels
-from adws.adw_modules.queue.workers import NO_WORKER, RunnerState, offer_of, state_of
+from adws.adw_modules.queue.workers import NO_MATCH_SECONDS, NO_WORKER, RunnerState, offer_of, state_of
 from adws.adw_modules.recovery.evidence import Owners
 from adws.adw_modules.recovery.plan import Claim
 from adws.adw_modules.timestamps import to_text
@@ -40,7 +40,6 @@ class Diagnosis:
     is_due: bool = True  #: that run
     asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
     held: str = ""  #: why its run may not be claimed though it is due
-    no_match_seconds: float = 0.0  #: after which a run is given up that no worker can take
     breaker: BreakerRow | None = None  #: that its phase waits for, as it stands now
 
 
@@ -225,7 +224,7 @@ def _held(found: Diagnosis, run: Run, adw_id: str, state: str) -> Explanation:
     return Explanation(
         why=why,
         then=f"A worker{f' on {host}' if host else ''} that has that takes it up; without one for "
-        f"{found.no_match_seconds:g} s (runs.no_match_seconds) the workflow is paused.",
+        f"{NO_MATCH_SECONDS:g} s the workflow is paused.",
         commands=("adw queue workers",) if host else (f"adw worker{tags}",),
     )
 
@@ -281,7 +280,6 @@ def diagnosis_of(home: Home, document: WorkflowDocument, *, now: datetime) -> Di
         is_due=run is None or run.not_before <= to_text(now),
         asked=tuple(request.kind for request in home.requests.open_for(adw_id)),
         held=held,
-        no_match_seconds=home.settings.runs_no_match_seconds,
         breaker=_breaker_of(home, document, now),
     )
 

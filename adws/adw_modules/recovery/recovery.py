@@ -38,6 +38,7 @@ from adws.adw_modules.queue.model import (
 )
 from adws.adw_modules.recovery.evidence import gather_evidence
 from adws.adw_modules.recovery.plan import (
+    MAX_LOSSES,
     Evidence,
     Mode,
     Policy,
@@ -125,8 +126,8 @@ class Recovery:
         self._reported: set[tuple[str, str]] = set()
         self.policy = Policy(  #: as the settings say
             threshold_seconds=settings.recovery_threshold_seconds,
-            fails_running=settings.recovery_running == "fail",
-            max_losses=settings.recovery_max_losses,
+            # Somebody who allows a phase more attempts expects that its worker may die as often.
+            max_losses=max(MAX_LOSSES, settings.max_attempts),
         )
 
     def plan(
@@ -240,7 +241,7 @@ class Recovery:
             else:  # end what attempts left here that were closed elsewhere; their present owner need not be waited for
                 before = transitions.in_doubt(home.store.load(adw_id).document.phases)
                 for _, attempt in before:
-                    home.end_process_in_time(attempt.process or {})
+                    home.end_process(attempt.process or {})
                 with home.ownership.own(adw_id) as owned, home.engine.log_of(adw_id), home.lease_renewer.charge(owned):
                     WorkSession(home.engine, owned, NoOrders()).end_left()
                     is_done = len(transitions.in_doubt(owned.document.phases)) < len(before)
@@ -425,7 +426,7 @@ class WorkflowRecovery:
         attempt = running_attempt(self._owned.document.phases[index]) if index is not None else None
         if attempt is None or not attempt.process:
             return ProcessEnding(evidence="", is_certain=True)
-        ending = self._home.end_process_in_time(attempt.process)
+        ending = self._home.end_process(attempt.process)
         # A stop that is planned as one nobody confirms is over; everything else waits for the end of its processes.
         if ending.left and not self._plan.main.why.startswith(UNCONFIRMED):
             what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"

@@ -137,7 +137,7 @@ class Ports:
 
         raise PortsExhausted(
             f"no pair of ports is free in {self._range}: {' and '.join(parts)}; "
-            "free some with adw admin gc, or widen the range with ports.count"
+            "free some with adw admin gc, or raise quota.max_worktrees"
         )
 
     @contextmanager

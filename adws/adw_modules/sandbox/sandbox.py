@@ -39,6 +39,13 @@ FOLDER = "box"
 _HOME_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 #: Directories of agents, which are made when they are missing; the rest are files.
 _AGENT_FOLDERS = {name for names in policy.AGENT_HOMES.values() for name in names if "." not in name.lstrip(".")}
+#: What one command may use besides memory: more than test suites and builds on large machines do, and little enough
+#: that one which has run wild ends before the machine does. The first counts what an attempt has at once, the others
+#: are for each of its processes.
+MAX_PROCESSES = 4096
+MAX_OPEN_FILES = 16_384
+MAX_CPU_SECONDS = 4 * 60 * 60
+MAX_FILE_BYTES = 16 * 2**30
 _PORT_VARIABLES = ("ADW_BACKEND_PORT", "ADW_FRONTEND_PORT", "PORT")
 _NO_PROXY = "localhost,127.0.0.1,::1"
 
@@ -132,11 +139,11 @@ class Sandboxes:
 
         return Limits(
             memory_bytes=settings.sandbox_memory or None,
-            processes=settings.sandbox_processes or None,
-            open_files=settings.sandbox_open_files or None,
-            cpu_seconds=settings.sandbox_cpu_seconds or None,
-            file_bytes=settings.sandbox_file_bytes or None,
-            free_disk_bytes=settings.sandbox_free_disk or None,
+            processes=MAX_PROCESSES,
+            open_files=MAX_OPEN_FILES,
+            cpu_seconds=MAX_CPU_SECONDS,
+            file_bytes=MAX_FILE_BYTES,
+            free_disk_bytes=settings.quota_min_free_disk // 10,
         )
 
     def choose(self, own: str = "") -> Choice:

@@ -49,27 +49,26 @@ if TYPE_CHECKING:
     from adws.config.settings import Settings
 
 
-#: Every job of the schedule, in the order in which they are shown: when it runs, and what it does. The setting
-#: `cron_<name>` has the expression of those that stand here without one.
+#: Every job of the schedule, in the order in which they are shown: when it runs if cron.jobs has it, and what it does.
 CRON_ENTRIES: Mapping[str, tuple[str, str]] = {
     "notify": ("* * * * *", "Send the notifications that no worker has sent."),
     "recover": ("*/2 * * * *", "Recover the runs of dead workers, and find stuck workflows."),
     "quota": ("*/5 * * * *", "Check the quotas; notify when one is used up or free; pause too large worktrees."),
     "breakers": ("*/5 * * * *", "Let circuit breakers whose timeout is over try a call."),
-    "poll_issues": ("", "Start open issues with the label that no delivery reported."),
-    "poll_comments": ("", "Start open issues without a comment, or whose latest comment is `adw`."),
+    "poll_issues": ("*/5 * * * *", "Start open issues with the label that no delivery reported."),
+    "poll_comments": ("*/5 * * * *", "Start open issues without a comment, or whose latest comment is `adw`."),
     "redeliver": ("*/10 * * * *", "Ask GitHub to deliver failed deliveries again."),
-    "gc": ("30 3 * * *", "Find orphaned resources; cron.gc_execute removes them."),
+    "gc": ("30 3 * * *", "Find orphaned resources."),
+    "gc_execute": ("30 3 * * *", "Find orphaned resources, and remove them."),
     "retention": ("45 3 * * *", "Delete what is older than its retention time."),
-    "report": ("", "Make the daily report."),
+    "report": ("0 6 * * *", "Make the daily report."),
 }
 
 
 def entries_of(settings: Settings) -> dict[str, str]:
     """Return the jobs of the schedule: name -> when it runs by itself, "" for never."""
     return {
-        name: "" if name in settings.cron_disabled else expression or getattr(settings, f"cron_{name}")
-        for name, (expression, _what) in CRON_ENTRIES.items()
+        name: expression if name in settings.cron_jobs else "" for name, (expression, _what) in CRON_ENTRIES.items()
     }
 
 
@@ -112,6 +111,7 @@ class CronJobs:
             "quota": self.quota,
             "recover": self.recover,
             "gc": self.gc,
+            "gc_execute": self.gc_execute,
             "breakers": self.breakers,
             "retention": self.retention,
             "report": self.report,
@@ -226,17 +226,22 @@ class CronJobs:
     # --- left-overs --------------------------------------------------------------------------------------------
 
     def gc(self, tick: Tick) -> JobEnd:
-        """Find left-overs, and remove them where that is switched on."""
+        """Find left-overs."""
         del tick
         collector = self._home.collector
         orphans = collector.find()
         named = tuple(f"{orphan.kind} {orphan.name}: {orphan.why}" for orphan in orphans)
-        if not self._home.settings.cron_gc_execute:
-            outcome = (
-                f"{len(orphans)} left over; adw admin gc --execute removes them" if orphans else "nothing is left over"
-            )
-            return JobEnd(outcome=outcome, details=(*named, *collector.problems))
-        removals = collector.remove(orphans)
+        outcome = (
+            f"{len(orphans)} left over; adw admin gc --execute removes them" if orphans else "nothing is left over"
+        )
+
+        return JobEnd(outcome=outcome, details=(*named, *collector.problems))
+
+    def gc_execute(self, tick: Tick) -> JobEnd:
+        """Remove left-overs."""
+        del tick
+        collector = self._home.collector
+        removals = collector.remove(collector.find())
         gone = sum(removal.is_gone for removal in removals)
         left = [f"{one.orphan.kind} {one.orphan.name}: {one.detail}" for one in removals if not one.is_gone]
 
@@ -629,7 +634,7 @@ class PollJobs:
         except (ForgeRefused, ForgeNotFound) as exc:
             return JobEnd(
                 outcome="GitHub does not show us its hooks: give the token the right to read and write webhooks, "
-                f'or set redeliver = "off" under [cron] ({exc})'
+                f"or leave redeliver out of cron.jobs ({exc})"
             )
         asked = []
         for one in failed_deliveries(tries):

@@ -170,7 +170,7 @@ class HttpClient:
                     body += chunk
                     if len(body) > request.max_bytes:
                         text = f"the answer from {shown(request.url)} has more than {request.max_bytes} bytes"
-                        raise _failed("invalid", f"{text} (steps.max_result_bytes): ask for less at a time")
+                        raise _failed("invalid", f"{text}: ask for less at a time")
                     if given_up.is_set():
                         break  # nobody waits for it any more
         except httpx.TimeoutException as exc:

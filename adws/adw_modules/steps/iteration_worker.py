@@ -213,7 +213,7 @@ class ToolCalls:
             answer = home.tools[step.tool].call(inputs, context, timeout_seconds=step.timeout_seconds)
             facts, ordered = answer.facts, answer.ordered
             if not ordered:
-                result = checked(answer.value, max_bytes=home.settings.steps_max_result_bytes)
+                result = checked(answer.value)
             if step.sink is not None and not ordered:
                 part = "Sink failed: "  # the call is over only when its result is saved
                 sinks: Sinks | None = getattr(self._of_thread, "sinks", None)

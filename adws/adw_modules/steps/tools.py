@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
-#: Most bytes of a result, as JSON.
+#: Most bytes of a result, as JSON: it is a row of the database and an input of later steps. What is larger belongs in a
+#: file, or comes in pages.
 MAX_RESULT_BYTES = 8 * 1024 * 1024
 #: Directory of the files of calls that are under way, below the workflow's own.
 FOLDER = "calls"
@@ -93,15 +94,15 @@ class Tool(Protocol):
 # --- inputs and results ----------------------------------------------------------------------------------------
 
 
-def checked(value: object, *, max_bytes: int) -> JsonValue:
-    """Return the result of a tool when it is plain JSON of at most *max_bytes*; raise RunFailed."""
+def checked(value: object) -> JsonValue:
+    """Return the result of a tool when it is plain JSON of at most MAX_RESULT_BYTES; raise RunFailed."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
         raise _failed("bad_output", f"the result cannot be written as JSON: {exc}") from exc
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    if size > max_bytes:
-        raise _too_long(size, max_bytes)
+    if size > MAX_RESULT_BYTES:
+        raise _too_long(size)
     if not _is_plain(value):
         raise _failed(
             "bad_output", "the result would not come back from JSON as it is: use text keys, and lists, not tuples"
@@ -155,12 +156,11 @@ def _wrong_input(text: str) -> RunFailed:
     return _failed("config", text)
 
 
-def _too_long(size: int, max_bytes: int) -> RunFailed:
+def _too_long(size: int) -> RunFailed:
     """Return the error for a result of more bytes than are kept."""
     return _failed(
         "invalid",
-        f"the result has {size} bytes, and the limit is {max_bytes} (steps.max_result_bytes): let the call give back"
-        " less, or in pages",
+        f"the result has {size} bytes, and the limit is {MAX_RESULT_BYTES}: let the call give back less, or in pages",
     )
 
 
@@ -245,7 +245,7 @@ def _run(
         timeouts=Timeouts(wall=timeout_seconds, idle=None, after_result=None),
         stdout_path=folder / "stdout",
         # One more than may be, so that output that is cut is seen to be too long.
-        max_output_bytes=home.settings.steps_max_result_bytes + 1,
+        max_output_bytes=MAX_RESULT_BYTES + 1,
         grace_seconds=home.settings.grace_seconds,
         stdin_path=folder / "stdin" if stdin is not None else None,
     )
@@ -273,15 +273,14 @@ def _phase_of(context: CallContext) -> PhaseSpec:
     return known or PhaseSpec(name=context.phase, state="", runner=workflow_model.STEPS)
 
 
-def _read(home: Home, path: Path) -> bytes | None:
+def _read(path: Path) -> bytes | None:
     """Return what is in a file of a call, None when it is not there; raise RunFailed when it is too long."""
-    limit = home.settings.steps_max_result_bytes
     try:
-        return durable_file.read_file(str(path), max_bytes=limit + _BESIDES)[0]
+        return durable_file.read_file(str(path), max_bytes=MAX_RESULT_BYTES + _BESIDES)[0]
     except FileNotFoundError:
         return None
     except TooLarge:
-        raise _too_long(path.stat().st_size, limit) from None
+        raise _too_long(path.stat().st_size) from None
 
 
 # --- command ---------------------------------------------------------------------------------------------------
@@ -329,10 +328,10 @@ class CommandTool:
                 return ToolResult(ordered=end.ordered.kind)
             if failure := runner_command.failure_of(end, tool=tool, name=name):
                 raise failure
-            printed = _read(home, folder / "stdout") or b""
+            printed = _read(folder / "stdout") or b""
         # One byte more than may be was let through, and a note behind it.
-        if len(printed) > home.settings.steps_max_result_bytes:
-            raise _too_long(len(printed), home.settings.steps_max_result_bytes)
+        if len(printed) > MAX_RESULT_BYTES:
+            raise _too_long(len(printed))
         output, text = inputs.get("output"), printed.decode("utf-8", "replace").rstrip("\n")
         value: JsonValue = text
         if output == "lines":
@@ -429,7 +428,7 @@ class PythonTool:
                 return ToolResult(ordered=end.ordered.kind)
             failure = runner_command.failure_of(end, tool="python", name="the code of the step")
             if failure is None or end.exit_code == 1:
-                raw = _read(self._home, file)
+                raw = _read(file)
                 if raw is not None:
                     left = _parse(self._home.redactor.scrub_bytes(raw), "what the code of the step gave back")
         result = left if isinstance(left, dict) else {}
@@ -536,7 +535,7 @@ class HttpTool:
             secret_headers=secrets,
             body=body,
             timeout_seconds=timeout_seconds,
-            max_bytes=self._home.settings.steps_max_result_bytes,
+            max_bytes=MAX_RESULT_BYTES,
         )
 
 

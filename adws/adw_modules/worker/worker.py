@@ -178,7 +178,7 @@ class Worker:
 
     def _recover_if_due(self, listener: Listener) -> None:
         """Recover runs of dead workers, fail runs that no worker can execute, and forget workers that are gone."""
-        home, settings, now = self._home, self._home.settings, self._home.clock.monotonic()
+        home, now = self._home, self._home.clock.monotonic()
         is_due = now - self._recovered_at >= self._options.recover_seconds
         if self._is_draining:
             return
@@ -190,7 +190,7 @@ class Worker:
             self._has_compared = True
             give_up_unschedulable(home, self._me)
             # Workers that left count for as long as a run may wait for them.
-            home.workers.forget(silent_seconds=max(FORGET_WORKER_SECONDS, settings.runs_no_match_seconds))
+            home.workers.forget(silent_seconds=FORGET_WORKER_SECONDS)
             listener.sweep()
         except DatabaseError as exc:
             self._note_trouble(exc)
@@ -348,7 +348,7 @@ def give_up_unschedulable(home: Home, me: OwnerRecord) -> int:
     They are claimed like any other work, so that only one worker gives them up, and end like work that cannot be done:
     the run failed, its workflow parked, both with the reason.
     """
-    patience = Patience(no_match=home.settings.runs_no_match_seconds, lease=home.settings.lease_ttl_seconds)
+    patience = Patience(lease=home.settings.lease_ttl_seconds)
     waiting, count = home.runs.demanding(), 0
     for unschedulable in (
         plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience) if waiting else ()

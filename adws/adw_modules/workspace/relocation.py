@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("adw.relocation")
 
 #: What may be on a ref that nobody reviews or runs: everything but secrets.
-_ONLY_SECRETS = DiffRules(allow_workflow_files=True, allow_agent_files=True, max_files=2**31, max_lines=2**31)
+_ONLY_SECRETS = DiffRules(guards_files=False, max_files=2**31, max_lines=2**31)
 
 
 class Publisher:
@@ -60,18 +60,13 @@ class Publisher:
         """
         Have the commit *head* of the worktree *path* on the remote; return why it is not, "" when it is.
 
-        Raises what went wrong when the settings say that it has to be there.
+        What cannot be pushed stays with its machine.
         """
         if any(head == one.sha for one in effects.published(session.document)):
             return ""
-        wanted = self._home.settings.workspace_publish_work
-        if wanted == "never":
-            return "workspace.publish_work is never"
         try:
             self._push(session, path, head)
         except (GitError, NotOurs, ShippingRefused) as exc:
-            if wanted == "always":
-                raise
             return str(exc)
 
         return ""

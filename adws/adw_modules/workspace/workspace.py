@@ -700,7 +700,7 @@ class Workspace:
         publisher = self._home.publisher
         if publisher is not None and is_over:
             publisher.withdraw(session)
-        if is_over and self._has_worktrees and self._home.settings.worktree_release:
+        if is_over and self._has_worktrees:
             self._release_worktree(session)
         self._home.quotas.release(document.adw_id)
 

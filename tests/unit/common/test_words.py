@@ -145,6 +145,7 @@ def test_every_error_has_one_base_and_says_something_by_default():
         (errors.IllegalTransition("completed", "testing", []), ValueError, "nothing, it is final"),
         (errors.RetriesExhausted(3, 3), ValueError, "3 of 3 retries"),
         (errors.StateNotFound("state/x"), FileNotFoundError, "no workflow state at state/x"),
+        (errors.StateNotFound("3"), FileNotFoundError, "no workflow state at 3; for issue 3 type '#3'; adw list"),
         (errors.StateExists("1a2b3c4d"), FileExistsError, "exists already"),
         (errors.StateCorrupt("p", "torn", "do this"), ValueError, "p is corrupt: torn; do this"),
         (errors.StateCorrupt("p", "torn"), ValueError, "p is corrupt: torn"),

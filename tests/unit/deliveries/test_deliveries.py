@@ -15,7 +15,7 @@ from adws.adw_modules.deliveries.commands import Actor, Command, Delivery, Ignor
 from adws.adw_modules.errors import DatabaseError
 from adws.adw_modules.forge.model import IssueText
 from adws.adw_triggers.delivery import judge, read
-from adws.adw_triggers.github_events import FOLLOW_UPS, DeliveryRules, rules_of
+from adws.adw_triggers.github_events import DeliveryRules, rules_of
 from adws.adw_triggers.http import Problem
 from adws.config import load as config_load
 from adws.config.settings import BY_NAME, Settings
@@ -197,23 +197,11 @@ def test_other_repositories_are_ignored():
 
 
 @pytest.mark.parametrize(
-    ("event", "told", "switch"),
-    [
-        ("issues", labeled(), "label"),
-        ("issues", payload("opened", issue=issue()), "opened"),
-        ("issues", payload("assigned", issue=issue()), "assigned"),
-        ("issues", payload("closed", issue=issue()), "closed"),
-        ("issue_comment", comment("/adw"), "comment"),
-        ("pull_request", pull_request(merged=True), "pull_request"),
-        ("pull_request_review", review(), "review"),
-        ("check_suite", checks(), "checks"),
-        ("workflow_run", checks("workflow_run"), "checks"),
-    ],
+    ("event", "told"),
+    [("pull_request_review", review()), ("check_suite", checks()), ("workflow_run", checks("workflow_run"))],
 )
-def test_each_event_can_be_switched_off(event, told, switch):
-    assert why_ignored(event, told, replace(RULES, events=RULES.events - {switch})).startswith(
-        f"{switch} is switched off"
-    )
+def test_reviews_and_checks_count_only_where_workflows_may_follow_up(event, told):
+    assert "only with webhook.max_followups" in why_ignored(event, told, replace(RULES, follows_up=False))
 
 
 # --- labels, new issues, assignments ---------------------------------------------------------------------------
@@ -288,12 +276,6 @@ def test_a_new_issue_with_the_label_is_told_twice_and_wanted_once():
 
     assert opened.intent == told.intent == "acme/widget#7 new 2026-01-31T09:00:00Z"
     assert (opened.cause, opened.model_set) == (told.cause, told.model_set) == ("label", "heavy")
-
-
-def test_a_new_issue_with_the_label_starts_nothing_when_labels_are_off():
-    told = payload("opened", issue=issue(labels=[{"name": "adw"}]))
-
-    assert "asks for no workflow" in why_ignored("issues", told, replace(RULES, events=frozenset({"opened"})))
 
 
 def test_a_label_that_is_put_on_again_is_another_wish():
@@ -521,12 +503,11 @@ def load(tmp_path: Path, **env: str) -> Settings:
 def test_the_settings_make_the_rules(tmp_path):
     settings = load(
         tmp_path,
-        webhook_secret="one, two",
+        webhook_secret="one two",
         repository="Acme/Widget",
         webhook_label="do it",
         webhook_login="adw-bot",
         webhook_senders="a[bot], b[bot], ada, !bob[bot]",
-        webhook_events="comment, label",
         webhook_max_followups="3",
     )
 
@@ -536,7 +517,7 @@ def test_the_settings_make_the_rules(tmp_path):
         label="do it",
         login="adw-bot",
         bots=("a[bot]", "b[bot]"),
-        events=frozenset({"comment", "label"}) | FOLLOW_UPS,
+        follows_up=True,
         workflows=("own",),
     )
     assert {"one", "two"} <= set(settings.secrets())

@@ -15,7 +15,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs/agents.md").read_text()
 
 
 def rows_of(pattern: str) -> dict[str, str]:
-    return dict(re.findall(rf"^\| `{pattern}` \| (.*) \|$", PAGE, re.MULTILINE))
+    return dict(re.findall(rf"^- `{pattern}`: (.*)$", PAGE, re.MULTILINE))
 
 
 def test_every_variable_of_a_prompt_is_explained_as_the_code_does():
@@ -38,7 +38,7 @@ def test_every_agent_and_every_prompt_is_named():
 
 def test_the_table_of_abilities_is_that_of_the_profiles():
     columns = ("resumes", "chooses_session", "tells_result", "tells_cost", "limits_turns", "limits_budget", "commits")
-    rows = rows_of(r"(claude|codex|gemini|opencode|aider)")
+    rows = dict(re.findall(r"^\| `(claude|codex|gemini|opencode|aider)` \| (.*) \|$", PAGE, re.MULTILINE))
 
     for name in AGENTS:
         able = agents_base.profile(name).capabilities

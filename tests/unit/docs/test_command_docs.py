@@ -10,18 +10,18 @@ from adws.adw_modules.deliveries.handler import FIRST_SECONDS, MAX_SECONDS, MAX_
 PAGE = (Path(__file__).parents[3] / "docs" / "github.md").read_text()
 
 
-def row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def line(kind: str) -> str:
+    """Return what a command does, and in which states."""
+    states: dict[str, list[str]] = {}
+    for standing, action in MEANINGS[kind].items():
+        states.setdefault(action.value.replace("_", " "), []).append(standing.value)
+    is_always = len(MEANINGS[kind]) == len(WorkflowStanding)
+    parts = (f"{action} ({'always' if is_always else ', '.join(names)})" for action, names in states.items())
+    return f"- `{kind}`: {', '.join(parts)}"
 
 
-def test_the_page_has_the_table_of_commands():
-    head = row("command", *(standing.value for standing in WorkflowStanding))
-    made = [
-        row(kind, *(what[one].value.replace("_", " ") if one in what else "-" for one in WorkflowStanding))
-        for kind, what in MEANINGS.items()
-    ]
-
-    assert "\n".join([head, "|---" * (len(WorkflowStanding) + 1) + "|", *made]) in PAGE
+def test_the_page_says_what_each_command_does_in_which_state():
+    assert "\n".join(map(line, MEANINGS)) in PAGE
 
 
 def test_the_page_has_the_times_of_the_code():

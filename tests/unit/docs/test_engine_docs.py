@@ -16,6 +16,10 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 OPERATIONS, WORKFLOWS = (DOCS / "operations.md").read_text(), (DOCS / "workflows.md").read_text()
 
 
+FAILED = OPERATIONS.partition("## A workflow failed\n")[2].partition("\n## ")[0]
+PAUSED = OPERATIONS.partition("`pause_reason` of a paused workflow")[2].partition("\n## ")[0]
+
+
 def constants(source: str, pattern: str) -> set[str]:
     """Every text in *source*, a module, that looks like a reason; comments and docstrings do not count."""
     tree = ast.parse(source)
@@ -24,9 +28,9 @@ def constants(source: str, pattern: str) -> set[str]:
     return {node.value for node in texts if id(node) not in said and re.fullmatch(pattern, node.value)}
 
 
-def rows(column: str) -> set[str]:
-    table = OPERATIONS.partition(f"| `{column}` | Meaning |")[2].partition("\n\n")[0]
-    return set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+def rows(part: str) -> set[str]:
+    """Return the names that are explained in *part* of the page."""
+    return set(re.findall(r"^- `(\w+)`: ", part, re.MULTILINE))
 
 
 def test_the_page_explains_every_terminal_reason_and_no_other():
@@ -34,12 +38,15 @@ def test_the_page_explains_every_terminal_reason_and_no_other():
     result = set().union(*(constants(source, r"(?=.{6})[A-Z]+(_[A-Z]+)*") for source in sources))
 
     assert {transitions.EXHAUSTED, transitions.HEALTH_BUDGET, "NEEDS_PERSON"} <= result
-    assert rows("terminal_reason") == result
+    assert rows(FAILED) == result
 
 
 def test_the_page_explains_every_pause_reason_and_no_other():
-    assert rows("pause_reason") == {transitions.AWAITING_APPROVAL, transitions.TOO_MANY_STOPS}
-    assert f"| {transitions.MAX_SUSPENSIONS} attempts in a row" in OPERATIONS
+    assert rows(PAUSED) == {
+        transitions.AWAITING_APPROVAL,
+        transitions.TOO_MANY_STOPS,
+    }
+    assert f": {transitions.MAX_SUSPENSIONS} attempts in a row" in PAUSED
 
 
 @pytest.mark.parametrize(
@@ -47,12 +54,12 @@ def test_the_page_explains_every_pause_reason_and_no_other():
     ["queued", "running", "retry_wait", "waiting", "complete", "failed", "skipped", "interrupted", "suspended"],
 )
 def test_the_page_explains_every_status_of_a_phase(status):
-    assert f"| `{status}` |" in WORKFLOWS
+    assert f"- `{status}`: " in WORKFLOWS
 
 
 @pytest.mark.parametrize(("decision", "meaning"), advisor.DECISIONS.items())
 def test_the_page_explains_every_decision_of_the_doctor(decision, meaning):
-    assert f"| `{decision}` |" in WORKFLOWS
+    assert f"- `{decision}`: " in WORKFLOWS
     assert meaning
 
 

@@ -54,14 +54,14 @@ def load(text, tmp_path):
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_exactly_the_accepted_keys_are_documented(heading):
-    documented = re.findall(r"^\| `(\w+)` \|", section(heading), re.MULTILINE)
+    documented = re.findall(r"^- `(\w+)` \(", section(heading), re.MULTILINE)
 
     assert documented == list(dict.fromkeys(documented))
     assert {*documented} == TABLES[heading]
 
 
 def test_exactly_the_inputs_of_each_tool_are_documented():
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", section("### Inputs of the tools"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)` `(\w+)`: ", section("### Inputs of the tools"), re.MULTILINE)
 
     assert rows == [(tool, name) for tool, names in workflow_model.INPUTS_OF_TOOL.items() for name in names]
     said = section("### Inputs of the tools").split("but for")[1]
@@ -85,7 +85,7 @@ def test_everything_an_expression_may_use_is_listed(head, names):
 def test_the_names_that_templates_know_are_listed():
     table = section("## Templates and conditions")
 
-    assert {*re.findall(r"`(\w+)`", table.split("| everywhere |")[1].split("\n")[0])} == {*workflow_checks.EVERYWHERE}
+    assert {*re.findall(r"`(\w+)`", table.split("- everywhere: ")[1].split("\n")[0])} == {*workflow_checks.EVERYWHERE}
     assert all(f"`{name}`" in table for name in workflow_checks.RESERVED)
 
 

@@ -34,14 +34,14 @@ def test_the_example_of_hosts_is_read(tmp_path):
 def test_each_tool_and_each_kind_of_sink_is_explained():
     assert [*re.findall(r"^## `(\w+)`$", PAGE, re.MULTILINE)] == ["http", "command", "python", "agent"]
     assert {*re.findall(r"^## `(\w+)`$", PAGE, re.MULTILINE)} == {*workflow_model.TOOLS}
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (exactly|at least) once", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- ((?:`\w+`(?:, )?)+) \((exactly|at least) once", PAGE, re.MULTILINE)
     assert {*re.findall(r"`(\w+)`", " ".join(names for names, _ in rows))} == {*workflow_model.SINK_TOOLS}
     for options in workflow_model.SINK_OPTIONS.values():
         assert all(f"{option} = " in PAGE for option in options)
 
 
 def test_the_types_of_columns_are_those_of_the_code():
-    rows = re.findall(r"^\| ([a-z ,]+) \| (`[A-Z]+`|no type) \| `([a-z ]+)` \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- ([a-z ,]+): (`[A-Z]+`|no type), `([a-z ]+)`$", PAGE, re.MULTILINE)
     kinds = ["truth", "whole", "number", "text", "json", "mixed"]
 
     assert [(lite.strip("`").replace("no type", ""), post) for _, lite, post in rows] == [
@@ -72,7 +72,7 @@ def test_the_numbers_and_names_are_those_of_the_code():
     plain = " ".join(PAGE.split())
 
     assert MAX_RESULT_BYTES == 8 * 1024 * 1024
-    assert "`steps.max_result_bytes` (8 MiB)" in plain
+    assert "A result of more than 8 MiB" in plain
     assert f"at most {http_client.MAX_REDIRECTS}." in plain
     assert f"at most {iteration_worker.MAX_MESSAGE} characters" in plain
     assert f"`{sink_rows.KEYS}`" in plain

@@ -44,7 +44,7 @@ def load(text, tmp_path):
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_exactly_the_accepted_keys_are_documented(heading):
-    documented = re.findall(r"^\| `(\w+)` \|", section(heading), re.MULTILINE)
+    documented = re.findall(r"^- `(\w+)` \(", section(heading), re.MULTILINE)
 
     assert documented == list(dict.fromkeys(documented))
     assert set(documented) == set(TABLES[heading])
@@ -75,7 +75,7 @@ def test_the_keys_an_overlay_may_not_have_are_named():
 
 
 def test_every_built_in_is_listed_with_its_phases_and_names():
-    rows = re.findall(r"^\| `(\w+)` \| ([a-z ]+) \| (.*) \|$", section("## Built-in workflows"), re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)`: ([a-z ]+) \((.*)\)$", section("## Built-in workflows"), re.MULTILINE)
 
     assert {name: phases for name, phases, _ in rows} == {
         name: " ".join(phase.name for phase in spec.phases) for name, spec in built_ins().items()

@@ -65,7 +65,11 @@ def test_what_is_commented_out_is_valid_once_it_is_not(tmp_path):
 
     settings = config_load.load(env={}, cwd=tmp_path)
 
-    assert (settings.repository, settings.worktree_setup, settings.agent_model) == ("owner/name", "npm ci", "sonnet")
+    assert (settings.repository, settings.worktree_setup, settings.agent_model) == (
+        "owner/name",
+        "npm ci",
+        {"": "sonnet"},
+    )
     assert settings.section("phases").data["test"] == {"gates": [{"command": ["make", "test"]}]}
     assert settings.quota_min_free_disk == config_load.load(env={}, cwd=tmp_path.parent).quota_min_free_disk
 

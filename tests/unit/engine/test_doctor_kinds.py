@@ -54,7 +54,7 @@ def case_of(folder: Path = Path("nowhere"), message: str = "3 tests fail") -> Ca
 
 def by_agent(runner: ScriptedRunner, model: str = "") -> AgentAdvisor:
     home = SimpleNamespace(
-        settings=SimpleNamespace(advisor_use="claude", agent_models={"advisor": model}),
+        settings=SimpleNamespace(advisor_use="claude", agent_model={"advisor": model}),
         clock=SimpleNamespace(token=lambda: "MARK"),
         redactor=SimpleNamespace(redact_text=lambda text: text.replace("hunter2", "***")),
         agent_runners={"claude": runner},
@@ -169,7 +169,7 @@ def test_the_settings_say_which_doctor_there_is(tmp_path):
         ("ADVISOR_USE", "pkg.mod:"),
         ("ADVISOR_USE", "pkg..mod:fn"),
         ("ADVISOR_USE", "siri"),
-        ("AGENT_MODELS", "spare=-b"),
+        ("AGENT_MODEL", "spare=-b"),
     ],
 )
 def test_a_doctor_that_makes_no_sense_is_refused(tmp_path, name, text):

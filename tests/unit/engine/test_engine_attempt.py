@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 from dataclasses import replace
 
@@ -956,33 +955,3 @@ def test_fifteen_phases_in_three_tiers_run_in_order_through_failures_and_a_crash
     started = [event.node_name for event in world.events("attempt_started")]
     assert started == sorted(started)
     assert [move.to_state for move in world.document.state_history] == ["planning", "building", "testing", "completed"]
-
-
-# --- something was short ---------------------------------------------------------------------------------------
-
-
-def test_what_was_short_is_freed_before_the_phase_is_tried_again_and_only_then():
-    freed: list[tuple[str, int]] = []
-    world = World(spec_of("build", "test"), {"build": [OSError(errno.ENOSPC, "No space left on device"), BROKEN]})
-
-    def clean_up(tried, context) -> None:
-        assert len(world.runner.numbers("build")) == 1, "freed before the second attempt ran"
-        freed.append((tried.name, context.attempt_number))
-
-    while not isinstance(world.attempt(clean_up=clean_up), Done):
-        world.clock.advance(600.0)
-
-    assert world.runner.numbers("build") == [1, 2, 3]
-    assert freed == [("build", 2)]
-
-
-def test_a_clean_up_that_fails_is_a_failed_attempt():
-    world = World(spec_of("build"), {"build": [OSError(errno.ENOSPC, "No space left on device")]})
-    world.attempt()
-    world.clock.advance(600.0)
-
-    def broken(tried, context) -> None:
-        raise ConnectionError("nothing could be freed")
-
-    assert isinstance(world.attempt(clean_up=broken), RetryAt)
-    assert world.runner.numbers("build") == [1]

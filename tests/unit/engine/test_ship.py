@@ -39,13 +39,11 @@ class Yard(SpaceWorld):
         engine.has_forge, engine.forge, engine.forge_key = forge is not None, forge, b"key"
         engine.settings = SimpleNamespace(
             **vars(engine.settings),
-            **{"ship_draft": True, "ship_labels": (), "ship_merge": "no", **(options or {})},
+            **{"ship_pull_request": "draft", "ship_labels": (), **(options or {})},
             ship_squash=False,
             ship_plan_file=False,
-            ship_allow_workflow_files=False,
-            ship_allow_agent_files=False,
             ship_allow_paths=None,
-            **{"ship_max_files": DiffRules().max_files, "ship_max_lines": DiffRules().max_lines, **(rules or {})},
+            **{"ship_max_lines": DiffRules().max_lines, **(rules or {})},
         )
         engine.phase_runners["ship"] = ShipRunner(engine)
         self.runner.add("build", self.building)
@@ -163,9 +161,13 @@ def test_nothing_ships_before_every_required_phase_is_explicitly_complete(status
     ("files", "rules", "words"),
     [
         ({"k.py": "token = 'ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8'"}, {}, "looks like a secret at k.py:1"),
-        ({".github/workflows/ci.yml": "on: push"}, {}, "ship.allow_workflow_files"),
-        ({".mcp.json": "{}"}, {}, "ship.allow_agent_files"),
-        ({"a": "1", "b": "2"}, {"ship_max_files": 1}, "ship.max_files"),
+        (
+            {".github/workflows/ci.yml": "on: push"},
+            {},
+            "workflow files (.github/workflows/ci.yml), which ship.allow_paths",
+        ),
+        ({".mcp.json": "{}"}, {}, "agent configuration (.mcp.json), which ship.allow_paths"),
+        ({"a": "1", "b": "2"}, {"ship_max_lines": 1}, "ship.max_lines"),
     ],
 )
 def test_the_diff_gate_keeps_it_here(files, rules, words):
@@ -361,7 +363,7 @@ def test_a_lost_answer_leaves_one_pull_request(forge):
 
 
 def test_merging_is_done_by_the_forge_when_asked_for(forge):
-    yard = Yard(forge=forge, options={"ship_merge": "squash"})
+    yard = Yard(forge=forge, options={"ship_pull_request": "squash"})
 
     yard.run()
 
@@ -372,7 +374,7 @@ def test_merging_is_done_by_the_forge_when_asked_for(forge):
 
 
 def test_what_is_merged_already_is_shipped(forge):
-    yard = Yard(forge=forge, options={"ship_merge": "merge"})
+    yard = Yard(forge=forge, options={"ship_pull_request": "merge"})
     yard.attempt()
     crash_once(forge, "merge_pull_request", is_after=True)
     with pytest.raises(LeaseLost):
@@ -493,11 +495,9 @@ def test_what_is_not_committed_is_kept_as_a_patch_when_a_worktree_is_released():
     assert (yard.git.trees, yard.kept) == ({}, ["left.txt"])
 
 
-@pytest.mark.parametrize("why", ["setting", "not pushed", "not completed"])
+@pytest.mark.parametrize("why", ["not pushed", "not completed"])
 def test_a_worktree_stays_with_work_that_is_nowhere_else(why):
     yard = Yard(BUILD) if why == "not pushed" else Yard()
-    if why == "setting":
-        yard.engine.settings.worktree_release = False
     if why == "not completed":
         yard.attempt()
     else:

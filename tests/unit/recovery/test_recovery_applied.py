@@ -149,7 +149,7 @@ def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
     home.give_process()
     home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
     stubborn = ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
-    assert home.recovery(end_process_in_time=lambda _process: stubborn).recover().runs == (), "it waits for them"
+    assert home.recovery(end_process=lambda _process: stubborn).recover().runs == (), "it waits for them"
     assert home.run().state is RunState.STOPPING
     home.clock.advance(31.0)
 
@@ -184,7 +184,7 @@ def closed_far_away(home, *, is_parked: bool = False) -> None:
     home.create()
     home.crash()
     home.give_process()
-    home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
     if is_parked:
         home.control.pause(ADW_ID, by="kim")
     assert "in_doubt" in home.record("plan").attempts[0].process

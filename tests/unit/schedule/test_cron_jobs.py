@@ -197,9 +197,8 @@ def test_left_overs_are_only_named_unless_removing_them_is_switched_on(lab):
 
 def test_left_overs_are_removed_where_that_is_switched_on(lab):
     lab.collector = Collector(*ORPHANS)
-    lab.home = lab.open(cron_gc_execute="true")
 
-    end = lab.jobs().gc(tick("gc"))
+    end = lab.jobs().gc_execute(tick("gc_execute"))
 
     assert lab.collector.removed == list(ORPHANS)
     assert (end.outcome, end.details[0]) == ("1 removed, 1 left", "lock 42: held")

@@ -26,7 +26,7 @@ class Lab:
         self.cron = CronRuns(
             SimpleNamespace(
                 clock=self.clock,
-                settings=settings_with(cron_report="off"),
+                settings=settings_with(),
                 runs=self.runs,
                 lease_renewer=self.home.lease_renewer,
                 schedule=self.book,

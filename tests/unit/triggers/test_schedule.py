@@ -26,37 +26,6 @@ def at(text: str) -> datetime:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
-    [
-        ("", ""),
-        ("*/5 * * * *", ""),
-        ("0 6 * * MON-FRI", ""),
-        ("* * * *", "must be five fields"),
-        ("* * * * * *", "must be five fields"),
-        ("@daily", "must be five fields"),
-        ("61 * * * *", "bad minute"),
-        ("0 0 30 2 *", "bad day-of-month"),
-    ],
-)
-def test_an_expression_that_cannot_be_used_is_told_with_what_is_wrong(expression, told):
-    problem = trigger_cron.problem_of(expression)
-
-    assert told in problem
-    assert bool(problem) == bool(told)
-
-
-@pytest.mark.parametrize("expression", ["0 0 29 2 *", "0 0 * 2 1#5", "0 0 29 2 0#5"])
-def test_the_rarest_moments_there_are_have_come_before(expression):
-    """
-    No expression that is accepted makes the search for its last tick end without one.
-    """
-    for year in (2001, 2026, 2099):
-        now = datetime(year, 2, 1, tzinfo=UTC)
-        assert trigger_cron.due([entry(expression)], {}, now)[0].at < now
-        assert trigger_cron.next_tick([entry(expression)], now) > now
-
-
-@pytest.mark.parametrize(
     ("expression", "last", "due"),
     [
         ("0 6 * * *", None, [("03-10T06:00", 0)]),

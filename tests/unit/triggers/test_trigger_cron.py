@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.errors import ConfigError, DatabaseUnavailable
+from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.schedule.jobs import JobEnd
 from adws.adw_modules.schedule.store import Notice
-from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry, check_entries
+from adws.adw_triggers.trigger_cron import Cron, ScheduleEntry
 from tests.homes import lab_home
 
 EVERY_MINUTE = ScheduleEntry(name="quota", expression="* * * * *")
@@ -172,20 +172,3 @@ def test_it_survives_a_database_that_is_gone_for_a_while(lab):
     cron.run()
 
     assert len(looks) == 3
-
-
-def test_expressions_that_cannot_be_used_are_all_told_with_where_they_stand():
-    entries = [
-        ScheduleEntry(name="gc", expression="0 0 31 2 *"),
-        ScheduleEntry(name="quota", expression="*/5 * * * *"),
-        ScheduleEntry(name="report", expression="99 * * * *"),
-    ]
-
-    with pytest.raises(ConfigError) as refused:
-        check_entries(entries, lambda name: f"adw.toml:{len(name)}")
-
-    assert [problem.partition(" and ")[0] for problem in refused.value.problems] == [
-        "adw.toml:2: cron.gc is '0 0 31 2 *'",
-        "adw.toml:6: cron.report is '99 * * * *'",
-    ]
-    check_entries(entries[1:2], str)

@@ -287,7 +287,7 @@ def left_in_doubt(home) -> None:
     home.create()
     home.crash()
     home.give_process()
-    home.recovery(end_process_in_time=lambda _process: FAR_AWAY).recover()
+    home.recovery(end_process=lambda _process: FAR_AWAY).recover()
     assert home.run().state is RunState.PENDING
     assert home.record("plan").attempts[0].process["in_doubt"] == FAR_AWAY.describe()
 

@@ -27,16 +27,14 @@ class Suspicious(Redactor):
 class SharedWorld(SpaceWorld):
     """A workflow on a machine that shares its database with others."""
 
-    def __init__(self, *phases, host: str = "testhost", **options) -> None:
+    def __init__(self, *phases, host: str = "testhost") -> None:
         self.host = host
-        self.options = options
         super().__init__(spec_of(*phases))
 
     def enter(self, host: str = "") -> None:
         super().enter(host=host or self.host)
         settings = self.engine.settings
         settings.is_shared, settings.ship_allow_paths = True, ()
-        settings.workspace_publish_work = self.options.get("publish_work", "when_shared")
         self.engine.redactor = Suspicious()
         self.engine.publisher = Publisher(self.engine)
         self.space = self.engine.workspace = Workspace(self.engine)
@@ -52,8 +50,8 @@ class SharedWorld(SpaceWorld):
             self.space.admit(session)
 
 
-def building(**options) -> SharedWorld:
-    world = SharedWorld("plan", "build", **options)
+def building() -> SharedWorld:
+    world = SharedWorld("plan", "build")
     world.runner.add("plan", writing(lambda: world, plan="steps"))
     world.runner.add("build", writing(lambda: world, app="built"))
     return world
@@ -152,23 +150,6 @@ def test_what_cannot_be_pushed_is_work_of_its_host_alone_until_a_later_phase_bri
     world.git.own.pop(REF, None)
     world.attempt()
     assert world.git.own == {REF: "c2"}
-
-
-def test_nothing_is_pushed_where_the_settings_say_so():
-    world = building(publish_work="never")
-
-    world.attempt()
-
-    assert world.git.own == {}
-    assert told(world, "work_not_published")[0]["why"] == "workspace.publish_work is never"
-
-
-def test_where_it_has_to_be_there_an_attempt_fails_that_could_not_bring_it_there():
-    world = building(publish_work="always")
-    unreachable(world)
-
-    assert isinstance(world.attempt(), RetryAt)
-    assert told(world, "work_not_published") == []
 
 
 # --- here ------------------------------------------------------------------------------------------------------
