@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.workers import WorkerRegistry
     from adws.adw_modules.recovery.recovery import Recovery
     from adws.adw_modules.redaction.redactor import Redactor
-    from adws.adw_modules.reports.metrics import Counters, EventTally, Gauges, MetricsCollector
+    from adws.adw_modules.reports.metrics import EventTally, Gauges, MetricsCollector
     from adws.adw_modules.reports.reports import Reporting
     from adws.adw_modules.reports.store import ReportStore
     from adws.adw_modules.resources.ports import PortRange, Ports
@@ -1192,13 +1192,7 @@ class Home:
         """Creates workflows."""
         from adws.adw_modules.worker.create_workflow import WorkflowCreator
 
-        return WorkflowCreator(
-            ownership=self.ownership,
-            clock=self.clock,
-            workflows=self.workflows,
-            run_factory=self.run_factory,
-            settings=self.settings,
-        )
+        return WorkflowCreator(self)
 
     @part
     def preflight(self) -> Preflight:
@@ -1380,13 +1374,6 @@ class Home:
         from adws.adw_modules.reports.reports import Reporting
 
         return Reporting(self)
-
-    @part
-    def counters(self) -> Counters:
-        """The counters."""
-        from adws.adw_modules.reports.metrics import Counters
-
-        return Counters(database=self.database)
 
     @part
     def tally(self) -> EventTally:

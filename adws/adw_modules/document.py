@@ -132,11 +132,17 @@ class PhaseRecord(Part):
 class Resource(Part):
     """An external effect, recorded before it is made."""
 
-    key: str
+    key: str  #: unique in the workflow, such as worktree, branch:<name>, pull_request, port:9100
+    #: worktree | branch | remote_branch | wip_ref | pull_request | comment | label | port | process | directory
     kind: str
-    outcome: str = "intended"
+    outcome: str = "intended"  #: intended | made | adopted | observed | failed | undone | kept | gone | forgotten
     host: str | None = None
-    undo: JsonObject = Field(default_factory=dict)
+    undo: JsonObject = Field(default_factory=dict)  #: what is needed to find and undo it
+
+    @property
+    def place(self) -> str:
+        """The host that it is on, "" when any host can undo it."""
+        return self.host or ""
 
 
 class WorkflowRef(Part):

@@ -9,7 +9,7 @@ nothing was committed yet, or if its last commit is on the remote.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.document import Draft, Resource
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Documents of older versions use other keys for the same facts; the functions below accept all of them.
 
 
-def name_of(effect: Effect) -> str:
+def name_of(effect: Resource) -> str:
     """Return the name of an effect as shown to people."""
     if effect.kind == "pull_request":
         number = number_of(effect.undo)
@@ -66,18 +66,6 @@ def _text(facts: Mapping[str, JsonValue], *names: str) -> str:
     return next((text for text in result if isinstance(text, str) and text), "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
-    """An effect on the outside world, as recorded in the ledger."""
-
-    key: str  #: unique in the workflow, such as worktree, branch:<name>, pull_request, port:9100
-    #: worktree | branch | remote_branch | wip_ref | pull_request | comment | label | port | process | directory
-    kind: str
-    outcome: str = "intended"  #: intended | made | adopted | observed | failed | undone | kept | gone | forgotten
-    host: str = ""
-    undo: JsonObject = field(default_factory=dict)  #: what is needed to find and undo it
-
-
 #: Outcomes of effects that exist or may exist.
 OPEN_OUTCOMES: Sequence[str] = ("intended", "made", "adopted", "observed")
 
@@ -86,19 +74,14 @@ OPEN_OUTCOMES: Sequence[str] = ("intended", "made", "adopted", "observed")
 MADE = frozenset({"made", "adopted", "observed"})
 
 
-def effects(document: WorkflowDocument) -> tuple[Effect, ...]:
-    """Return every effect of a workflow, oldest first."""
-    return tuple(_effect(entry) for entry in document.resources)
-
-
-def effect(document: WorkflowDocument, key: str) -> Effect | None:
+def effect(document: WorkflowDocument, key: str) -> Resource | None:
     """Return the effect with the key *key*, or None."""
-    return next((_effect(entry) for entry in document.resources if entry.key == key), None)
+    return next((entry for entry in document.resources if entry.key == key), None)
 
 
-def open_effects(document: WorkflowDocument) -> tuple[Effect, ...]:
+def open_effects(document: WorkflowDocument) -> tuple[Resource, ...]:
     """Return the effects that exist or may exist, newest first: those a rollback has to undo."""
-    return tuple(item for item in reversed(effects(document)) if item.outcome in OPEN_OUTCOMES)
+    return tuple(item for item in reversed(document.resources) if item.outcome in OPEN_OUTCOMES)
 
 
 def secured_head(document: WorkflowDocument) -> str:
@@ -137,12 +120,12 @@ def replaced_commits(document: WorkflowDocument) -> JsonObject:
     return {REPLACED: [*known, *(commit for _, _, commit in phase_commits(document))]}
 
 
-def intend(draft: Draft, *meant: Effect) -> None:
+def intend(draft: Draft, *meant: Resource) -> None:
     """Record that effects are about to be made. A new, newest entry replaces an older one with the same key."""
     document = draft.document
     keys = {item.key for item in meant}
     others = [entry for entry in document.resources if entry.key not in keys]
-    document.resources = [*others, *map(_resource, meant)]
+    document.resources = [*others, *meant]
     for item in meant:
         draft.add_event("effect_intended", data={"key": item.key, "kind": item.kind})
 
@@ -167,30 +150,20 @@ def note(draft: Draft, key: str, facts: JsonObject) -> None:
     ]
 
 
-def become(draft: Draft, key: str, *made: Effect) -> None:
+def become(draft: Draft, key: str, *made: Resource) -> None:
     """Replace the effect *key* by the effects it resulted in, whose own keys are known only now."""
     keys = {key, *(item.key for item in made)}
     others = [entry for entry in draft.document.resources if entry.key not in keys]
-    draft.document.resources = [*others, *map(_resource, made)]
+    draft.document.resources = [*others, *made]
     for item in made:
         draft.add_event("effect_settled", data={"key": item.key, "outcome": item.outcome, **item.undo})
 
 
-def observe(draft: Draft, seen: Effect) -> None:
+def observe(draft: Draft, seen: Resource) -> None:
     """Record an effect that another tool made for the workflow, such as a ref that appeared during a phase."""
     if effect(draft.document, seen.key) is None:
-        draft.document.resources = [*draft.document.resources, _resource(seen)]
+        draft.document.resources = [*draft.document.resources, seen]
         draft.add_event("effect_observed", data={"key": seen.key, "kind": seen.kind})
-
-
-def _effect(entry: Resource) -> Effect:
-    return Effect(key=entry.key, kind=entry.kind, outcome=entry.outcome, host=entry.host or "", undo=dict(entry.undo))
-
-
-def _resource(meant: Effect) -> Resource:
-    return Resource(
-        key=meant.key, kind=meant.kind, outcome=meant.outcome, host=meant.host or None, undo=dict(meant.undo)
-    )
 
 
 #: Ledger key of a workflow's worktree.
@@ -226,7 +199,7 @@ def left_key(key: str, host: str) -> str:
     return f"{key}{_ON}{host}"
 
 
-def is_left(effect: Effect) -> bool:
+def is_left(effect: Resource) -> bool:
     """Say whether an effect stayed on a host that the work moved away from."""
     return bool(effect.host) and effect.key.endswith(f"{_ON}{effect.host}")
 
@@ -238,18 +211,18 @@ def host_of_work(document: WorkflowDocument) -> str:
     return next((one.host for one in result if one is not None and one.host and _is_open(one)), "")
 
 
-def branch_of_work(document: WorkflowDocument) -> Effect | None:
+def branch_of_work(document: WorkflowDocument) -> Resource | None:
     """Return the workflow's own branch where the work is now, else the last one left on another host, else None."""
     key = f"branch:{document.branch_name}"
     present = effect(document, key)
     if present is not None and _is_open(present):
         return present
-    left = [one for one in effects(document) if is_left(one) and one.key == left_key(key, one.host)]
+    left = [one for one in document.resources if is_left(one) and one.key == left_key(key, one.place)]
 
     return left[-1] if left else None
 
 
-def has_commits(branch: Effect | None) -> bool:
+def has_commits(branch: Resource | None) -> bool:
     """Say whether anything was committed on a branch, as far as the ledger knows."""
     sha = branch.undo.get("sha") if branch is not None else None
 
@@ -272,7 +245,7 @@ def published(document: WorkflowDocument) -> tuple[Published, ...]:
     branch = branch_of_work(document)
     last = str(branch.undo.get("sha") or "") if branch is not None else ""
     result = []
-    for effect in effects(document):
+    for effect in document.resources:
         ref, commits = _remote_ref(document, effect), _commits(effect)
         if ref and commits and _is_open(effect):
             sha = str(effect.undo.get("sha") or "") if effect.outcome in MADE else ""
@@ -291,13 +264,13 @@ def bound_to(document: WorkflowDocument, *, host: str) -> str:
     return "" if is_there else where
 
 
-def left_on(document: WorkflowDocument, host: str) -> tuple[Effect, ...]:
+def left_on(document: WorkflowDocument, host: str) -> tuple[Resource, ...]:
     """Return what a workflow has on *host* and will not use again there, newest first."""
     is_over = document.current_state == WorkflowState.COMPLETED.value
 
     return tuple(
         one
-        for one in reversed(effects(document))
+        for one in reversed(document.resources)
         if one.host == host
         and one.kind in LOCAL_KINDS
         and (one.outcome == FORGOTTEN or (_is_open(one) and (is_left(one) or (is_over and one.kind == WORKTREE))))
@@ -324,7 +297,7 @@ def move(draft: Draft, *, here: str) -> None:
     draft.add_event("work_moved", data=data)
 
 
-def _remote_ref(document: WorkflowDocument, effect: Effect) -> str:
+def _remote_ref(document: WorkflowDocument, effect: Resource) -> str:
     if effect.kind == WIP_KIND:
         return str(effect.undo.get("ref") or "")
     branch = effect.undo.get("branch")
@@ -332,14 +305,14 @@ def _remote_ref(document: WorkflowDocument, effect: Effect) -> str:
     return f"refs/heads/{branch}" if effect.kind == "remote_branch" and branch == document.branch_name else ""
 
 
-def _commits(effect: Effect) -> tuple[str, ...]:
+def _commits(effect: Resource) -> tuple[str, ...]:
     intended = effect.undo.get("intended")
     meant = intended.get("sha") if isinstance(intended, dict) else None
 
     return tuple(sha for sha in (effect.undo.get("sha"), meant) if isinstance(sha, str) and sha)
 
 
-def _is_open(effect: Effect) -> bool:
+def _is_open(effect: Resource) -> bool:
     return effect.outcome in OPEN_OUTCOMES
 
 
@@ -371,7 +344,7 @@ class Ledger:
         find: Callable[[], JsonObject | None],
         act: Callable[[], JsonObject],
         fields: Callable[[JsonObject], JsonObject] = lambda _facts: {},
-        also: Sequence[Effect] = (),
+        also: Sequence[Resource] = (),
     ) -> JsonObject:
         """
         Return the facts of an effect, making it unless it exists.
@@ -383,8 +356,8 @@ class Ledger:
         known = self.facts(key)
         if known is not None:
             return known
-        meant = [Effect(key=key, kind=kind, host=self._host, undo=undo)]
-        meant += [replace(other, host=self._host) for other in also if self.facts(other.key) is None]
+        meant = [Resource(key=key, kind=kind, host=self._host or None, undo=undo)]
+        meant += [other.changed(host=self._host or None) for other in also if self.facts(other.key) is None]
         self._session.change(lambda draft: intend(draft, *meant))
         result, outcome = find(), "adopted"
         if result is None:
@@ -407,7 +380,7 @@ class Ledger:
 
         return facts
 
-    def _fail(self, meant: Sequence[Effect], why: str) -> None:
+    def _fail(self, meant: Sequence[Resource], why: str) -> None:
         def record(draft: Draft) -> None:
             for one in meant:
                 settle(draft, one.key, "failed", {"error": why})

@@ -18,12 +18,10 @@ from cronsim import CronSim
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import DatabaseError
-from adws.adw_modules.interfaces import Clock, OwnerRecord
-from adws.adw_modules.schedule.jobs import TTL_SECONDS, CronWork, Job, Ran
+from adws.adw_modules.schedule.jobs import Ran, do_entry
 
 if TYPE_CHECKING:
-    from adws.adw_modules.process.identity import SystemProcesses
-    from adws.adw_modules.schedule.store import ScheduleStore
+    from adws.app import Home
 
 # When something is due: five-field cron expressions, and what became due while nobody looked.
 #
@@ -102,21 +100,10 @@ LAST = "notify"
 class Cron:
     """Does what is due."""
 
-    def __init__(
-        self,
-        entries: Sequence[ScheduleEntry],
-        jobs: Mapping[str, Job],
-        *,
-        book: ScheduleStore,
-        clock: Clock,
-        me: OwnerRecord,
-        processes: SystemProcesses,
-        ttl_seconds: float = TTL_SECONDS,
-    ) -> None:
+    def __init__(self, home: Home, entries: Sequence[ScheduleEntry]) -> None:
+        self._home = home
         self._entries = entries
-        self._book = book
-        self._clock = clock
-        self._work = CronWork(jobs, book=book, me=me, processes=processes, ttl_seconds=ttl_seconds)
+        self._me = home.processes.me("cron")
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -135,21 +122,22 @@ class Cron:
 
     def run_due(self) -> Iterator[Ran]:
         """Do what is due now, one after the other, and yield the result of each."""
-        rows = {row.name: row for row in self._book.rows()}
-        due_ = due(self._entries, {name: row.last_due for name, row in rows.items()}, self._clock.now())
+        rows = {row.name: row for row in self._home.schedule.rows()}
+        due_ = due(self._entries, {name: row.last_due for name, row in rows.items()}, self._home.clock.now())
         for one in sorted(due_, key=lambda found: found.entry.name == LAST):
             if self._is_stopping:
                 return
             entry, due_at = one.entry, timestamps.to_text(one.at)
-            yield self._work.do(
-                entry.name, spec=entry.expression, due=due_at, row=rows.get(entry.name), missed=one.missed
+            row = rows.get(entry.name)
+            yield do_entry(
+                self._home, self._me, entry.name, spec=entry.expression, due=due_at, row=row, missed=one.missed
             )
 
     def _rest(self) -> None:
         """Wait for the next tick."""
-        now = self._clock.now()
+        now = self._home.clock.now()
         tick = next_tick(self._entries, now)
         seconds = MOST_SECONDS if tick is None else min(MOST_SECONDS, (tick - now).total_seconds())
-        until = self._clock.monotonic() + seconds
-        while not self._is_stopping and (left := until - self._clock.monotonic()) > 0.0:
-            self._clock.sleep(min(left, LOOK_SECONDS))
+        until = self._home.clock.monotonic() + seconds
+        while not self._is_stopping and (left := until - self._home.clock.monotonic()) > 0.0:
+            self._home.clock.sleep(min(left, LOOK_SECONDS))

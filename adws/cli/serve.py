@@ -208,18 +208,6 @@ def schedule_of(home: Home) -> list[ScheduleEntry]:
     ]
 
 
-def cron_of(home: Home, entries: list[ScheduleEntry]) -> Cron:
-    """Return what does what is due."""
-    return Cron(
-        entries,
-        home.cron_jobs,
-        book=home.schedule,
-        clock=home.clock,
-        me=home.processes.me("cron"),
-        processes=home.processes,
-    )
-
-
 def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
     """
     Return what does all that is due, with parts of its own: it runs beside the work, in another thread.
@@ -230,7 +218,7 @@ def tick_of(home: Home, is_ending: Callable[[], object]) -> Callable[[], None]:
 
     def tick() -> None:
         with app.open_home(home.settings, role="cron") as own:
-            made = cron_of(own, entries)
+            made = Cron(own, entries)
             for _ran in made.run_due():
                 if is_ending():
                     made.stop()
@@ -272,7 +260,7 @@ def cron(*, once: bool, only_list: bool, entry: str | None, detach: bool, as_jso
             text = [f"run {run.run_id} does {entry}: it is {run.state.value}", "next: adw worker, or adw queue runs"]
             output.emit({"run_id": run.run_id, "entry": entry, "state": run.state.value}, text, as_json=as_json)
             return 0
-        made = cron_of(app, entries)
+        made = Cron(app, entries)
         if entry is None and not once:
             return _forever(made)
         ran = [app.cron_runs.do(entry)] if entry is not None else list(made.run_due())

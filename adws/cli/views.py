@@ -413,7 +413,7 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
     pages = [app.catalogue.page(PageQuery(limit=limit, state=state, with_results=True)) for state in states]
     rows = sorted((row for page in pages for row in page.rows), key=lambda row: row.created_at, reverse=True)
     found = app.reporting.stuck() if app.has_database() else ()
-    limits = app.reporting.limits() if app.has_database() else ()
+    limits = app.quotas.reached() if app.has_database() else ()
     stuck_ids = {one.subject.adw_id for one in found}
     open_rows = [row for row in rows if row.state not in _OVER and row.adw_id not in stuck_ids]
     running = [row for row in open_rows if row.state not in _NEEDS_PERSON][:limit]

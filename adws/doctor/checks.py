@@ -703,7 +703,7 @@ class Checkup:
             if schema == migrate.HEAD:
                 here = self._app.processes.me("cli").host
                 rows = reservations(database)
-                self._reserved = frozenset(row.port for row, _ in rows if row.host == here)
+                self._reserved = frozenset(row.port for row in rows if row.host == here)
 
             return schema
 

@@ -16,8 +16,7 @@ from adws.adw_modules.errors import AdwError
 from adws.adw_modules.git.git import salvage_ref
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.effects import Effect
+    from adws.adw_modules.document import Resource, WorkflowDocument
     from adws.adw_modules.git.diff import Diff, FileDiff
     from adws.app import Home
 
@@ -117,16 +116,16 @@ def read(
     return Changes(diff=diff, problem=problem, ranges=ranges, phase=phase, attempt=attempt)
 
 
-def _branch_of(document: WorkflowDocument) -> Effect | None:
+def _branch_of(document: WorkflowDocument) -> Resource | None:
     """Return the workflow's branch, also a deleted one; None when it never had one."""
     if not document.branch_name:
         return None
-    branches = (one for one in effects.effects(document) if one.kind == "branch")
+    branches = (one for one in document.resources if one.kind == "branch")
 
     return effects.effect(document, f"branch:{document.branch_name}") or next(branches, None)
 
 
-def _start_of(branch: Effect) -> str:
+def _start_of(branch: Resource) -> str:
     return str(branch.undo.get("start") or branch.undo.get("base") or "")
 
 

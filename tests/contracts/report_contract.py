@@ -214,27 +214,14 @@ class ReportContract:
         ]
         assert [f.count for f in ask("failures", Window(since=TODAY))] == [1, 1]
 
-    def test_what_is_new_can_make_a_group_the_most_frequent(self, world):
-        put(world, FIRST, phases=[phase(attempts=[failed("a"), failed("a"), failed("b")])])
-        world.reports.refresh()
-        put(world, SECOND, phases=[phase(attempts=[failed("b"), failed("b")])])
-
-        assert [(f.message, f.count) for f in world.reports.failures(ALL, limit=1)] == [("b", 3)]
-
-    def test_what_is_gone_can_make_another_group_the_most_frequent(self, world):
-        document = put(world, FIRST, phases=[phase(attempts=[failed("a"), failed("a"), failed("a")])])
-        put(world, SECOND, phases=[phase(attempts=[failed("b"), failed("b")])])
+    def test_what_is_gone_can_make_another_group_and_another_workflow_the_first(self, world):
+        dear = tried("failed", report={"cost_usd": 9.0})
+        document = put(world, FIRST, phases=[phase(attempts=[failed("a"), failed("a"), failed("a"), *dear])])
+        put(world, SECOND, phases=[phase(attempts=[failed("b"), failed("b"), *tried("x", report={"cost_usd": 2.0})])])
         world.reports.refresh()
         change(world, document, phases=[phase(attempts=[failed("a")])])
 
         assert [(f.message, f.count) for f in world.reports.failures(ALL, limit=1)] == [("b", 2)]
-
-    def test_what_is_gone_can_make_another_workflow_the_costliest(self, world):
-        document = put(world, FIRST, phases=[phase(attempts=tried("failed", report={"cost_usd": 9.0}))])
-        put(world, SECOND, phases=[phase(attempts=tried("failed", report={"cost_usd": 2.0}))])
-        world.reports.refresh()
-        change(world, document, phases=[phase(attempts=tried("failed", report={"cost_usd": 1.0}))])
-
         assert [item.adw_id for item in world.reports.costliest(ALL, limit=1)] == [SECOND]
 
     # --- durations ---------------------------------------------------------------------------------------------

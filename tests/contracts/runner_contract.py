@@ -1,12 +1,9 @@
-"""What all Runners and Counters keep."""
+"""What all Runners keep."""
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
-from adws.adw_modules.errors import UsageError
 from adws.adw_modules.workflow.requirements import Capabilities
 from tests.contracts.worlds import make_owner
 
@@ -95,37 +92,3 @@ class RunnerContract:
         assert world.runners.forget(silent_seconds=60.0) == 1
         assert [runner.runner_id for runner in world.runners.all()] == [make_owner("two").token]
         assert world.runners.forget(silent_seconds=60.0) == 0
-
-    # --- counters ----------------------------------------------------------------------------------------------
-
-    def test_counters_grow_by_name_and_labels(self, world):
-        world.counters.add("runs", {"mode": "stale", "verdict": "dead"})
-        world.counters.add("runs", {"verdict": "dead", "mode": "stale"}, 2.5)
-        world.counters.add("runs", {})
-        world.counters.add("attempts", {"a": "1"})
-
-        assert world.counters.all() == (
-            ("attempts", {"a": "1"}, 1.0),
-            ("runs", {"mode": "stale", "verdict": "dead"}, 3.5),
-            ("runs", {}, 1.0),
-        )
-
-    @pytest.mark.parametrize("amount", [-1.0, float("nan")])
-    def test_counters_do_not_shrink(self, world, amount):
-        with pytest.raises(UsageError, match="only grows"):
-            world.counters.add("runs", {}, amount)
-
-        assert world.counters.all() == ()
-
-    def test_nothing_is_lost_when_many_count(self, world):
-        def count() -> None:
-            for _ in range(10):
-                world.counters.add("runs", {"mode": "all"})
-
-        threads = [threading.Thread(target=count) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        assert world.counters.all() == (("runs", {"mode": "all"}, 40.0),)

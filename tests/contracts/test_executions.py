@@ -54,9 +54,9 @@ class TestExecutionsInDatabases(ExecutionContract):
         taken = executions.take(one, most=3)
         executions.report(one, [badly(taken.assignments[0]), well(taken.assignments[1])], most=1)
 
-        standing = standings.look()
-        assert standing.executions == 1
-        assert standing.iterations == {"pending": 7, "running": 1, "retry_wait": 1}
+        standing = standings.readings()
+        assert standing["adw_executions_running"] == {(): 1.0}
+        assert standing["adw_iterations_open"] == {("pending",): 7.0, ("running",): 1.0, ("retry_wait",): 1.0}
         tally.catch_up()
         assert tally.counted()["adw_retries_total"] == {("call", "transient"): 1.0}
         counted = tally.counted()["adw_events_total"]

@@ -126,6 +126,19 @@ class TestTally:
         assert tally.catch_up() == 1
         assert tally.counted()["adw_attempts_total"] == {("build", "failed"): 4.0}
 
+    def test_nothing_is_lost_when_many_count(self, database):
+        def count() -> None:
+            for _ in range(10):
+                EventTally(database).add({"adw_deliveries_total": {("run",): 1.0}})
+
+        threads = [threading.Thread(target=count) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert EventTally(database).counted() == {"adw_deliveries_total": {("run",): 40.0}}
+
     def test_counters_that_are_no_metric_or_have_other_labels_are_left_out(self, database):
         with database.write() as session:
             metrics.add_in(session, {"adw_deliveries_total": {("run",): 2.0}})
@@ -146,16 +159,16 @@ class TestStandings:
         return Gauges(database, clock=clock)
 
     def test_nothing_is_nothing(self, standings):
-        standing = standings.look()
+        result = standings.readings()
 
-        assert (standing.workflows, standing.queue, standing.executions) == ({}, (), 0)
-        assert standing.iterations == {"pending": 0, "running": 0, "retry_wait": 0}
+        assert {value for values in result.values() for value in values.values()} == {0.0}
+        assert {state for _kind, state in result["adw_queue_oldest_age_seconds"]}.isdisjoint({"delayed", "dead"})
 
     def test_workflows_are_counted_by_state(self, standings, world):
         for adw_id, state in ((FIRST, "pending"), (SECOND, "failed"), (THIRD, "failed")):
             world.store.create(make_document(adw_id, issue_number=None, current_state=state))
 
-        assert standings.look().workflows == {"pending": 1, "failed": 2}
+        assert there(standings, "adw_workflows") == {("pending",): 1.0, ("failed",): 2.0}
 
     def test_runs_stand_where_they_can_be_claimed_are_due_later_or_are_with_a_worker(self, standings, world, clock):
         later = "2026-01-31T09:01:00.000000Z"
@@ -167,23 +180,25 @@ class TestStandings:
         claimed = world.runs.claim(make_owner(), ttl_seconds=60.0)
         world.runs.begin(claimed)
 
-        result = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
-        assert result == {
-            ("start", "waiting"): (2, "2026-01-31T09:00:00.000000Z"),
-            ("start", "delayed"): (1, ""),
-            ("retry", "running"): (1, "2026-01-31T09:00:10.000000Z"),
+        assert there(standings, "adw_queue_runs") == {
+            ("start", "waiting"): 2.0,
+            ("start", "delayed"): 1.0,
+            ("retry", "running"): 1.0,
         }
+        assert there(standings, "adw_queue_oldest_age_seconds") == {("start", "waiting"): 10.0}
 
         clock.advance(60.0)
-        result = {(line.kind, line.state): (line.runs, line.since) for line in standings.look().queue}
-        assert result["start", "waiting"] == (3, "2026-01-31T09:00:00.000000Z")
+        assert there(standings, "adw_queue_runs")["start", "waiting"] == 3.0
+        assert there(standings, "adw_queue_oldest_age_seconds") == {
+            ("start", "waiting"): 70.0,
+            ("retry", "running"): 60.0,
+        }
 
     def test_a_run_waits_since_it_was_due_not_since_it_was_asked_for(self, standings, world, clock):
         world.runs.enqueue(NewRun(adw_id=FIRST, not_before="2026-01-31T09:01:00.000000Z"))
         clock.advance(100.0)
 
-        (line,) = standings.look().queue
-        assert (line.state, line.since) == ("waiting", "2026-01-31T09:01:00.000000Z")
+        assert there(standings, "adw_queue_oldest_age_seconds") == {("start", "waiting"): 40.0}
 
     def test_runs_that_are_over_are_not_counted_but_for_those_that_were_given_up(self, standings, world):
         for number in range(4):
@@ -194,9 +209,12 @@ class TestStandings:
             else:
                 world.runs.settle_lost(run, RunEnd(state=RunState.DEAD, reason="too many vanished"))
 
-        assert [(line.kind, line.state, line.runs, line.since) for line in standings.look().queue] == [
-            ("start", "dead", 1, "")
-        ]
+        assert there(standings, "adw_queue_runs") == {("start", "dead"): 1.0}
+
+
+def there(gauges, metric: str) -> dict:
+    """Return what is not 0."""
+    return {labels: value for labels, value in gauges.readings()[metric].items() if value}
 
 
 @pytest.mark.parametrize(

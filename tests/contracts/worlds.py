@@ -21,7 +21,6 @@ from adws.adw_modules.ownership.issue_locks import IssueLocks, WorkflowRegistry
 from adws.adw_modules.ownership.leases import Leases, Requests
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.queue.workers import WorkerRegistry
-from adws.adw_modules.reports.metrics import Counters
 from adws.adw_modules.reports.store import ReportStore
 from adws.adw_modules.store.database import DatabaseStateStore
 from adws.adw_modules.store.serialization import summary_of
@@ -71,7 +70,6 @@ class World:
     events: Any
     runs: Any
     runners: Any
-    counters: Any
     sessions: Any
     reports: Any
     add_row: Callable[[str], None]  #: make the row of a workflow that nobody owns
@@ -118,7 +116,6 @@ def database_world(database: Database, clock: FakeClock, *, repository: str = ""
         events=EventLog(database),
         runs=RunStore(database, clock=clock),
         runners=WorkerRegistry(database, clock=clock),
-        counters=Counters(database),
         sessions=AgentSessions(database, clock=clock),
         reports=ReportStore(database, clock=clock),
         add_row=add_row,

@@ -301,13 +301,14 @@ def test_locks_temps_and_links_are_left_out(tmp_path, archive):
 def test_a_document_that_is_written_meanwhile_is_a_whole_revision(tmp_path, archive, monkeypatch):
     place = Place(tmp_path / "home", "files")
     place.make(A)
-    real = backup.ArchiveWriter.add_file
+    real = backup.ArchiveWriter.add
 
-    def writes_meanwhile(self, name, path):
-        place.change(A, branch_name="meanwhile")
-        real(self, name, path)
+    def writes_meanwhile(self, name, source):
+        if name == backup.DATABASE:
+            place.change(A, branch_name="meanwhile")
+        real(self, name, source)
 
-    monkeypatch.setattr(backup.ArchiveWriter, "add_file", writes_meanwhile)
+    monkeypatch.setattr(backup.ArchiveWriter, "add", writes_meanwhile)
     place.back_up(archive)
     monkeypatch.undo()
     target = Place(tmp_path / "target", "files")

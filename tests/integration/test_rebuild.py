@@ -15,7 +15,7 @@ from adws.adw_modules.circuit_breaker import DatabaseBreakers
 from adws.adw_modules.errors import Fenced, OwnershipError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import IssueLock, PageQuery
-from adws.adw_modules.maintenance.rebuild import RebuildReport, Salvage, StoredDocument, plan_rebuild, rebuild
+from adws.adw_modules.maintenance.rebuild import RebuildReport, Salvage, plan_rebuild, rebuild
 from adws.adw_modules.ownership.issue_locks import WorkflowRegistry
 from adws.adw_modules.reports.metrics import EventTally
 from adws.adw_modules.schedule.store import Notice, NotificationStore, ScheduleStore
@@ -246,7 +246,7 @@ def test_two_unfinished_workflows_of_one_issue_are_reported_and_the_older_keeps_
 
 def test_two_spellings_of_one_repository_are_rivals_for_one_issue():
     documents_of_both = [
-        StoredDocument(document=new_document(adw_id, repository=where, created_at="2026-01-01"), highest_fence=1)
+        new_document(adw_id, repository=where, created_at="2026-01-01")
         for adw_id, where in ((A, "octo/cat"), (B, "Octo/Cat"))
     ]
 
@@ -258,8 +258,7 @@ def test_two_spellings_of_one_repository_are_rivals_for_one_issue():
 
 def test_a_document_without_a_repository_is_a_rival_in_the_homes_own():
     rivals = [
-        StoredDocument(document=new_document(adw_id, repository=where, created_at="2026-01-01"), highest_fence=1)
-        for adw_id, where in ((A, "octo/cat"), (B, ""))
+        new_document(adw_id, repository=where, created_at="2026-01-01") for adw_id, where in ((A, "octo/cat"), (B, ""))
     ]
     held = (
         IssueLock(repository="", issue_number=42, adw_id=B, acquired_at="first"),
@@ -282,7 +281,7 @@ def test_the_lock_of_a_document_that_cannot_be_read_is_kept_under_the_name_that_
 
 def test_who_is_known_to_hold_the_lock_keeps_it_from_an_older_one(home):
     old, new = (
-        StoredDocument(document=new_document(adw_id, created_at=moment, current_state="paused"), highest_fence=1)
+        new_document(adw_id, created_at=moment, current_state="paused")
         for adw_id, moment in ((A, "2026-01-01"), (B, "2026-01-02"))
     )
     held = IssueLock(repository="", issue_number=42, adw_id=B, acquired_at="then")

@@ -13,7 +13,6 @@ from adws.adw_modules.maintenance import check
 from adws.adw_modules.maintenance.rebuild import (
     RebuildReport,
     Salvage,
-    StoredDocument,
     plan_rebuild,
     rebuild,
 )
@@ -28,9 +27,8 @@ DUE = "2100-01-31T09:00:00.000000Z"
 TTL = 30.0
 
 
-def stored(adw_id: str, state: str, **more: object) -> StoredDocument:
-    made = new_document(adw_id, None, current_state=state, created_at=f"2026-01-01T{adw_id[0]}", revision=1, **more)
-    return StoredDocument(document=made, highest_fence=1)
+def stored(adw_id: str, state: str, **more: object):
+    return new_document(adw_id, None, current_state=state, created_at=f"2026-01-01T{adw_id[0]}", revision=1, **more)
 
 
 # --- the plan --------------------------------------------------------------------------------------------------

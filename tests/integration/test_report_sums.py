@@ -8,9 +8,8 @@ import pytest
 
 from adws.adw_modules import document as document_module
 from adws.adw_modules import timestamps
-from adws.adw_modules.db import connection
+from adws.adw_modules.db import schema
 from adws.adw_modules.errors import DatabaseUnavailable
-from adws.adw_modules.events import Event
 from adws.adw_modules.housekeeping.retention import OldRows
 from adws.adw_modules.interfaces import ProjectedWrite
 from adws.adw_modules.maintenance import rebuild
@@ -20,7 +19,7 @@ from adws.adw_modules.reports.model import DayOutcomes, Window
 from adws.adw_modules.reports.store import ReportStore
 from adws.adw_modules.store.serialization import summary_of
 from adws.testing import START
-from tests.contracts.report_contract import TODAY, change, failed, moment, phase, put, tried
+from tests.contracts.report_contract import TODAY, failed, moment, phase, put, tried
 from tests.contracts.worlds import FIRST, SECOND, THIRD, database_world, make_document
 
 ALL = Window()
@@ -58,39 +57,10 @@ def test_bringing_up_says_how_many_had_something_new(world):
     assert world.reports.refresh() == 0
 
 
-def test_a_look_at_all_goes_on_where_it_was_cut_off(world, database, monkeypatch):
-    fill(world)
-    put(world, THIRD, state="completed")
-    monkeypatch.setattr(reports_store, "DOCUMENTS_AT_ONCE", 1)
-    sums = reports_store.ReportSums(database)
-    for _step in range(2):  # it begins, and looks at the first
-        database.transact(lambda session: sums._look_at_some(session, 99))
-    assert added_by(database) == [(FIRST,)]
-
-    # Whoever asks now gets everything, those that were not looked at included.
-    with database.read() as session:
-        assert set(sums.news(session).workflows) == {SECOND, THIRD}
-    assert sums.catch_up() == 2
-    assert added_by(database) == [(FIRST,), (SECOND,), (THIRD,)]
-
-
-def test_a_change_behind_a_look_at_all_is_news(world, database, monkeypatch):
-    fill(world)
-    monkeypatch.setattr(reports_store, "DOCUMENTS_AT_ONCE", 1)
-    sums = reports_store.ReportSums(database)
-    for _step in range(2):
-        database.transact(lambda session: sums._look_at_some(session, 2))
-    document = world.store.load(FIRST).document
-    change(world, document, phases=[phase(attempts=tried("succeeded", "failed"))])
-
-    with database.read() as session:
-        assert set(sums.news(session).workflows) == {FIRST, SECOND}
-
-
 @pytest.mark.parametrize(
     "loss",
     [
-        "DELETE FROM report_progress",
+        "DELETE FROM notification_cursor",
         "DELETE FROM events",
         "UPDATE events SET event_id = event_id || '.again'",
     ],
@@ -102,8 +72,9 @@ def test_looking_at_everything_again_adds_nothing_twice(world, database, loss):
     before = sums_of(database)
     run(database, loss)
 
-    assert world.reports.refresh() == 0
+    assert world.reports.refresh() == 2
     assert sums_of(database) == before
+    assert world.reports.refresh() == 0
 
 
 def test_a_document_that_came_back_older_takes_away_what_it_had_added(world, database):
@@ -117,7 +88,7 @@ def test_a_document_that_came_back_older_takes_away_what_it_had_added(world, dat
         body=body,
         adw_id=FIRST,
     )
-    run(database, "DELETE FROM report_progress")
+    run(database, "DELETE FROM notification_cursor")
 
     world.reports.refresh()
 
@@ -140,7 +111,6 @@ def test_texts_that_a_database_cannot_store_do_not_stop_a_report(world):
     (result,) = world.reports.failures(ALL)
 
     assert result.message == "a NUL \ufffd here"
-    assert world.reports.refresh() == 0
 
 
 def test_sums_outlive_the_workflows_they_are_of(world, database):
@@ -150,9 +120,9 @@ def test_sums_outlive_the_workflows_they_are_of(world, database):
     assert retention.forget_workflow(FIRST, fence=0)
     assert not retention.forget_workflow(SECOND, fence=0)  # it failed: it is not over
 
-    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
-    world.reports.refresh()
     assert added_by(database) == [(SECOND,)]
+    assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
+    run(database, "DELETE FROM notification_cursor")
     assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
 
 
@@ -201,14 +171,17 @@ def test_sums_that_are_kept_when_a_database_is_made_again_are_not_added_twice(wo
     world.reports.refresh()
     before = sums_of(database)
     with database.read() as session:
-        kept = {table: rebuild.read_table(session, table) for table in ("report_sums", "report_workflows")}
+        kept = {
+            table: [*rebuild.read_rows(session, schema.metadata.tables[table])]
+            for table in ("report_sums", "report_workflows")
+        }
     with database.write() as session:
-        for table in ("report_sums", "report_workflows", "report_progress"):
+        for table in ("report_sums", "report_workflows", "notification_cursor"):
             session.run(f"DELETE FROM {table}")
         for table, item in kept.items():
             rebuild.bring_back(session, table, item, moment=moment())
 
-    assert world.reports.refresh() == 0
+    assert world.reports.refresh() == 2
     assert sums_of(database) == before
 
 
@@ -216,7 +189,7 @@ def test_several_who_bring_up_at_once_add_everything_once(world, database, clock
     fill(world)
     world.reports.refresh()
     expected = sums_of(database)
-    run(database, "DELETE FROM report_progress")
+    run(database, "DELETE FROM notification_cursor")
     run(database, "DELETE FROM report_sums")
     run(database, "DELETE FROM report_workflows")
     problems = []
@@ -237,31 +210,14 @@ def test_several_who_bring_up_at_once_add_everything_once(world, database, clock
     assert sums_of(database) == expected
 
 
-def test_many_new_events_are_brought_up_by_whoever_asks(world, database, monkeypatch):
-    monkeypatch.setattr(reports_store, "MOST_WAITING", 3)
+def test_where_nothing_can_be_written_the_answer_is_that_of_the_last_time(world, database, monkeypatch):
+    fill(world)
     world.reports.refresh()
-    fill(world)
-    world.reports.outcomes(ALL)
-    assert added_by(database) == []
-
-    events = [
-        Event(event_type="hint_given", adw_id=FIRST, event_id=f"{FIRST}.9.{n}", created_at=moment()) for n in range(2)
-    ]
-    with database.write() as session:
-        session.run_each(connection.EVENT_INSERT, [connection.event_params(event) for event in events])
-    world.reports.outcomes(ALL)
-
-    assert added_by(database) == [(FIRST,), (SECOND,)]
-
-
-def test_where_nothing_can_be_written_the_answer_is_the_same(world, database, monkeypatch):
-    fill(world)
+    put(world, THIRD, state="completed")
     monkeypatch.setattr(reports_store.ReportSums, "catch_up", _refuse)
 
     assert world.reports.outcomes(ALL) == (DayOutcomes(day=TODAY, completed=1, failed=1),)
     assert [item.adw_id for item in world.reports.costliest(ALL)] == [FIRST]
-    assert [item.count for item in world.reports.failures(ALL)] == [1, 1]
-    assert added_by(database) == []
 
 
 def _refuse(_self) -> int:

@@ -410,10 +410,9 @@ def test_every_recovered_run_leaves_an_event_a_count_and_a_line_in_the_log(lab, 
         assert (told["from"], told["to"], told["verdict"], told["mode"]) == (before, after, "dead", "stale")
         assert told["run_id"] == app.runs.of_workflow(adw_id)[0].run_id
         assert told["why"]
-    counted = {tuple(sorted(labels.items())): value for _, labels, value in app.counters.all()}
-    assert counted == {
-        (("action", "requeue"), ("mode", "stale"), ("verdict", "dead")): 2.0,
-        (("action", "stop"), ("mode", "stale"), ("verdict", "dead")): 1.0,
+    assert app.tally.counted()["adw_runs_recovered_total"] == {
+        ("dead", "stale", "requeue"): 2.0,
+        ("dead", "stale", "stop"): 1.0,
     }
     said = [record.step for record in caplog.records if getattr(record, "action", "") == "recovered"]
     assert sorted(step for step in said if step != "project") == ["requeue", "requeue", "stop"]

@@ -179,7 +179,7 @@ def test_the_page_names_every_column_and_every_kind_of_sums(open_home):
         "needed",
         "duration",
         "failure",
-        *reports_model.COST_KINDS,
+        *reports_model.COST_FIGURES,
     }
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from adws.adw_modules import effects
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import LeaseLost
 from adws.adw_modules.git import git as git_module
@@ -48,7 +47,7 @@ def test_an_issue_becomes_a_draft_pull_request_and_nothing_else_is_left(lab):
     assert len(lab.worktrees()) == 1
     assert lab.main_checkout() == before
     assert {item.outcome for item in document.resources if item.kind in {"worktree", "port"}} == {"undone"}
-    assert not [item for item in effects.effects(document) if item.outcome == "intended"]
+    assert not [item for item in document.resources if item.outcome == "intended"]
 
 
 def test_what_is_known_about_a_worktree_is_not_asked_of_git_again(lab, monkeypatch):

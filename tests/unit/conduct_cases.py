@@ -70,7 +70,7 @@ class Home:
         self.quotas = SimpleNamespace(is_machine_full=lambda: False, reserve_in=lambda *_what: (0.0, None))
         self.has_forge = False
         self.executions = SimpleNamespace(wake=lambda _adw_id: 0)
-        self.counters = SimpleNamespace(add=lambda _name, _labels, _amount: None)
+        self.tally = SimpleNamespace(add=lambda _added: None)
         self.lease_renewer = LeaseRenewer(
             clock=self.clock,
             requests=self.requests,
@@ -239,14 +239,15 @@ class Home:
 
 def launcher_of(home: Home, check: Callable[[WorkflowSpec], None] = lambda _spec: None) -> WorkflowCreator:
     """What creates workflows in *home*; *check* raises when a definition cannot be run."""
-    workflows = SimpleNamespace(check_ready=check)
-    return WorkflowCreator(
+    place = SimpleNamespace(
         ownership=home.parts.ownership,
         clock=home.clock,
-        workflows=workflows,
+        workflows=SimpleNamespace(check_ready=check),
         run_factory=RunFactory(),
         settings=home.settings,
     )
+
+    return WorkflowCreator(place)
 
 
 class Changed:

@@ -83,6 +83,15 @@ class Catalogue:
 
         return Page(rows=shown, next_cursor=to_cursor(shown[-1]) if len(rows) > query.limit else None)
 
+    def revisions(self, *, states: Collection[str] = ()) -> dict[str, int]:
+        """Return the workflows that are in one of *states*, all of them without, with the revision of each."""
+        named = {f"state{place}": state for place, state in enumerate(states)}
+        where = f"WHERE state IN ({', '.join(f':{name}' for name in named)})" if named else ""
+        with self._database.read() as session:
+            return dict(
+                session.all(f"SELECT adw_id, revision FROM workflow_states {where} ORDER BY created_at DESC", named)
+            )
+
     def find_by_issue(self, issue_number: int, repository: str | None = None) -> tuple[WorkflowSummary, ...]:
         """Return the workflows of an issue, newest first."""
         sql, params = self._select(PageQuery(issue_number=issue_number, repository=repository))

@@ -527,14 +527,6 @@ report_workflows = Table(
     Index("ix_report_workflows_cost", "cost", "adw_id"),
 )
 
-report_progress = Table(
-    "report_progress",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # number of the last event counted
-    Column("place", Text, nullable=False),  # id of that event; for a full count, the last workflow
-)
-
 
 # --- views for people and their tools: phases, tasks and runs, one row each ------------------------------------
 #

@@ -427,7 +427,7 @@ class CleanRunner:
         if self._git is None or facts is None:
             return RunReport(ok=True, summary="there is no worktree to remove", result={"success": True, "removed": []})
         made = effects.effect(context.document, _WORKTREE)
-        where = made.host if made is not None else ""
+        where = made.place if made is not None else ""
         if self._host and where and where != self._host:
             said = f"the worktree is on {where}: a worker there removes it"
             return RunReport(ok=True, summary=said, result={"success": True, "removed": []})

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
-from adws.adw_modules.document import Draft
-from adws.adw_modules.effects import OPEN_OUTCOMES, Effect
+from adws.adw_modules.document import Draft, Resource
+from adws.adw_modules.effects import OPEN_OUTCOMES
 from adws.adw_modules.errors import AdwError, GitError, NotOurs, RollbackBlocked, UsageError
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.git import git, repository
 from adws.adw_modules.git.git import workflow_of
 from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.housekeeping import inventory
-from adws.adw_modules.housekeeping.inventory import Branch, InventorySnapshot, Orphan
+from adws.adw_modules.housekeeping.inventory import InventorySnapshot, Orphan
 from adws.adw_modules.identifiers import FOREIGN, JsonObject, check_adw_id
 from adws.adw_modules.interfaces import ProcessRecord
 from adws.adw_modules.rollback.plan import RollbackOptions
@@ -143,7 +143,7 @@ class GarbageCollector:
             orphan = _orphan(seen, "branch", branch.adw_id, branch.name, {"sha": branch.sha})
             yield orphan
             if orphan is not None:
-                yield from self._pull_requests(branch, orphan)
+                yield from self._pull_requests(orphan)
 
     def _orphans_at_remote(
         self, seen: InventorySnapshot, branches: Mapping[str, str], wip_refs: Mapping[str, str]
@@ -154,8 +154,7 @@ class GarbageCollector:
             adw_id = workflow_of(name, seen.workflows)
             if not adw_id:
                 continue
-            branch = Branch(adw_id=adw_id, name=name, sha=sha)
-            if seen.known(adw_id) is None and not _is_kept_here(branch, refs):
+            if seen.known(adw_id) is None and not _is_kept_here(adw_id, name, sha, refs):
                 self.problems.append(
                     f"branch {name} of the remote is named for a workflow that this home does not know, and may be "
                     "another home's: it is left alone; delete it by hand if it is nobody's"
@@ -164,24 +163,25 @@ class GarbageCollector:
             orphan = _orphan(seen, "remote_branch", adw_id, name, {"sha": sha})
             yield orphan
             if orphan is not None and name not in local:  # else its pull requests were asked for with the local one
-                yield from self._pull_requests(branch, orphan)
+                yield from self._pull_requests(orphan)
         for ref, sha in wip_refs.items():  # those of workflows that are not known here are left alone
             adw_id = ref.removeprefix(effects.wip_ref(""))
             if seen.known(adw_id) is not None:
                 yield _orphan(seen, "wip_ref", adw_id, ref, {"sha": sha})
 
-    def _pull_requests(self, branch: Branch, orphan: Orphan) -> Iterator[Orphan]:
+    def _pull_requests(self, orphan: Orphan) -> Iterator[Orphan]:
+        """Yield our open pull requests of a branch that is left over."""
         forge = self._home.forge_if_any
         if forge is None:
             return
         try:
-            pulls = [pull for pull in forge.pull_requests_of(branch.name, state="open") if pull.author == forge.login()]
+            pulls = [pull for pull in forge.pull_requests_of(orphan.name, state="open") if pull.author == forge.login()]
         except AdwError as exc:
-            self.problems.append(f"the pull requests of {branch.name} could not be asked for: {exc}")
+            self.problems.append(f"the pull requests of {orphan.name} could not be asked for: {exc}")
             return
         for pull in pulls:
             marker = forge_text.read_marker(pull.body, key=self._home.forge_key, repository=forge.repository)
-            if marker is not None and marker.adw_id == branch.adw_id:
+            if marker is not None and marker.adw_id == orphan.adw_id:
                 yield replace(orphan, kind="pull_request", name=f"#{pull.number}", facts={"number": pull.number})
 
     def _temps(self, seen: InventorySnapshot) -> Iterator[Orphan]:
@@ -233,7 +233,7 @@ class GarbageCollector:
 
     def _delete_remote_branch(self, orphan: Orphan) -> str:
         git, sha = self._repository(), str((orphan.facts or {}).get("sha"))
-        if not _is_kept_here(Branch(adw_id=orphan.adw_id, name=orphan.name, sha=sha), git.refs()):
+        if not _is_kept_here(orphan.adw_id, orphan.name, sha, git.refs()):
             raise NotOurs(f"it is at {sha[:12]}, which is not kept here: somebody else pushed it; delete it by hand")
         said = self._salvage(orphan.adw_id, sha)
         git.delete_remote_branch(orphan.name, expected=sha)
@@ -324,12 +324,12 @@ def _orphan(
     return Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=known.updated_at if known else since, facts=facts)
 
 
-def _is_kept_here(branch: Branch, refs: Mapping[str, str]) -> bool:
+def _is_kept_here(adw_id: str, branch: str, sha: str, refs: Mapping[str, str]) -> bool:
     """Say whether the commit of a branch of the remote is that of our own branch, or was salvaged."""
-    salvaged = git.salvage_ref(branch.adw_id)
-    kept = {sha for ref, sha in refs.items() if ref == salvaged or ref.startswith(f"{salvaged}.")}
+    salvaged = git.salvage_ref(adw_id)
+    kept = {commit for ref, commit in refs.items() if ref == salvaged or ref.startswith(f"{salvaged}.")}
 
-    return branch.sha in {refs.get(f"refs/heads/{branch.name}"), *kept}
+    return sha in {refs.get(f"refs/heads/{branch}"), *kept}
 
 
 def _issue(repository: str, number: int) -> str:
@@ -466,8 +466,8 @@ class Adoption:
         undo: JsonObject = {"path": str(tree.path), "branch": tree.branch, "reason": reason, "is_filled": True}
         branch: JsonObject = {"branch": tree.branch, "sha": tree.head}
         for effect in (
-            Effect(key="worktree", kind="worktree", host=self._home.host, undo=undo),
-            Effect(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
+            Resource(key="worktree", kind="worktree", host=self._home.host, undo=undo),
+            Resource(key=f"branch:{tree.branch}", kind="branch", host=self._home.host, undo=branch),
         ):
             known = effects.effect(draft.document, effect.key)
             if known is None or known.outcome not in OPEN_OUTCOMES:

@@ -20,9 +20,10 @@ from adws.adw_modules.git import git
 from adws.adw_modules.git.git import workflow_of
 from adws.adw_modules.git.repository import Worktree
 from adws.adw_modules.identifiers import FOREIGN, JsonObject
-from adws.adw_modules.interfaces import IssueLock, PageQuery, Verdict
+from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.process.identity import ProcessStat
 from adws.adw_modules.process.tree import TOKEN_VARIABLE
+from adws.adw_modules.recovery.explain import claim_of
 from adws.adw_modules.resources.ports import PortRow
 from adws.adw_modules.state_machine import PARKED_STATES, TERMINAL_STATES, WorkflowState
 
@@ -112,7 +113,7 @@ class KnownWorkflow:
 
 def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> KnownWorkflow:
     """Return what a document says about its workflow, to *host* where machines share their documents."""
-    mine = [entry for entry in document.resources if not host or entry.host in {None, "", host}]
+    mine = [entry for entry in document.resources if not host or entry.place in {"", host}]
     others = [entry for entry in document.resources if entry not in mine and entry.kind in {"worktree", "branch"}]
     kept = [entry.undo.get(key) for entry in mine if entry.outcome == "kept" for key in _NAMES]
 
@@ -124,7 +125,7 @@ def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> 
         is_rolling_back=document.rollback is not None,
         has_open_effects=any(entry.outcome in OPEN_OUTCOMES for entry in document.resources),
         kept=frozenset(name for name in kept if isinstance(name, str)),
-        elsewhere=frozenset(str(entry.host) for entry in others if entry.outcome in OPEN_OUTCOMES),
+        elsewhere=frozenset(entry.place for entry in others if entry.outcome in OPEN_OUTCOMES),
     )
 
 
@@ -178,8 +179,6 @@ def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: date
 
 #: The variables that say which workflow and which home a process works for.
 ID_VARIABLE, FILE_VARIABLE = "ADW_ID", "ADW_RESULT_FILE"
-#: Rows that are read at a time.
-_PAGE = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,22 +257,11 @@ class Inventory:
 
     def is_live(self, adw_id: str) -> bool:
         """Say whether somebody works on a workflow."""
-        row = self._home.leases.read(adw_id)
-        if row is None or row.owner is None or row.seconds_left <= 0.0:
-            return False
-
-        return self._home.processes.verdict(row.owner) is not Verdict.DEAD
+        return claim_of(self._home.leases.read(adw_id), self._home.processes).is_live
 
     def copies(self) -> Mapping[str, int]:
         """Return the workflows whose documents are copied into the database, with the revision of each copy."""
-        copies: dict[str, int] = {}
-        cursor: str | None = "" if self._home.settings.store == "files" else None
-        while cursor is not None:
-            page = self._home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor or None))
-            copies.update((row.adw_id, row.revision) for row in page.rows)
-            cursor = page.next_cursor
-
-        return copies
+        return self._home.catalogue.revisions() if self._home.settings.store == "files" else {}
 
     def _workflows(self) -> tuple[dict[str, KnownWorkflow], dict[str, str]]:
         store = self._home.store

@@ -386,7 +386,7 @@ class OldRows:
         """
 
         def forget(session: Session) -> bool:
-            self._sums.add_last(session, adw_id)
+            self._sums.look_at([adw_id], session)
             deleted = session.run(
                 f"DELETE FROM workflow_states WHERE adw_id = :adw_id AND fence = :fence AND state IN ({_OVER})"
                 " AND NOT EXISTS (SELECT 1 FROM adw_locks AS held WHERE held.adw_id = workflow_states.adw_id)"
@@ -440,7 +440,6 @@ def _first_kept_event(session: Session) -> int:
 SELECT min(seq) FROM (
   SELECT max(seq) AS seq FROM events
   UNION ALL SELECT seq FROM notification_cursor WHERE seq >= 0
-  UNION ALL SELECT seq FROM report_progress WHERE name = 'events' AND seq >= 0
 ) AS kept
 """)
 

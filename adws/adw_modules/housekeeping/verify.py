@@ -352,7 +352,7 @@ class Verifier:
             return
         for adw_id, document in documents.items():
             branch = effects.effect(document, f"branch:{document.branch_name}")
-            if branch is None or branch.outcome not in effects.MADE or (host and branch.host not in {"", host}):
+            if branch is None or branch.outcome not in effects.MADE or (host and branch.place not in {"", host}):
                 continue
             if adw_id in followed or document.pr_merged or document.current_state == WorkflowState.ABANDONED.value:
                 continue
@@ -386,8 +386,8 @@ def _things(seen: InventorySnapshot) -> Iterator[tuple[str, str, str]]:
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:
     """Return paths, branches and ports that the ledger has ever had here, and the keys of those that are only meant."""
     result: set[str] = set()
-    for effect in effects.effects(document):
-        if host and effect.host not in {"", host}:
+    for effect in document.resources:
+        if host and effect.place not in {"", host}:
             continue  # another machine has it, and checks it
         result |= {effect.key, effects.path_of(effect.undo), effects.branch_of(effect.undo)}
         result.add(str(effect.undo.get("port")))
@@ -397,6 +397,6 @@ def _names_in(document: WorkflowDocument, host: str) -> set[str]:
 
 def _tokens(document: WorkflowDocument) -> set[str]:
     records = [attempt.process or {} for record in document.phases for attempt in record.attempts]
-    records += [effect.undo for effect in effects.effects(document) if effect.kind == "process"]
+    records += [effect.undo for effect in document.resources if effect.kind == "process"]
 
     return {str(record.get("token")) for record in records}

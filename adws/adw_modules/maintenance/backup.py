@@ -44,7 +44,6 @@ from adws.adw_modules.maintenance.rebuild import (
     LockConflict,
     NewContents,
     Salvage,
-    StoredDocument,
     hold_file_locks,
     plan_rebuild,
     rebuild,
@@ -79,17 +78,11 @@ class ArchiveWriter:
         self._modified_at = modified_at
         self.files: JsonObject = {}
 
-    def add(self, name: str, payload: bytes) -> None:
-        """Add *payload* as the file *name*."""
-        self._add(name, io.BytesIO(payload), len(payload))
-        self.files[name] = {"sha256": hashlib.sha256(payload).hexdigest(), "size": len(payload)}
-
-    def add_file(self, name: str, path: Path) -> None:
-        """Add the file at *path*, which nobody changes meanwhile, as *name*."""
-        with path.open("rb") as source:
-            digest, size = hashlib.file_digest(source, "sha256").hexdigest(), path.stat().st_size
-            source.seek(0)
-            self._add(name, source, size)
+    def add(self, name: str, source: io.BufferedIOBase) -> None:
+        """Add what *source* holds from its beginning to its end, and nobody changes meanwhile, as the file *name*."""
+        digest, size = hashlib.file_digest(source, "sha256").hexdigest(), source.seek(0, os.SEEK_END)
+        source.seek(0)
+        self._add(name, source, size)
         self.files[name] = {"sha256": digest, "size": size}
 
     def finish(self, facts: JsonObject) -> None:
@@ -98,7 +91,7 @@ class ArchiveWriter:
         payload = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False).encode()
         self._add(MANIFEST, io.BytesIO(payload), len(payload))
 
-    def _add(self, name: str, source: IO[bytes], size: int) -> None:
+    def _add(self, name: str, source: io.BufferedIOBase, size: int) -> None:
         member = tarfile.TarInfo(name)
         member.size, member.mode, member.mtime = size, 0o600, self._modified_at
         self._archive.addfile(member, source)
@@ -255,7 +248,8 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
         try:
             has_database = not salvage.is_missing and reconstruction.copy_to(str(copy))
             if has_database:
-                archive.add_file(DATABASE, copy)
+                with copy.open("rb") as source:
+                    archive.add(DATABASE, source)
         finally:
             copy.unlink(missing_ok=True)
         for adw_id in sorted(home.store.ids()):
@@ -263,7 +257,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
             for name, payload in _documents(home, adw_id):
                 member = f"{DOCUMENTS}/{adw_id}/{name}"
                 try:
-                    archive.add(checked_name(path, member), payload)
+                    archive.add(checked_name(path, member), io.BytesIO(payload))
                 except BackupError:
                     left_out.append(member)
                 if name == FILE_NAME:
@@ -273,14 +267,15 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
                         revisions[adw_id] = revision if isinstance(revision, int) else None
         events = 0
         try:
-            with lines.open("wb") as stream:
+            with lines.open("w+b") as stream:
                 for event in () if salvage.is_missing else reconstruction.all_events():
                     newest = revisions.get(event.adw_id)
                     if newest is None or event.revision <= newest:
                         stream.write(json.dumps(event.to_json(), ensure_ascii=False).encode() + b"\n")
                         events += 1
-            if not salvage.is_missing:
-                archive.add_file(EVENTS, lines)
+                stream.seek(0)
+                if not salvage.is_missing:
+                    archive.add(EVENTS, stream)
         finally:
             lines.unlink(missing_ok=True)
         archive.finish(
@@ -492,10 +487,9 @@ def _put_in_place(
 def _put_rows(home: Home, documents: dict[str, JsonObject]) -> tuple[LockConflict, ...]:
     restored = [document.parse(data) for data in documents.values()]
     others = [home.load(adw_id) for adw_id in home.store.ids() if adw_id not in documents]
-    stored = [StoredDocument(document=one, highest_fence=one.fence) for one in (*restored, *others)]
     repository = home.settings.repository or ""
     salvage = home.reconstruction.salvage()
-    contents, conflicts = plan_rebuild(stored, salvage, repository=repository, maker=home.run_factory)
+    contents, conflicts = plan_rebuild([*restored, *others], salvage, repository=repository, maker=home.run_factory)
     rows = tuple(row for row in contents.rows if row.adw_id in documents)
     runs = tuple(run for run in contents.runs if run.adw_id in documents)
     home.reconstruction.put(NewContents(home="database", rows=rows, locks=contents.locks, runs=runs))

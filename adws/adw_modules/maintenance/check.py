@@ -6,7 +6,7 @@ What a live owner is doing right now is no problem: its copy may be a moment beh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from adws.adw_modules.deliveries import store as deliveries_store
 from adws.adw_modules.errors import DatabaseCorrupt
 from adws.adw_modules.identifiers import in_home
 from adws.adw_modules.interfaces import LoadedState, OwnerRecord, Verdict
+from adws.adw_modules.maintenance.rebuild import DatabaseWorkflow, workflows_in
 from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.store import RunStore
 from adws.adw_modules.state_machine import is_terminal
@@ -38,17 +39,6 @@ class Inconsistency:
     adw_id: str = ""  #: the workflow it is about, "" when it is about the database
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
-    """A row of the database and what is known of its owner."""
-
-    home: str
-    revision: int
-    owner: OwnerRecord | None
-    verdict: Verdict
-    is_live: bool  #: somebody may be working on it
-
-
 def find_problems(
     database: Database,
     *,
@@ -66,15 +56,21 @@ def find_problems(
     unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
     if unusable is not None:
         return unusable
-    known = dict(_rows(database, processes))
+    known = {row.adw_id: row for row in workflows_in(database)}
+    verdicts = {adw_id: processes.verdict(row.owner) for adw_id, row in known.items()}
+    living = {
+        adw_id
+        for adw_id, row in known.items()
+        if row.owner is not None and row.seconds_left > 0.0 and verdicts[adw_id] is not Verdict.DEAD
+    }
     loaded = documents()
     views = [f"the view {name} is missing" for name in schema.missing(database)]
 
     return (
         *(Inconsistency("schema", text, "adw db upgrade makes it again") for text in views),
-        *_document_problems(known, home, loaded),
-        *_lock_problems(database, known, loaded, repository),
-        *_owner_problems(database, known, processes),
+        *_document_problems(known, living, home, loaded),
+        *_lock_problems(database, known.keys() - living, loaded, repository),
+        *_owner_problems(database, known, verdicts, processes),
         *_loose_ends(database),
     )
 
@@ -106,28 +102,17 @@ def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[
     return None
 
 
-def _rows(database: Database, processes: SystemProcesses) -> Iterator[tuple[str, _Known]]:
-    with database.read() as session:
-        sql = """
-            SELECT adw_id, home, revision, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
-            FROM workflow_states ORDER BY adw_id
-        """
-        rows = session.all(database.render(sql), database.lease_clock())
-    for adw_id, home, revision, text, seconds_left in rows:
-        owner = OwnerRecord.from_text(text)
-        verdict = processes.verdict(owner)
-        is_live = owner is not None and float(seconds_left) > 0.0 and verdict is not Verdict.DEAD
-        yield adw_id, _Known(home=home, revision=revision, owner=owner, verdict=verdict, is_live=is_live)
-
-
 def _document_problems(
-    known: Mapping[str, _Known], home: str, documents: Mapping[str, LoadedState | str]
+    known: Mapping[str, DatabaseWorkflow],
+    living: Collection[str],
+    home: str,
+    documents: Mapping[str, LoadedState | str],
 ) -> Iterator[Inconsistency]:
     for adw_id, row in known.items():
         if row.home != home:
             text = f"its document lives in the {row.home} store, and the setting store is {home}"
             yield Inconsistency("document", text, f"set store to {row.home} to work on it", adw_id)
-        elif adw_id not in documents and not row.is_live:
+        elif adw_id not in documents and adw_id not in living:
             text = "it was registered and its document was never written"
             hint = "adw db rebuild forgets it and frees its issue"
             if row.revision:
@@ -144,14 +129,14 @@ def _document_problems(
             is_old = any(notice.kind == "migrated" for notice in loaded.notices)
             hint = f"adw state migrate stores it in version {CURRENT_VERSION}" if is_old else "adw db rebuild"
             yield Inconsistency("copy", "the database does not know it", hint, adw_id)
-        elif copy.home == home and copy.revision != revision and not copy.is_live:
+        elif copy.home == home and copy.revision != revision and adw_id not in living:
             text = f"the document is at revision {revision}, the database has seen {copy.revision}: "
             text, hint = f"{text}an older file was put back", f"compare them with adw events {adw_id} before you go on"
             if copy.revision < revision:
                 text = f"the database has revision {copy.revision}, the document is at {revision}"
                 hint = "adw db rebuild"
             yield Inconsistency("copy", text, hint, adw_id)
-        if copy is None or not copy.is_live:
+        if adw_id not in living:
             # Files that another copy stands in for; an older version is no damage.
             hint = f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside"
             bad = (notice for notice in loaded.notices if notice.kind != "migrated")
@@ -159,18 +144,21 @@ def _document_problems(
 
 
 def _lock_problems(
-    database: Database, known: Mapping[str, _Known], documents: Mapping[str, LoadedState | str], home: str
+    database: Database, at_rest: Collection[str], documents: Mapping[str, LoadedState | str], home: str
 ) -> Iterator[Inconsistency]:
-    """Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for."""
+    """
+    Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for.
+
+    Of those that the database does not know it is said already, and who is at work may not have written it yet.
+    """
     holders: dict[tuple[str, int], str] = {}
     with database.read() as session:
         rows = session.all("SELECT repository, issue_number, adw_id FROM adw_locks ORDER BY acquired_at, repository")
         for repository, number, adw_id in rows:
             holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
     for adw_id, loaded in sorted(documents.items()):
-        row = known.get(adw_id)
-        if isinstance(loaded, str) or row is None or row.is_live:
-            continue  # one that the database does not know has no lock either: that is said already
+        if isinstance(loaded, str) or adw_id not in at_rest:
+            continue
         number, where = loaded.document.issue_number, loaded.document.repository
         if number is None or is_terminal(loaded.document.current_state):
             continue
@@ -186,11 +174,14 @@ def _lock_problems(
 
 
 def _owner_problems(
-    database: Database, known: Mapping[str, _Known], processes: SystemProcesses
+    database: Database,
+    known: Mapping[str, DatabaseWorkflow],
+    verdicts: Mapping[str, Verdict],
+    processes: SystemProcesses,
 ) -> Iterator[Inconsistency]:
     """Yield workflows and runs whose worker is gone, runs of workflows that are, and workers that nobody can name."""
     for adw_id, row in known.items():
-        if row.owner is not None and row.verdict is Verdict.DEAD:
+        if row.owner is not None and verdicts[adw_id] is Verdict.DEAD:
             text = f"its owner {row.owner.describe()} is dead and did not release it"
             yield Inconsistency("owner", text, "the next command that works on it takes it over", adw_id)
     with database.read() as session:

@@ -27,7 +27,7 @@ from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.errors import AdwError, DatabaseError, OwnershipError, StateInvalid, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
-from adws.adw_modules.maintenance.rebuild import hold_file_locks
+from adws.adw_modules.maintenance.rebuild import AT_ONCE, hold_file_locks, read_rows
 from adws.adw_modules.queue import store as queue_store
 from adws.adw_modules.schedule import store as schedule_store
 from adws.adw_modules.state_schema import CURRENT_VERSION
@@ -72,11 +72,8 @@ class MoveReport:
 
 # --- whole tables: read in pages, summed up, put in ------------------------------------------------------------
 
-#: Rows that are read or written at once.
-AT_ONCE = 500
-#: Workers register by themselves, and facts are about one database. Without a note how far they were looked through,
-#: all workflows are counted again for reports: their documents may be newer than the copies were.
-NOT_COPIED = frozenset({"runners", "home_facts", "report_progress"})
+#: Workers register by themselves, and facts are about one database.
+NOT_COPIED = frozenset({"runners", "home_facts"})
 #: The tables that are copied.
 TABLES: tuple[Table, ...] = tuple(table for table in schema.metadata.sorted_tables if table.name not in NOT_COPIED)
 #: What is measured by the clock of one machine: a lease or a claim is over on the other side. Its owner stays, so that
@@ -92,36 +89,14 @@ _OVER: Mapping[str, Mapping[str, object]] = {
 def sum_up(rows: Iterable[Params], batch: Callable[[list[Params]], None] = lambda _rows: None) -> TableSum:
     """Return the sum of *rows*, whatever their order, since databases sort differently; *batch* gets some at a time."""
     count = total = 0
-    for some in batched(rows):
+    left = iter(rows)
+    while some := list(islice(left, AT_ONCE)):
         for row in some:
             text = json.dumps(row, sort_keys=True, default=bytes.hex)
             count, total = count + 1, total + int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
         batch(some)
 
     return TableSum(count, f"{total % (1 << 256):064x}")
-
-
-def batched(rows: Iterable[Params]) -> Iterator[list[Params]]:
-    """Yield *rows*, AT_ONCE at a time."""
-    left = iter(rows)
-    while some := list(islice(left, AT_ONCE)):
-        yield some
-
-
-def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
-    """Yield every row of *table*, in pages along its key."""
-    names = [column.name for column in table.columns]
-    keys = [column.name for column in table.primary_key.columns]
-    listed, key = ", ".join(names), ", ".join(keys)
-    after = ", ".join(f":after_{name}" for name in keys)
-    following = f"SELECT {listed} FROM {table.name} WHERE ({key}) > ({after}) ORDER BY {key} LIMIT :limit"
-    page = session.all(f"SELECT {listed} FROM {table.name} ORDER BY {key} LIMIT :limit", {"limit": AT_ONCE})
-    while page:
-        rows = [dict(zip(names, row, strict=True)) for row in page]
-        yield from rows
-        if len(page) < AT_ONCE:
-            return
-        page = session.all(following, {"limit": AT_ONCE, **{f"after_{name}": rows[-1][name] for name in keys}})
 
 
 def insert_rows(session: Session, table: Table, rows: list[Params]) -> None:

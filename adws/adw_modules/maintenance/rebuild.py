@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from adws.adw_modules import durable_file, timestamps
-from adws.adw_modules.db import connection, migrate, schema
+from adws.adw_modules.db import connection, listing, migrate, schema
 from adws.adw_modules.db.connection import Database, Params, Row, Session
 from adws.adw_modules.db.sqlite import SqliteDatabase
 from adws.adw_modules.deliveries import store as deliveries_store
@@ -38,7 +38,6 @@ from adws.adw_modules.interfaces import (
     OwnerRecord,
     ProjectedWrite,
     Request,
-    StateStore,
     Verdict,
 )
 from adws.adw_modules.ownership.issue_locks import IssueLocks, insert_lock
@@ -51,8 +50,9 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 from adws.adw_modules.store.serialization import summary_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Table
+
     from adws.adw_modules.document import WorkflowDocument
-    from adws.adw_modules.store.files import StateFolders
     from adws.app import Home
 
 #: A row of a table that only the database has, by column.
@@ -74,18 +74,24 @@ KEPT_TABLES = (
 )
 
 
-def columns_of(table: str) -> tuple[str, ...]:
-    """Return the columns of *table* but for the number that the database gives."""
-    return tuple(column.name for column in schema.metadata.tables[table].columns if column.identity is None)
+#: Rows of a table, or documents, that are read or written at once.
+AT_ONCE = 500
 
 
-def read_table(session: Session, table: str) -> tuple[KeptRow, ...]:
-    """Return the rows of *table*, in the order of their key."""
-    names = columns_of(table)
-    key = ", ".join(column.name for column in schema.metadata.tables[table].primary_key.columns)
-    rows = session.all(f"SELECT {', '.join(names)} FROM {table} ORDER BY {key}")
-
-    return tuple(dict(zip(names, row, strict=True)) for row in rows)
+def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
+    """Yield every row of *table*, in pages along its key."""
+    names = [column.name for column in table.columns]
+    keys = [column.name for column in table.primary_key.columns]
+    listed, key = ", ".join(names), ", ".join(keys)
+    after = ", ".join(f":after_{name}" for name in keys)
+    following = f"SELECT {listed} FROM {table.name} WHERE ({key}) > ({after}) ORDER BY {key} LIMIT :limit"
+    page = session.all(f"SELECT {listed} FROM {table.name} ORDER BY {key} LIMIT :limit", {"limit": AT_ONCE})
+    while page:
+        rows = [dict(zip(names, row, strict=True)) for row in page]
+        yield from rows
+        if len(page) < AT_ONCE:
+            return
+        page = session.all(following, {"limit": AT_ONCE, **{f"after_{name}": rows[-1][name] for name in keys}})
 
 
 def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
@@ -95,7 +101,8 @@ def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment:
     Claims are over, runs have other numbers now, and a session of an agent has ended: its worker is gone, or begins
     another one.
     """
-    names = columns_of(table)
+    # But for the number that the database gives.
+    names = [column.name for column in schema.metadata.tables[table].columns if column.identity is None]
     brought = [dict(row) for row in rows]
     for row in brought:
         if "claim_until" in row:
@@ -119,6 +126,26 @@ class DatabaseWorkflow:
     owner: OwnerRecord | None = None
     seconds_left: float = 0.0  #: of its lease; negative when over
     events: int = 0  #: how many the database has
+
+
+def workflows_in(database: Database) -> Iterator[DatabaseWorkflow]:
+    """Yield what *database* says about each workflow, without its events."""
+    sql = """
+        SELECT adw_id, home, revision, fence, owner,
+               CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
+        FROM workflow_states ORDER BY adw_id
+    """
+    with database.read() as session:
+        rows = session.all(database.render(sql), database.lease_clock())
+    for adw_id, home, revision, fence, owner, left in rows:
+        yield DatabaseWorkflow(
+            adw_id=adw_id,
+            home=home,
+            revision=revision,
+            fence=fence,
+            owner=OwnerRecord.from_text(owner),
+            seconds_left=float(left) if owner else 0.0,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,14 +180,6 @@ class NewContents:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredDocument:
-    """A document on disk and the highest fence that its directory shows."""
-
-    document: WorkflowDocument
-    highest_fence: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LockConflict:
     """Several unfinished workflows of one issue: one keeps it, a person decides about the others."""
 
@@ -179,9 +198,10 @@ _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
 def plan_rebuild(
-    documents: Sequence[StoredDocument],
+    documents: Sequence[WorkflowDocument],
     salvage: Salvage,
     *,
+    fences: Mapping[str, int] | None = None,
     unreadable: Sequence[str] = (),
     repository: str = "",
     maker: RunFactory | None = None,
@@ -189,10 +209,11 @@ def plan_rebuild(
     """
     Return what the database is to hold, and the conflicts; *unreadable* documents keep the row and the lock they have.
 
-    *repository* is that of the home, which documents that name none belong to; *maker* knows the labels of runs.
+    *fences* are the highest that the directories of workflows show. *repository* is that of the home, which documents
+    that name none belong to; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
-    on_disk = {stored.document.adw_id for stored in documents} | set(unreadable)
+    on_disk = {document.adw_id for document in documents} | set(unreadable)
     kept_for = set(unreadable) | set(lost_documents(salvage, on_disk))
     locks, conflicts = _plan_locks(documents, salvage.locks, kept_for=kept_for, repository=repository)
     is_new = salvage.is_missing or bool(salvage.problems)
@@ -212,7 +233,10 @@ def plan_rebuild(
         for run in (salvage.runs if is_new else ())
     ]
     contents = NewContents(
-        rows=tuple(_plan_row(document, known, salvage.events) for document in documents),
+        rows=tuple(
+            _plan_row(one, known.get(one.adw_id), (fences or {}).get(one.adw_id, 0), salvage.events)
+            for one in documents
+        ),
         locks=locks,
         events=salvage.events,
         kept=salvage.kept,
@@ -232,10 +256,9 @@ def lost_documents(salvage: Salvage, on_disk: set[str]) -> list[str]:
 
 
 def _plan_row(
-    stored: StoredDocument, known: Mapping[str, DatabaseWorkflow], salvaged: Sequence[Event]
+    document: WorkflowDocument, row: DatabaseWorkflow | None, fence: int, salvaged: Sequence[Event]
 ) -> ProjectedWrite:
-    document, adw_id = stored.document, stored.document.adw_id
-    row = known.get(adw_id)
+    adw_id = document.adw_id
     has_events = bool(row and row.events) or any(event.adw_id == adw_id for event in salvaged)
     waiting = tuple(map(Event.from_json, document.outbox))
 
@@ -243,7 +266,7 @@ def _plan_row(
         adw_id=adw_id,
         revision=document.revision,
         # Above everything seen, so that no writer of before is ever let in again.
-        fence=max(row.fence if row else 0, stored.highest_fence) + 1,
+        fence=max(row.fence if row else 0, document.fence, fence) + 1,
         body=document.to_bytes(),
         summary=summary_of(document),
         events=waiting if has_events else (*_events_of_history(document, waiting), *waiting),
@@ -272,14 +295,12 @@ def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> 
     )
 
 
-def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], maker: RunFactory) -> tuple[NewRun, ...]:
+def _plan_runs(
+    documents: Sequence[WorkflowDocument], unfinished: Sequence[Run], maker: RunFactory
+) -> tuple[NewRun, ...]:
     """Return a run for each workflow that is to continue and has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
-    going_on = [
-        stored.document
-        for stored in documents
-        if stored.document.current_state in _ACTIVE_NAMES and stored.document.adw_id not in has_run
-    ]
+    going_on = [one for one in documents if one.current_state in _ACTIVE_NAMES and one.adw_id not in has_run]
     runs = []
     for document in sorted(going_on, key=lambda one: (one.created_at, one.adw_id)):
         kind = "start" if document.current_state == WorkflowState.PENDING.value else "resume"
@@ -297,12 +318,12 @@ def _plan_runs(documents: Sequence[StoredDocument], unfinished: Sequence[Run], m
 
 
 def _plan_locks(
-    documents: Sequence[StoredDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
+    documents: Sequence[WorkflowDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
     # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
     former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
     claims: dict[tuple[str, int], list[WorkflowDocument]] = defaultdict(list)
-    for document in (stored.document for stored in documents):
+    for document in documents:
         if document.issue_number is not None and not is_terminal(document.current_state):
             claims[in_home(document.repository, repository), document.issue_number].append(document)
     locks = [
@@ -396,18 +417,32 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
     ids = sorted(store.ids())
     if not force:
         refuse_while_owners_live(home, ids, salvage.workflows)
-    documents, unreadable = _read(ids, store, home.folders)
+    documents: list[WorkflowDocument] = []
+    unreadable: dict[str, str] = {}
+    for adw_id in ids:
+        try:
+            documents.append(store.load(adw_id).document)
+        except StateNotFound:
+            continue  # removed since the list was made
+        except AdwError as exc:
+            unreadable[adw_id] = str(exc)
+    fences = {document.adw_id: home.folders.highest_fence(document.adw_id) for document in documents}
     # Documents that name no repository belong to that of the home.
     repository = home.settings.repository or ""
     contents, conflicts = plan_rebuild(
-        documents, salvage, unreadable=tuple(unreadable), repository=repository, maker=home.run_factory
+        documents,
+        salvage,
+        fences=fences,
+        unreadable=tuple(unreadable),
+        repository=repository,
+        maker=home.run_factory,
     )
     # Only now: up to here the documents may have needed the copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(contents)
     salvaged, locks = len(salvage.events), contents.locks or ()
     kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
-    on_disk = {one.document.adw_id for one in documents} | set(unreadable)
+    on_disk = {one.adw_id for one in documents} | set(unreadable)
     has_run = {run.adw_id for run in salvage.runs}
 
     return RebuildReport(
@@ -467,25 +502,6 @@ def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
         yield
 
 
-def _read(ids: Iterable[str], store: StateStore, folders: StateFolders) -> tuple[list[StoredDocument], dict[str, str]]:
-    documents: list[StoredDocument] = []
-    unreadable: dict[str, str] = {}
-    for adw_id in ids:
-        try:
-            document = store.load(adw_id).document
-        except StateNotFound:
-            continue  # removed since the list was made
-        except AdwError as exc:
-            unreadable[adw_id] = str(exc)
-            continue
-        highest_fence = max(document.fence, folders.highest_fence(adw_id))
-        documents.append(StoredDocument(document=document, highest_fence=highest_fence))
-
-    return documents, unreadable
-
-
-#: Events read in one go.
-_AT_ONCE = 500
 #: Table -> what it is called in a report, where that is not its name.
 _PART_NAMES = {"task_checkpoints": "checkpoints"}
 #: Endings of the files that make up one SQLite database.
@@ -539,7 +555,7 @@ class Reconstruction:
         place = 0
         columns = ", ".join(connection.EVENT_COLUMNS)
         sql = f"SELECT seq, {columns} FROM events WHERE seq > :after ORDER BY seq LIMIT :limit"
-        while result := self._all(sql, {"after": place, "limit": _AT_ONCE}):
+        while result := self._all(sql, {"after": place, "limit": AT_ONCE}):
             yield from (connection.to_event(row[1:]) for row in result)
             place = result[-1][0]
 
@@ -564,9 +580,9 @@ class Reconstruction:
         return tuple(result)
 
     def _kept(self, problems: list[str]) -> dict[str, tuple[KeptRow, ...]]:
-        def read(table: str) -> tuple[KeptRow, ...]:
+        def read(table: str) -> Iterator[KeptRow]:
             with self._open().read() as session:
-                return read_table(session, table)
+                yield from read_rows(session, schema.metadata.tables[table])
 
         return {
             table: self._part(_PART_NAMES.get(table, table.replace("_", " ")), partial(read, table), problems)
@@ -574,23 +590,9 @@ class Reconstruction:
         }
 
     def _workflows(self) -> Iterator[DatabaseWorkflow]:
-        database = self._open()
         counts: dict[str, int] = dict(self._all("SELECT adw_id, count(*) FROM events GROUP BY adw_id"))
-        sql = """
-            SELECT adw_id, home, revision, fence, owner,
-                   CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
-            FROM workflow_states ORDER BY adw_id
-        """
-        for adw_id, home, revision, fence, owner, left in self._all(database.render(sql), database.lease_clock()):
-            yield DatabaseWorkflow(
-                adw_id=adw_id,
-                home=home,
-                revision=revision,
-                fence=fence,
-                owner=OwnerRecord.from_text(owner),
-                seconds_left=float(left) if owner else 0.0,
-                events=counts.get(adw_id, 0),
-            )
+        for workflow in workflows_in(self._open()):
+            yield replace(workflow, events=counts.get(workflow.adw_id, 0))
 
     def _requests(self) -> Iterator[Request]:
         rows = self._all(
@@ -743,7 +745,7 @@ class Reconstruction:
                         deliveries_store.DELIVERY_SET_RUN,
                         {"guid": made.payload.get("guid"), "run_id": made.run_id},
                     )
-            session.run(reports_store.PROGRESS_FORGET)  # documents changed without an event
+            listing.move(session, reports_store.CURSOR, -1)  # documents changed without an event: all are read again
             metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
             ((after,),) = session.all("SELECT count(*) FROM events")
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import AdwError, DatabaseError, StateNotFound
-from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, PageQuery, Verdict
+from adws.adw_modules.interfaces import LeaseRow, OwnerRecord, Verdict
 from adws.adw_modules.queue.model import ITERATION, ROLLBACK, WITHOUT_WORKFLOW, Run
 from adws.adw_modules.recovery.plan import Claim, Evidence
 from adws.adw_modules.state_machine import ACTIVE_STATES
@@ -74,7 +74,8 @@ def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
         _of_run(Evidence(adw_id=r.adw_id, is_errand=True), r, owners) for r in unfinished if r.kind == ITERATION
     )
     runs = {run.adw_id: run for run in unfinished if run.kind != ITERATION}
-    copied = dict(_copied_revisions(home, every_document=every_document))
+    # Those that the database has as active, or all that it has.
+    copied = home.catalogue.revisions(states=() if every_document else [state.value for state in ACTIVE_STATES])
     holders = {lock.adw_id for lock in home.locks.all()}
     ids = iter(dict.fromkeys([*copied, *runs, *holders, *(home.store.ids() if every_document else ())]))
     while page := list(islice(ids, _PAGE)):
@@ -94,16 +95,6 @@ def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
             if not seen.is_errand:
                 seen = _with_document(home, seen, owners, copied.get(adw_id, 0 if every_document else None))
             yield seen
-
-
-def _copied_revisions(home: Home, *, every_document: bool) -> Iterator[tuple[str, int]]:
-    """Yield the workflows that the database has as active, or all that it has, with the revision of each."""
-    for state in (None,) if every_document else sorted(state.value for state in ACTIVE_STATES):
-        cursor: str | None = ""
-        while cursor is not None:
-            page = home.catalogue.page(PageQuery(limit=_PAGE, cursor=cursor or None, state=state))
-            yield from ((row.adw_id, row.revision) for row in page.rows)
-            cursor = page.next_cursor
 
 
 def _of_run(seen: Evidence, run: Run, owners: Owners) -> Evidence:

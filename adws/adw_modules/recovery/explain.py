@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import timestamps, views
 from adws.adw_modules.errors import QUOTA_REFUSAL
 from adws.adw_modules.queue import workers
-from adws.adw_modules.queue.model import FINAL_RUNS, NO_DEMANDS, RunState, full_labels
+from adws.adw_modules.queue.model import FINAL_RUNS, RunState, full_labels
 from adws.adw_modules.queue.workers import NO_MATCH_SECONDS, NO_WORKER, RunnerState, offer_of, state_of
 from adws.adw_modules.recovery.evidence import Owners
 from adws.adw_modules.recovery.plan import Claim
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from adws.adw_modules.interfaces import LeaseRow, RegisteredWorker
     from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.queue.model import Run
-    from adws.adw_modules.workflow.requirements import Requirements
     from adws.app import Home
 
 
@@ -37,13 +36,10 @@ class Diagnosis:
 
     workflow: WorkflowView
     lease: Claim
-    run_state: RunState | None = None  #: of its newest run
-    run_reason: str = ""
-    not_before: str = ""  #: when that run is due
-    is_due: bool = True
+    run: Run | None = None  #: the newest one
+    is_due: bool = True  #: that run
     asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
     held: str = ""  #: why its run may not be claimed though it is due
-    demands: Requirements = NO_DEMANDS  #: of its run
     breaker: BreakerRow | None = None  #: that its phase waits for, as it stands now
 
 
@@ -158,14 +154,15 @@ def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tupl
 
 
 def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
-    if found.run_state is None or found.run_state in FINAL_RUNS:
+    run = found.run
+    if run is None or run.state in FINAL_RUNS:
         return Explanation(
             why=f"Workflow {adw_id} is {state}, and no run waits for it.",
             then="The next worker, or adw admin recover, queues it again.",
             commands=("adw admin recover", f"adw resume {adw_id}"),
         )
-    if found.run_state is RunState.PENDING:
-        return _queued(found, adw_id, state)
+    if run.state is RunState.PENDING:
+        return _queued(found, run, adw_id, state)
 
     return Explanation(
         why=f"Workflow {adw_id} is {state}, but its worker is gone: {found.lease.why_over()}.",
@@ -174,12 +171,12 @@ def _waiting(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
+def _queued(found: Diagnosis, run: Run, adw_id: str, state: str) -> Explanation:
     if found.held:
-        return _held(found, adw_id, state)
+        return _held(found, run, adw_id, state)
     phase = found.workflow.phase_with("retry_wait")
     if phase is not None and found.breaker is not None:
-        return _behind_breaker(found, adw_id, phase, found.breaker)
+        return _behind_breaker(found, run, phase, found.breaker)
     if phase is not None and (reason := phase.wait_reason):
         if not phase.retry_at:
             return Explanation(
@@ -201,9 +198,9 @@ def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
             then="A worker, or the command that started it, retries it then.",
             commands=("adw worker", f"adw resume {adw_id}"),
         )
-    due = "" if found.is_due else f", not before {_moment(found.not_before)}"
-    reason = f" ({found.run_reason})" if found.run_reason else ""
-    is_refused = found.run_reason.startswith(QUOTA_REFUSAL)
+    due = "" if found.is_due else f", not before {_moment(run.not_before)}"
+    reason = f" ({run.reason})" if run.reason else ""
+    is_refused = run.reason.startswith(QUOTA_REFUSAL)
 
     return Explanation(
         why=f"Workflow {adw_id} is {state} and waits for a worker{due}{reason}.",
@@ -212,7 +209,7 @@ def _queued(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
+def _held(found: Diagnosis, run: Run, adw_id: str, state: str) -> Explanation:
     """Explain a run that is due and may not be claimed: no worker meets its demands, or a limit is reached."""
     why = f"Workflow {adw_id} is {state} and waits for a worker: {found.held}."
     if not found.held.startswith(NO_WORKER):
@@ -221,8 +218,8 @@ def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
             then="It goes on when a run that counts there ends, or when the limit is raised in adw.toml.",
             commands=("adw queue runs", "adw config"),
         )
-    tags = "".join(f" --tag {tag}" for tag in sorted(found.demands.tags))
-    host = found.demands.host
+    tags = "".join(f" --tag {tag}" for tag in sorted(run.demands.tags))
+    host = run.demands.host
 
     return Explanation(
         why=why,
@@ -232,13 +229,14 @@ def _held(found: Diagnosis, adw_id: str, state: str) -> Explanation:
     )
 
 
-def _behind_breaker(found: Diagnosis, adw_id: str, phase: PhaseView, breaker: BreakerRow) -> Explanation:
+def _behind_breaker(found: Diagnosis, run: Run, phase: PhaseView, breaker: BreakerRow) -> Explanation:
+    adw_id = run.adw_id
     if breaker.state == "closed":
         return Explanation(
             why=f"Workflow {adw_id} waited with {phase.name} for {breaker.name}, whose breaker is closed again.",
             then="A worker takes it up."
             if found.is_due
-            else f"It goes on by itself at {_moment(found.not_before)} at the latest.",
+            else f"It goes on by itself at {_moment(run.not_before)} at the latest.",
             commands=(f"adw resume {adw_id}", "adw worker"),
         )
     until = _moment(phase.retry_at or "")
@@ -278,13 +276,10 @@ def diagnosis_of(home: Home, document: WorkflowDocument, *, now: datetime) -> Di
     return Diagnosis(
         workflow=views.workflow(document),
         lease=claim_of(home.leases.read(adw_id), home.processes),
-        run_state=run.state if run else None,
-        run_reason=run.reason if run else "",
-        not_before=run.not_before if run else "",
+        run=run,
         is_due=run is None or run.not_before <= to_text(now),
         asked=tuple(request.kind for request in home.requests.open_for(adw_id)),
         held=held,
-        demands=run.demands if run else NO_DEMANDS,
         breaker=_breaker_of(home, document, now),
     )
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.recovery")
 
-#: What is counted, by verdict, mode and action.
+#: What is counted, by the labels of the metric: verdict, mode and action.
 METRIC = "adw_runs_recovered_total"
 #: Terminal reasons of workflows that recovery fails.
 POISON = "POISON_RUN"
@@ -210,8 +210,8 @@ class Recovery:
                         home.requests.handled(request.request_id, f"paused: {document.pause_reason}")
 
         recovered = RecoveryResult(mode=mode, steps=tuple(done), runs=tuple(runs))
-        for (verdict, name, action), amount in recovered.metrics().items():
-            home.counters.add(METRIC, {"verdict": verdict, "mode": name, "action": action}, float(amount))
+        if recovered.runs:
+            home.tally.add({METRIC: {labels: float(amount) for labels, amount in recovered.metrics().items()}})
         home.free_left_behind()  # last: interrupted attempts are closed by now
 
         return recovered

@@ -392,12 +392,13 @@ def percent(value: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnPart:
-    """One part of a column, from the bottom up."""
+class Mark:
+    """A part of a column, a point of a line, or a bar beside a name."""
 
-    value: float
-    kind: str  #: its class, such as `completed`
+    value: float | None  #: None: there is nothing to show, and a line is broken
     words: str  #: read out, and shown when pointed at
+    label: str = ""  #: beside or below it
+    kind: str = "usual"  #: its class, such as `completed`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -405,31 +406,12 @@ class Column:
     """What stands at one place of a time."""
 
     label: str
-    parts: tuple[ColumnPart, ...] = ()
+    parts: tuple[Mark, ...] = ()  #: from the bottom up
 
     @property
     def value(self) -> float:
         """How high it is."""
-        return math.fsum(part.value for part in self.parts)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """A point of a line; None: there is nothing to show, and the line is broken."""
-
-    label: str
-    value: float | None
-    words: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bar:
-    """A bar beside a name."""
-
-    label: str
-    value: float
-    words: str
-    kind: str = "usual"
+        return math.fsum(part.value or 0.0 for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -460,7 +442,7 @@ def columns_svg(plot: Plot, columns: Sequence[Column]) -> str:
     return _picture(plot, top, [column.label for column in columns], drawn)
 
 
-def line_svg(plot: Plot, points: Sequence[Point]) -> str:
+def line_svg(plot: Plot, points: Sequence[Mark]) -> str:
     """Return a line through points; where a point has no value it is broken."""
     top = scale_of(max((point.value or 0.0 for point in points), default=0.0), plot)
     count = len(points)
@@ -480,17 +462,18 @@ def line_svg(plot: Plot, points: Sequence[Point]) -> str:
     return _picture(plot, top, [point.label for point in points], drawn)
 
 
-def bars_svg(plot: Plot, bars: Sequence[Bar]) -> str:
+def bars_svg(plot: Plot, bars: Sequence[Mark]) -> str:
     """Return bars below each other, each under its name and with its number behind it."""
-    most = max((bar.value for bar in bars), default=0.0) or 1.0
+    most = max((bar.value or 0.0 for bar in bars), default=0.0) or 1.0
     height = max(1, len(bars)) * _ROW
     drawn = (_bar(plot, bar, number * _ROW, most) for number, bar in enumerate(bars))
 
     return _framed(plot, "plot bars", height, drawn)
 
 
-def _bar(plot: Plot, bar: Bar, top: int, most: float) -> str:
-    value, share = plot.safe(plot.text(bar.value)), 100 * max(0.0, bar.value) / most
+def _bar(plot: Plot, bar: Mark, top: int, most: float) -> str:
+    number = bar.value or 0.0
+    value, share = plot.safe(plot.text(number)), 100 * max(0.0, number) / most
 
     return (
         f'<g class="bar {plot.safe(bar.kind)}"><title>{plot.safe(bar.words)}</title>'
@@ -541,7 +524,7 @@ def _column(plot: Plot, column: Column, place: tuple[float, float], top: float) 
     left, width = place
     y = float(_HEIGHT)
     for part in column.parts:
-        if part.value <= 0:
+        if not part.value or part.value <= 0:
             continue
         tall = max(_LEAST, part.value / top * _HEIGHT)
         y -= tall

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from types import MappingProxyType
@@ -31,10 +31,9 @@ from adws.adw_modules import circuit_breaker, timestamps
 from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.circuit_breaker import BreakerRow, CircuitState
 from adws.adw_modules.costs import NO_PROVIDER, money
-from adws.adw_modules.db import connection, listing
+from adws.adw_modules.db import listing
 from adws.adw_modules.db.connection import Database, Session
 from adws.adw_modules.error_tables import ErrorCategory
-from adws.adw_modules.errors import UsageError
 from adws.adw_modules.events import EVENT_TYPES
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock, Verdict
@@ -434,26 +433,6 @@ def _object(value: object) -> JsonObject:
 # every one of them from the start, 0 where nothing is: an alert on a series that does not exist yet would be silent.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueueGauge:
-    """Runs of a kind that stand alike."""
-
-    kind: str
-    state: str  #: waiting | delayed | claimed | running | stopping | dead
-    runs: int
-    since: str = ""  #: since when the first of them has stood so; "": that says nothing
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GaugeValues:
-    """How many there are of what, at one moment."""
-
-    workflows: dict[str, int] = field(default_factory=dict)  #: by state
-    queue: tuple[QueueGauge, ...] = ()
-    executions: int = 0  #: steps whose calls are being made
-    iterations: dict[str, int] = field(default_factory=dict)  #: of those steps, by where they stand
-
-
 #: Where a run can stand that is not over.
 _OPEN_RUNS = ("waiting", "delayed", "claimed", "running", "stopping")
 #: Unit of a limit -> its name in a label, and how much of that it is.
@@ -464,8 +443,6 @@ _UNITS = {
     "worktrees": ("worktrees", 1.0),
     "workflows": ("workflows", 1.0),
 }
-
-_Found = dict[str, Mapping[tuple[str, ...], float]]
 
 
 class MetricsCollector:
@@ -479,7 +456,6 @@ class MetricsCollector:
         home, now = self._home, self._home.clock.now()
         home.tally.catch_up()
         counted = home.tally.counted()
-        standing = home.gauges.look()
         today = Window(since=timestamps.to_text(now)[:10])
         spent = sum(line.cost_usd for line in home.reports.costs(today, by="day"))
         quotas = home.quotas.gauges(spent_today=spent, sizes=None)
@@ -495,10 +471,7 @@ class MetricsCollector:
 
         return {
             "adw_info": {(adws.__version__,): 1.0},
-            "adw_workflows": _filled(_singles(state.value for state in WorkflowState), _by_one(standing.workflows)),
-            **_queue(standing, now),
-            "adw_executions_running": {(): float(standing.executions)},
-            "adw_iterations_open": _by_one(standing.iterations),
+            **home.gauges.readings(),
             **_breakers(home.breakers.stored(), now),
             "adw_quota_used": {(limit.name, unit): limit.used * size for limit, unit, size in limits},
             "adw_quota_limit": {(limit.name, unit): limit.limit * size for limit, unit, size in limits},
@@ -511,21 +484,7 @@ class MetricsCollector:
         }
 
 
-def _queue(standing: GaugeValues, now: datetime) -> _Found:
-    runs: dict[tuple[str, ...], float] = {(kind, state): 0.0 for kind in RUN_KINDS for state in (*_OPEN_RUNS, "dead")}
-    ages: dict[tuple[str, ...], float] = {
-        (kind, state): 0.0 for kind in RUN_KINDS for state in _OPEN_RUNS if state != "delayed"
-    }
-    for line in standing.queue:
-        runs[line.kind, line.state] = float(line.runs)
-        if line.since:
-            age = (now - timestamps.parse(line.since)).total_seconds()
-            ages[line.kind, line.state] = max(0.0, age)
-
-    return {"adw_queue_runs": runs, "adw_queue_oldest_age_seconds": ages}
-
-
-def _breakers(rows: Iterable[BreakerRow], now: datetime) -> _Found:
+def _breakers(rows: Iterable[BreakerRow], now: datetime) -> Readings:
     """Return how breakers stand; of very many those that are not closed come first."""
     seen = sorted(
         (circuit_breaker.seen(row, now) for row in rows),
@@ -563,31 +522,6 @@ _FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 # --- numbers that only grow, in the table counters: whatever process counts, one page shows them all ---------------
-
-
-class Counters:
-    """Counters in the database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def add(self, name: str, labels: Mapping[str, str], amount: float = 1.0) -> None:
-        """Count; raise UsageError for an amount below nothing."""
-        if not amount >= 0.0:
-            raise UsageError(f"the counter {name} only grows: {amount} cannot be added")
-        params = {
-            "name": connection.plain(name),
-            "labels": connection.plain(json.dumps(dict(labels), sort_keys=True)),
-            "amount": amount,
-        }
-        self._database.transact(lambda session: session.run(workers.COUNTER_ADD, params))
-
-    def all(self) -> tuple[tuple[str, Mapping[str, str], float], ...]:
-        """Return name, labels and value of each, in a fixed order."""
-        with self._database.read() as session:
-            rows = session.all(workers.COUNTERS_ALL)
-
-        return tuple((name, json.loads(labels), float(value)) for name, labels, value in rows)
 
 
 def add_in(session: Session, added: Readings) -> None:
@@ -656,6 +590,10 @@ class EventTally:
             counted += result
 
         return counted
+
+    def add(self, added: Readings) -> None:
+        """Add to counters that follow from no event."""
+        self._database.transact(lambda session: add_in(session, added))
 
     def counted(self) -> Readings:
         """Return every counter of the metrics."""
@@ -737,21 +675,29 @@ class Gauges:
         self._clock = clock
         self._queue = QUEUE.format(runs=_RUNS[database.dialect])
 
-    def look(self) -> GaugeValues:
+    def readings(self) -> Readings:
         """Return how many there are of what, all at one moment."""
-        moment = timestamps.to_text(self._clock.now())
+        now = self._clock.now()
+        runs: dict[tuple[str, ...], float] = {
+            (kind, state): 0.0 for kind in RUN_KINDS for state in (*_OPEN_RUNS, "dead")
+        }
+        ages = {labels: 0.0 for labels in runs if labels[1] not in ("delayed", "dead")}
         with self._database.read() as session:
-            lines = [
-                QueueGauge(kind=kind, state=state, runs=count, since="" if state == "delayed" else since)
-                for kind, state, count, since in session.all(self._queue, {"moment": moment})
-            ]
-            lines.extend(QueueGauge(kind=kind, state="dead", runs=count) for kind, count in session.all(DEAD))
+            workflows: dict[str, int] = dict(session.all(WORKFLOWS))
+            for kind, state, count, since in session.all(self._queue, {"moment": timestamps.to_text(now)}):
+                runs[kind, state] = float(count)
+                if state != "delayed":  # the clock of another machine may be ahead
+                    ages[kind, state] = max(0.0, (now - timestamps.parse(since)).total_seconds())
+            for kind, count in session.all(DEAD):
+                runs[kind, "dead"] = float(count)
             executions, waiting = session.one(EXECUTIONS) or (0, 0)
             running, retrying = (session.one(sql) or (0,) for sql in (RUNNING, RETRYING))
+        iterations = {"pending": max(0, int(waiting)), "running": running[0], "retry_wait": retrying[0]}
 
-            return GaugeValues(
-                workflows=dict(session.all(WORKFLOWS)),
-                queue=tuple(lines),
-                executions=executions,
-                iterations={"pending": max(0, int(waiting)), "running": running[0], "retry_wait": retrying[0]},
-            )
+        return {
+            "adw_workflows": _filled(_singles(state.value for state in WorkflowState), _by_one(workflows)),
+            "adw_queue_runs": runs,
+            "adw_queue_oldest_age_seconds": ages,
+            "adw_executions_running": {(): float(executions)},
+            "adw_iterations_open": _by_one(iterations),
+        }

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from adws.adw_modules import costs, identifiers
 from adws.adw_modules.error_tables import ErrorCategory
@@ -275,8 +274,14 @@ OUTCOMES = ("completed", "failed", "abandoned", "rolled_back")
 COUNTED = frozenset({"succeeded", "failed", "interrupted"})
 #: Attempts that are failures.
 FAILED = frozenset({"failed", "interrupted"})
-#: Kinds of sums about money; the item is who was paid.
-COST_KINDS = ("cost", "cost_unknown", "cost_subscription", "cost_estimated", "tokens")
+#: Kinds of sums about money, whose item is who was paid -> the figure that their number is.
+COST_FIGURES = {
+    "cost": "attempts",
+    "cost_unknown": "unknown",
+    "cost_subscription": "subscription",
+    "cost_estimated": "estimated",
+    "tokens": "tokens",
+}
 
 #: Characters of a message that are kept.
 LABEL_LENGTH = 300
@@ -304,25 +309,19 @@ class ReportSum(NamedTuple):
 
     number: int = 0
     amount: int = 0  #: millionths of a dollar, or milliseconds
+    last_at: str = ""  #: of failures: when the last one was
+    adw_id: str = ""  #: of which workflow
+    label: str = ""  #: and what it said
 
     def plus(self, other: ReportSum) -> ReportSum:
-        """Return both together."""
-        return ReportSum(self.number + other.number, self.amount + other.amount)
+        """Return both together; of two last failures the later one."""
+        last = other if other.last_at >= self.last_at else self
 
-
-NOTHING = ReportSum()
-
-
-class Last(NamedTuple):
-    """The last failure of a group."""
-
-    at: str = ""
-    adw_id: str = ""
-    label: str = ""
+        return last._replace(number=self.number + other.number, amount=self.amount + other.amount)
 
 
 @dataclass(kw_only=True, slots=True)
-class Tallies:
+class WorkflowSums:
     """What a workflow adds. The same document always adds the same."""
 
     adw_id: str
@@ -332,39 +331,38 @@ class Tallies:
     attempts: int = 0  #: that ended
     cost: int = 0  #: millionths of a dollar
     sums: dict[SumKey, ReportSum] = field(default_factory=dict)
-    lasts: dict[SumKey, Last] = field(default_factory=dict)  #: of failures
 
-    def add(self, key: SumKey, number: int = 1, amount: int = 0) -> None:
+    def add(self, key: SumKey, number: int = 1, amount: int = 0, last: tuple[str, str, str] = ("", "", "")) -> None:
         """Add to a sum."""
-        self.sums[key] = self.sums.get(key, NOTHING).plus(ReportSum(number, amount))
+        self.sums[key] = self.sums.get(key, ReportSum()).plus(ReportSum(number, amount, *last))
 
 
-def tallies_of(document: WorkflowDocument) -> Tallies:
+def sums_of(document: WorkflowDocument) -> WorkflowSums:
     """Return what the workflow in *document* adds; what has no day that can be read is left out."""
     name, state = document.workflow_name, document.current_state
-    tallies = Tallies(adw_id=document.adw_id, workflow=name)
+    result = WorkflowSums(adw_id=document.adw_id, workflow=name)
     for phase in document.phases:
-        _add_attempts(tallies, phase)
+        _add_attempts(result, phase)
     for entry in costs.of_document(document):
         if not (day := day_of(entry.ended_at)):
             continue
         micros = round((entry.cost_usd or 0.0) * 1_000_000)
-        tallies.cost += micros
+        result.cost += micros
         figures = (1, entry.is_unknown, entry.is_subscription, entry.is_estimated, entry.tokens.total)
-        for kind, number in zip(COST_KINDS, figures, strict=True):
+        for kind, number in zip(COST_FIGURES, figures, strict=True):
             if number:
                 key = SumKey(kind, day, name, entry.phase, entry.provider)
-                tallies.add(key, int(number), micros if kind == "cost" else 0)
+                result.add(key, int(number), micros if kind == "cost" else 0)
     if state in OUTCOMES:
-        tallies.outcome = state
+        result.outcome = state
         moves = [entry.timestamp for entry in document.state_history if entry.to_state == state]
         if day := day_of(moves[-1] if moves else document.updated_at):
-            tallies.add(SumKey("outcome", day, name, item=state))
+            result.add(SumKey("outcome", day, name, item=state))
 
-    return tallies
+    return result
 
 
-def _add_attempts(tallies: Tallies, phase: PhaseRecord) -> None:
+def _add_attempts(result: WorkflowSums, phase: PhaseRecord) -> None:
     needed, in_round = 0, None
     for attempt in phase.attempts:
         status, day = attempt.status, day_of(attempt.ended_at or "")
@@ -373,32 +371,25 @@ def _add_attempts(tallies: Tallies, phase: PhaseRecord) -> None:
         needed += status in COUNTED
         if not day:
             continue
-        tallies.attempts += 1
-        tallies.last_day = max(tallies.last_day, day)
-        key = SumKey("attempt", day, tallies.workflow, phase.name, status)
+        result.attempts += 1
+        result.last_day = max(result.last_day, day)
+        key = SumKey("attempt", day, result.workflow, phase.name, status)
         took = attempt.duration if attempt.duration is not None and attempt.duration >= 0 else None
         milliseconds = int(min((took or 0.0) * 1000, _LONGEST_MS))
-        tallies.add(key, amount=milliseconds)
+        result.add(key, amount=milliseconds)
         if status == "succeeded":
-            tallies.add(key._replace(kind="needed", item=str(min(needed, MOST_NEEDED))))
+            result.add(key._replace(kind="needed", item=str(min(needed, MOST_NEEDED))))
             needed = 0
             if took is not None:
-                tallies.add(key._replace(kind="duration", day=f"{day[:7]}-01", item=str(bucket_of(milliseconds))))
+                result.add(key._replace(kind="duration", day=f"{day[:7]}-01", item=str(bucket_of(milliseconds))))
         elif status in FAILED:
             error = attempt.error or {}
-            message = str(error.get("message") or "").strip()
-            item = failure_item(str(error.get("category") or "unknown"), str(error.get("klass") or ""), message)
-            key = key._replace(kind="failure", item=item)
-            tallies.add(key)
-            last = Last(attempt.ended_at or "", tallies.adw_id, message[:LABEL_LENGTH])
-            tallies.lasts[key] = max(last, tallies.lasts.get(key, Last()), key=lambda one: one.at)
-
-
-def failure_item(category: str, klass: str, message: str) -> str:
-    """Return what failures of a group have in common; it begins with their category."""
-    print_ = identifiers.fingerprint(klass, message)
-
-    return f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
+            message, category = str(error.get("message") or "").strip(), str(error.get("category") or "unknown")
+            # What failures of a group have in common, whatever their numbers.
+            print_ = identifiers.fingerprint(str(error.get("klass") or ""), message)
+            item = f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
+            last = attempt.ended_at or "", result.adw_id, message[:LABEL_LENGTH]
+            result.add(key._replace(kind="failure", item=item), last=last)
 
 
 def day_of(moment: str) -> str:
@@ -418,77 +409,10 @@ def seconds_at(bucket: float) -> float:
     return float(2.0 ** (bucket / PER_DOUBLING) / 1000.0)
 
 
-def difference(before: Mapping[SumKey, ReportSum], after: Mapping[SumKey, ReportSum]) -> dict[SumKey, ReportSum]:
-    """Return what has to be added to *before* to make it *after*; sums that stay the same are left out."""
-    changed = {}
-    for key in {**before, **after}:
-        old, new = before.get(key, NOTHING), after.get(key, NOTHING)
-        if old != new:
-            changed[key] = ReportSum(new.number - old.number, new.amount - old.amount)
-
-    return changed
-
-
-# --- sums as the values that reports show ------------------------------------------------------------------------
-
-#: Kind and values of the columns -> sum.
-Grouped: TypeAlias = Mapping[tuple[str, ...], ReportSum]
+# --- how long attempts took --------------------------------------------------------------------------------------
 
 #: Months that a history goes back, the one that runs included.
 HISTORY_MONTHS = 3
-#: What costs can be told by -> the column.
-COST_COLUMNS = {"phase": "phase", "day": "day", "provider": "item"}
-
-
-def outcomes_of(found: Grouped) -> tuple[DayOutcomes, ...]:
-    """Return the outcomes in sums by day and item, the oldest day first."""
-    days: dict[str, dict[str, int]] = {}
-    for (_kind, day, item), total in found.items():
-        if total.number > 0 and item in OUTCOMES:
-            days.setdefault(day, {})[item] = total.number
-
-    return tuple(DayOutcomes(day=day, **counts) for day, counts in sorted(days.items()))
-
-
-def attempts_of(found: Grouped) -> tuple[PhaseAttempts, ...]:
-    """Return the attempts in sums by phase and item, by the name of the phase."""
-    needed, statuses, took = dict[str, dict[int, int]](), dict[str, dict[str, int]](), Counter[str]()
-    for (kind, phase, item), total in sorted(found.items()):
-        if total.number <= 0:
-            continue
-        if kind == "needed":
-            needed.setdefault(phase, {})[int(item)] = total.number
-        else:
-            statuses.setdefault(phase, {})[item] = total.number
-            took[phase] += total.amount
-
-    return tuple(
-        PhaseAttempts(
-            phase=phase,
-            needed=dict(sorted(needed.get(phase, {}).items())),
-            by_status=counts,
-            seconds=took[phase] / 1000.0,
-        )
-        for phase, counts in sorted(statuses.items())
-    )
-
-
-def costs_of(found: Grouped, by: str) -> tuple[CostSum, ...]:
-    """Return what was spent in sums by one column, in the order of the keys."""
-    keys = sorted({key for (kind, key), total in found.items() if kind == "cost" and total.number > 0})
-
-    return tuple(
-        CostSum(
-            key=(key or costs.NO_PROVIDER) if by == "provider" else key,
-            cost_usd=found["cost", key].amount / 1_000_000,
-            attempts=found["cost", key].number,
-            unknown=found.get(("cost_unknown", key), NOTHING).number,
-            subscription=found.get(("cost_subscription", key), NOTHING).number,
-            estimated=found.get(("cost_estimated", key), NOTHING).number,
-            tokens=found.get(("tokens", key), NOTHING).number,
-        )
-        for key in keys
-    )
 
 
 def history_since(now: datetime) -> str:
@@ -498,11 +422,9 @@ def history_since(now: datetime) -> str:
     return f"{months // 12:04}-{months % 12 + 1:02}-01"
 
 
-def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHistory | None:
-    """Return how long attempts took, from how many fell in each bucket; None without one."""
-    there = {bucket: number for bucket, number in sorted(buckets.items()) if number > 0}
-    if not there:
-        return None
+def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHistory:
+    """Return how long attempts took, from how many fell in each bucket; there is at least one."""
+    there = dict(sorted(buckets.items()))
     count = sum(there.values())
 
     def reached(share: float) -> int:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from adws.adw_modules.identifiers import counted
 from adws.adw_modules.reports import charts
-from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
+from adws.adw_modules.reports.charts import Column, Mark, Plot
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 from adws.adw_modules.reports.reports import OUTCOMES, rate_text, short, spent_on, together
 
@@ -41,7 +41,7 @@ def outcomes_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: 
         Column(
             label=_label(day),
             parts=tuple(
-                ColumnPart(value=number, kind=name, words=f"{day}: {number:,} {said}")
+                Mark(value=number, kind=name, words=f"{day}: {number:,} {said}")
                 for name, said in OUTCOMES.items()
                 if (number := getattr(known.get(day, DayOutcomes(day=day)), name))
             ),
@@ -60,7 +60,7 @@ def success_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: s
     """Return the success rate of each of *days*; days on which nothing ended have none."""
     known = {one.day: one for one in outcomes}
     points = [
-        Point(label=_label(day), value=item.success_rate, words=f"{day}: {rate_text(item)}")
+        Mark(label=_label(day), value=item.success_rate, words=f"{day}: {rate_text(item)}")
         for day in days
         for item in (known.get(day, DayOutcomes(day=day)),)
     ]
@@ -86,7 +86,7 @@ def costs_plot(
     columns = [
         Column(
             label=_label(day),
-            parts=(ColumnPart(value=spent, kind=_kind(spent, budget), words=f"{day}: ${spent:,.2f}"),) if spent else (),
+            parts=(Mark(value=spent, kind=_kind(spent, budget), words=f"{day}: ${spent:,.2f}"),) if spent else (),
         )
         for day in days
         for spent in (known.get(day, 0.0),)
@@ -112,7 +112,7 @@ def phase_costs_plot(costs: Sequence[CostSum], *, key: str = "phase-costs", say:
     """Return what was spent on each phase, what cost most first."""
     most = sorted(costs, key=lambda one: (-one.cost_usd, one.key))
     bars = [
-        Bar(
+        Mark(
             label=one.key,
             value=one.cost_usd,
             words=f"{one.key}: ${one.cost_usd:,.2f} in {counted(one.attempts, 'attempt')}",
@@ -138,9 +138,7 @@ def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
     columns = [
         Column(
             label=str(number),
-            parts=(
-                ColumnPart(value=times, kind="needed", words=f"{counted(times, 'time')} {counted(number, 'attempt')}"),
-            )
+            parts=(Mark(value=times, kind="needed", words=f"{counted(times, 'time')} {counted(number, 'attempt')}"),)
             if times
             else (),
         )
@@ -163,7 +161,7 @@ def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
 def failures_plot(failures: Sequence[FailureGroup], *, key: str = "failures", say: Say = str) -> str:
     """Return the most frequent failures."""
     bars = [
-        Bar(
+        Mark(
             label=short(f"{one.phase}: {short(one.message)}", _LABEL),
             value=one.count,
             words=f"{one.count:,} x {one.phase}, {one.category}: {one.message}",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -30,7 +30,6 @@ from adws.adw_modules.reports.model import (
     Window,
     WorkflowCost,
 )
-from adws.adw_modules.resources.quotas import QuotaStatus
 
 if TYPE_CHECKING:
     from adws.adw_modules.housekeeping.inventory import Orphan
@@ -221,45 +220,32 @@ def rate_text(outcomes: DayOutcomes) -> str:
 # --- the report of the day -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DayCounts:
-    """What a day came to."""
+def headline(day: Report, *, waiting: int) -> str:
+    """Return the report of a day in one line; *waiting* runs wait for a worker."""
+    total = sum(count.number for count in day.states.values())
+    stuck = f", {len(day.stuck)} stuck" if day.stuck else ""
 
-    since: str  #: the moment from which on the cost counts
-    by_state: Mapping[str, int] = field(default_factory=dict)
-    cost_usd: float = 0.0
-    attempts: int = 0  #: that cost something, or were paid by the month
-    waiting: int = 0  #: runs that wait for a worker
-    stuck: Sequence[StuckNow] = ()
-    outcomes: Sequence[DayOutcomes] = ()  #: from the day of *since* on
-    failures: Sequence[FailureGroup] = ()  #: the most frequent ones, from that day on
+    runs = f"{counted(waiting, 'run')} waiting{stuck}"
+
+    return f"{counted(total, 'workflow')}, {runs}, {day.spent.cost_usd:.2f} USD in a day"
 
 
-def headline(counts: DayCounts) -> str:
-    """Return the report in one line."""
-    total = sum(counts.by_state.values())
-    stuck = f", {len(counts.stuck)} stuck" if counts.stuck else ""
-    waiting = f"{counted(counts.waiting, 'run')} waiting{stuck}"
-
-    return f"{counted(total, 'workflow')}, {waiting}, {counts.cost_usd:.2f} USD in a day"
-
-
-def report(counts: DayCounts) -> str:
-    """Return the report."""
-    states = [f"  {name}: {number}" for name, number in sorted(counts.by_state.items()) if number]
+def report(day: Report, *, waiting: int) -> str:
+    """Return the report of a day as text."""
+    states = [f"  {name}: {count.number}" for name, count in sorted(day.states.items()) if count.number]
     frequent = [
-        f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in counts.failures[:MOST_NAMED]
+        f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in day.failures[:MOST_NAMED]
     ]
-    more = [f"  and {len(counts.stuck) - MOST_NAMED} more"] if len(counts.stuck) > MOST_NAMED else []
-    stuck = [f"  {one.subject.adw_id}: {one.why}; adw status {one.subject.adw_id}" for one in counts.stuck[:MOST_NAMED]]
+    more = [f"  and {len(day.stuck) - MOST_NAMED} more"] if len(day.stuck) > MOST_NAMED else []
+    stuck = [f"  {one.subject.adw_id}: {one.why}; adw status {one.subject.adw_id}" for one in day.stuck[:MOST_NAMED]]
 
     return "\n".join(
         [
             "Workflows by state:",
             *(states or ["  none"]),
-            f"Ended since {counts.since[:10]}: {rate_text(together(counts.outcomes))}",
-            f"Runs that wait for a worker: {counts.waiting}",
-            f"Spent since {counts.since}: {counts.cost_usd:.2f} USD in {counted(counts.attempts, 'attempt')}",
+            f"Ended since {day.since}: {rate_text(day.ended)}",
+            f"Runs that wait for a worker: {waiting}",
+            f"Spent since {day.since}: {day.spent.cost_usd:.2f} USD in {counted(day.spent.attempts, 'attempt')}",
             *(["Failed attempts:", *frequent] if frequent else []),
             *(["Not moving:", *stuck, *more] if stuck else []),
         ]
@@ -281,23 +267,12 @@ def short(message: str, length: int = _MESSAGE) -> str:
 # from going on is.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StuckTerms:
-    """From when on something is stuck."""
-
-    lease_seconds: float = 30.0
-    minimum: int = 5  #: successes that make a history
-    factor: float = 2.0  #: times what most took
-    shortest_seconds: float = 60.0  #: nothing that takes less is called long
-    after: timedelta | None = timedelta(minutes=120)  #: without a history; None: nothing is too long then
-    untaken_seconds: float = 300.0  #: so long something may be due while no worker is there
-
-    def limit_of(self, history: PhaseHistory | None) -> float | None:
-        """Return how many seconds an attempt may take, None when nobody can say."""
-        if history is None or history.count < self.minimum:
-            return None if self.after is None else self.after.total_seconds()
-
-        return max(self.shortest_seconds, self.factor * history.p95, history.longest)
+#: Successes that make a history; an attempt is too long that takes so many times what most took.
+_MINIMUM, _FACTOR = 5, 2.0
+#: Seconds: nothing that takes less is called long; without a history, an attempt is too long after the second.
+_SHORTEST, _WITHOUT_HISTORY = 60.0, 7200.0
+#: So many seconds something may be due while no worker is there.
+_UNTAKEN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,6 +280,7 @@ class StuckFacts:
     """What is known about what is not over."""
 
     now: datetime
+    lease_seconds: float = 30.0
     running: Sequence[RunningNow] = ()
     waiting: Sequence[WaitingNow] = ()
     unattended: Sequence[WaitingNow] = ()
@@ -313,21 +289,22 @@ class StuckFacts:
     is_limit_reached: bool = False  #: new work waits because a limit of this home is used up
 
 
-def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
+def find_stuck(facts: StuckFacts) -> tuple[StuckNow, ...]:
     """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
     silent, unattended, too_long = list[StuckNow](), list[StuckNow](), list[StuckNow]()
     untaken, refused = list[StuckNow](), list[StuckNow]()
     for one in facts.running:
         adw_id, took = one.subject.adw_id, _age(one.started_at, facts.now)
         history = facts.histories.get((one.subject.workflow, one.phase))
-        limit = terms.limit_of(history)
-        if is_silent(one, terms):
+        is_known = history is not None and history.count >= _MINIMUM
+        limit = max(_SHORTEST, _FACTOR * history.p95, history.longest) if history and is_known else _WITHOUT_HISTORY
+        if is_silent(one, facts.lease_seconds):
             seconds = max(-one.seconds_left, one.silent_seconds or 0.0)
             why = f"its worker has not said for {span(seconds)} that it lives"
             silent.append(_stuck(one, StuckKind.SILENT, why, "adw admin recover", f"adw status {adw_id}"))
-        elif one.phase and limit is not None and took > limit:
+        elif one.phase and took > limit:
             usual = f"more than {span(limit)}, and too few have succeeded to say how long it usually takes"
-            if history is not None and history.count >= terms.minimum:
+            if history and is_known:
                 usual = (
                     f"of {history.count} that succeeded, 95 % took {span(history.p95)} or less "
                     f"and none more than {span(history.longest)}"
@@ -338,13 +315,13 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
         waited = _age(waiting.since, facts.now)
         if facts.is_limit_reached and waiting.why.startswith(QUOTA_REFUSAL):
             refused.append(_stuck(waiting, StuckKind.LIMIT, waiting.why, "adw quota", "adw admin gc"))
-        elif not facts.has_worker and waiting.kind is WaitKind.WORKER and waited >= terms.untaken_seconds:
+        elif not facts.has_worker and waiting.kind is WaitKind.WORKER and waited >= _UNTAKEN_SECONDS:
             why = f"it has been due for {span(waited)}, and no worker is there to take it"
             commands = ("adw worker", f"adw resume {waiting.subject.adw_id}")
             untaken.append(_stuck(waiting, StuckKind.NOT_TAKEN, why, *commands))
 
     for one_left in facts.unattended:
-        if _age(one_left.since, facts.now) > terms.lease_seconds:
+        if _age(one_left.since, facts.now) > facts.lease_seconds:
             what = f"{one_left.phase} is under way" if one_left.phase else f"it is {one_left.subject.state}"
             why = f"{what} by its document, but nobody works on it and no run of it waits"
             commands = ("adw admin recover", f"adw resume {one_left.subject.adw_id}")
@@ -353,9 +330,9 @@ def find_stuck(facts: StuckFacts, terms: StuckTerms) -> tuple[StuckNow, ...]:
     return (*silent, *unattended, *too_long, *untaken, *refused)
 
 
-def is_silent(one: RunningNow, terms: StuckTerms) -> bool:
+def is_silent(one: RunningNow, lease_seconds: float) -> bool:
     """Say whether nobody says any more that the work on it goes on."""
-    is_unheard = one.silent_seconds is not None and one.silent_seconds > STALE_LEASES * terms.lease_seconds
+    is_unheard = one.silent_seconds is not None and one.silent_seconds > STALE_LEASES * lease_seconds
 
     return one.seconds_left < 0.0 or is_unheard
 
@@ -395,10 +372,11 @@ class Reporting:
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {(one.subject.workflow, one.phase) for one in running if one.phase}
-        is_limit_reached = bool(self.limits())
+        is_limit_reached = bool(self._home.quotas.reached())
         has_worker = any(worker_state(self._home, one) is RunnerState.ONLINE for one in self._home.workers.all())
         facts = StuckFacts(
             now=self._home.clock.now(),
+            lease_seconds=settings.lease_ttl_seconds,
             running=running,
             waiting=reports.queued(limit=limit) if is_limit_reached or not has_worker else (),
             unattended=reports.unattended(limit=limit),
@@ -407,13 +385,7 @@ class Reporting:
             is_limit_reached=is_limit_reached,
         )
 
-        terms = StuckTerms(lease_seconds=settings.lease_ttl_seconds)
-
-        return find_stuck(facts, terms)
-
-    def limits(self) -> tuple[QuotaStatus, ...]:
-        """Return the limits of this home that stop new work now."""
-        return self._home.quotas.reached()
+        return find_stuck(facts)
 
     def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
         """Return the whole report; looking for left-overs takes longest and may ask the forge."""

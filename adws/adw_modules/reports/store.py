@@ -1,20 +1,20 @@
 """
 Reports from the database.
 
-What was done comes from sums that are kept for each day, with what is not in them yet added on the way. What is now
-comes from the queue and from the few documents that it names. So nothing here takes longer when there are more
-workflows.
+What was done comes from sums that are kept for each day. What is now comes from the queue and from the few documents
+that it names. So nothing here takes longer when there are more workflows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
-from itertools import islice
+from functools import partial
+from typing import Any
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import costs, timestamps
 from adws.adw_modules.db import connection, listing
 from adws.adw_modules.db.connection import Database, Row, Session
 from adws.adw_modules.document import readable
@@ -24,16 +24,12 @@ from adws.adw_modules.queue import workers
 from adws.adw_modules.queue.model import FINAL_RUNS, RunState
 from adws.adw_modules.reports import model as reports_model
 from adws.adw_modules.reports.model import (
-    COST_COLUMNS,
-    COST_KINDS,
+    COST_FIGURES,
     MOST_COUNTED,
-    NOTHING,
     CostSum,
     Count,
     DayOutcomes,
     FailureGroup,
-    Grouped,
-    Last,
     PhaseAttempts,
     PhaseHistory,
     QueueLine,
@@ -43,7 +39,6 @@ from adws.adw_modules.reports.model import (
     RunningNow,
     Subject,
     SumKey,
-    Tallies,
     WaitingNow,
     WaitKind,
     Window,
@@ -51,27 +46,17 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 
-SUM_KEY = SumKey._fields
-SUM_COLUMNS = (*SUM_KEY, "number", "amount", "last_at", "adw_id", "label")
-WORKFLOW_COLUMNS = ("adw_id", "workflow", "outcome", "last_day", "attempts", "cost", "sums")
-
-#: Rows of report_progress: the last event that was read, and the position of a pass over all workflows; the second only
-#: while one is under way.
-EVENTS, ALL = "events", "all"
-PROGRESS_MOVE = """
-INSERT INTO report_progress (name, seq, place) VALUES (:name, :seq, :place)
-ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, place = excluded.place
-"""
-PROGRESS_FORGET = "DELETE FROM report_progress"
+#: The name of the position in the events up to which workflows were looked at.
+CURSOR = "reports"
+#: Workflows that are looked at in one transaction.
+AT_ONCE = 400
+#: What costs can be told by -> the column.
+COST_COLUMNS = {"phase": "phase", "day": "day", "provider": "item"}
 #: Not by the column itself: SQLite would walk over its whole index, instead of the few events behind a number.
-WORKFLOWS_AFTER_EVENT = "SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after ORDER BY changed"
-WORKFLOWS_AFTER = "SELECT adw_id FROM workflow_states WHERE adw_id > :after ORDER BY adw_id LIMIT :limit"
+WORKFLOWS_AFTER_EVENT = """
+SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after AND seq <= :last ORDER BY changed
+"""
 _IN_WINDOW = "day >= :day AND (:workflow = '' OR workflow = :workflow)"
-
-#: Events, and documents, that are looked at in one transaction.
-EVENTS_AT_ONCE, DOCUMENTS_AT_ONCE = 2000, 400
-#: So many events may wait to be summed up; beyond that a reader brings the sums up to date first.
-MOST_WAITING = 200
 #: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
 JUST_ENDED = timedelta(minutes=1)
 
@@ -80,35 +65,7 @@ JUST_ENDED = timedelta(minutes=1)
 #
 # Events say which workflows have changed, their documents say what they add. What a workflow has added stands in its
 # row, so only the difference is added: nothing is counted twice, whatever dies meanwhile, and after events or documents
-# were made again all workflows are simply read once more. Nothing of this is on the path of a step. To wait for all
-# writers of events stops them for a moment, so a reader adds the last few changes itself instead of storing them.
-
-
-@dataclass(frozen=True, slots=True)
-class SumProgress:
-    """How far was read."""
-
-    seq: int = -1  #: the last event; -1: none, so all workflows have to be read
-    all_after: str | None = None  #: of a pass over all workflows: the last one; None: there is none under way
-
-
-@dataclass(slots=True)
-class News:
-    """What is not in the sums yet."""
-
-    sums: dict[SumKey, ReportSum] = field(default_factory=dict)
-    lasts: dict[SumKey, Last] = field(default_factory=dict)
-    workflows: dict[str, Tallies] = field(default_factory=dict)
-
-    def grouped(self, window: Window, kinds: Sequence[str], columns: Sequence[str]) -> dict[tuple[str, ...], ReportSum]:
-        """Return the sums of *kinds* in the window, one for each kind and value of *columns*."""
-        result: dict[tuple[str, ...], ReportSum] = {}
-        for key, total in self.sums.items():
-            if key.kind in kinds and _is_in(window, key.day, key.workflow):
-                group = (key.kind, *(getattr(key, name) for name in columns))
-                result[group] = result.get(group, NOTHING).plus(total)
-
-        return result
+# were made again all workflows are simply read once more. Nothing of this is on the path of a step.
 
 
 class ReportSums:
@@ -118,159 +75,86 @@ class ReportSums:
         self._database = database
 
     def catch_up(self) -> int:
-        """Add what is new, and return how many workflows had something new."""
-        last, looked = listing.last(self._database), 0
-        while last is not None:
-            ids, is_through = self._database.transact(lambda session: self._look_at_some(session, last))
-            looked += ids
-            if is_through:
-                break
-
-        return looked
-
-    def catch_up_if_behind(self) -> None:
-        """Do it when much is new; where nothing can be written, the answers are right without it, only slower."""
+        """Look at every workflow that changed since the last time, and return how many those were."""
         with self._database.read() as session:
-            progress = _progress_of(session)
-            newest = listing.last_in(session)
-        is_whole = progress.seq >= 0 and progress.all_after is None
-        if is_whole and newest - progress.seq <= MOST_WAITING:
-            return
-        try:
-            self.catch_up()
-        except AdwError:
-            return
+            place = listing.place_of(session, CURSOR)
+            # Another event under the number of the last one: they were made again, so all workflows are read.
+            is_known = place is not None and listing.event_at(session, place.seq) == place.event_id
+            after = place.seq if place is not None and is_known else -1
+            if after == listing.last_in(session):
+                return 0
+        last = listing.last(self._database)
+        if last is None:
+            return 0
+        with self._database.read() as session:
+            changed = WORKFLOWS_AFTER_EVENT if is_known else "SELECT adw_id FROM workflow_states ORDER BY adw_id"
+            ids = [row[0] for row in session.all(changed, {"after": after, "last": last} if is_known else {})]
+        for first in range(0, len(ids), AT_ONCE):
+            self._database.transact(partial(self.look_at, ids[first : first + AT_ONCE]))
 
-    def add_last(self, session: Session, adw_id: str) -> None:
-        """Add what a workflow adds that is about to be forgotten."""
-        self._take(session)
-        _add_workflows(session, [adw_id])
+        def move(session: Session) -> None:
+            if listing.take_place(self._database, session, CURSOR) == place:  # else somebody did it, or all is new
+                listing.move(session, CURSOR, last)
 
-    def news(self, session: Session) -> News:
-        """Return what has to be added to the sums that *session* sees."""
-        return _news_of(session, self._unread(session))
+        self._database.transact(move)
 
-    def _take(self, session: Session) -> None:
-        """Lock the sums: two writers at once would both add what is new."""
-        begin = "INSERT INTO report_progress (name, seq, place) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING"
-        session.run(begin, {"name": EVENTS})
-        session.one(
-            self._database.render("SELECT seq FROM report_progress WHERE name = :name {row_lock}"), {"name": EVENTS}
-        )
+        return len(ids)
 
-    def _look_at_some(self, session: Session, last: int) -> tuple[int, bool]:
-        """Add what some workflows add; return how many had something new, and whether that was all."""
-        self._take(session)
-        progress = _progress_of(session)
-        if progress.seq < 0:  # begin a pass over all workflows
-            session.run(PROGRESS_MOVE, {"name": EVENTS, "seq": last, "place": listing.event_at(session, last)})
-            session.run(PROGRESS_MOVE, {"name": ALL, "seq": 0, "place": ""})
-            return 0, False
-        if progress.all_after is not None:
-            rows = session.all(WORKFLOWS_AFTER, {"after": progress.all_after, "limit": DOCUMENTS_AT_ONCE})
-            if len(rows) < DOCUMENTS_AT_ONCE:
-                session.run("DELETE FROM report_progress WHERE name = :name", {"name": ALL})
-            else:
-                session.run(PROGRESS_MOVE, {"name": ALL, "seq": 0, "place": rows[-1][0]})
-            return _add_workflows(session, [row[0] for row in rows]), False
-        sql = "SELECT seq, event_id, adw_id FROM events WHERE seq > :after AND seq <= :last ORDER BY seq LIMIT :limit"
-        rows = session.all(sql, {"after": progress.seq, "last": last, "limit": EVENTS_AT_ONCE})
-        if rows:
-            session.run(PROGRESS_MOVE, {"name": EVENTS, "seq": rows[-1][0], "place": rows[-1][1]})
-
-        return _add_workflows(session, sorted({row[2] for row in rows})), len(rows) < EVENTS_AT_ONCE
-
-    def _unread(self, session: Session) -> Iterator[str]:
-        """Yield the workflows whose last change was not read."""
-        progress = _progress_of(session)
-        changed = session.all(WORKFLOWS_AFTER_EVENT, {"after": progress.seq})
-        after = progress.all_after if progress.seq >= 0 else ""
-        yield from (row[0] for row in changed if after is None or row[0] <= after)
-        while after is not None:
-            rows = session.all(WORKFLOWS_AFTER, {"after": after, "limit": DOCUMENTS_AT_ONCE})
-            yield from (row[0] for row in rows)
-            after = rows[-1][0] if len(rows) == DOCUMENTS_AT_ONCE else None
-
-
-def _progress_of(session: Session) -> SumProgress:
-    """Return how far was read; nowhere when the last event is another than the one that was read then."""
-    rows = {row[0]: row for row in session.all("SELECT name, seq, place FROM report_progress")}
-    events, everything = rows.get(EVENTS), rows.get(ALL)
-    if events is None or events[1] < 0 or listing.event_at(session, events[1]) != events[2]:
-        return SumProgress()
-
-    return SumProgress(seq=int(events[1]), all_after=None if everything is None else str(everything[2]))
-
-
-def _news_of(session: Session, adw_ids: Iterable[str]) -> News:
-    """Return what workflows add that is not in the sums."""
-    news, waiting = News(), iter(adw_ids)
-    while some := list(islice(waiting, DOCUMENTS_AT_ONCE)):
-        named = {f"id{place}": adw_id for place, adw_id in enumerate(some)}
+    def look_at(self, adw_ids: Sequence[str], session: Session) -> None:
+        """Add what workflows add now and have not added yet; one that cannot be read stays as it was."""
+        listing.take_place(self._database, session, CURSOR)  # one at a time: two at once would both add what is new
+        named = {f"id{place}": adw_id for place, adw_id in enumerate(adw_ids)}
         sql = f"""
         SELECT flow.body, added.sums
         FROM workflow_states AS flow LEFT JOIN report_workflows AS added ON added.adw_id = flow.adw_id
         WHERE flow.adw_id IN ({", ".join(f":{name}" for name in named)}) ORDER BY flow.adw_id
         """
+        news: dict[SumKey, ReportSum] = {}
+        workflows: list[dict[str, object]] = []
         for body, before in session.all(sql, named):
             document = readable(body)
             if document is None:
                 continue
-            tallies = reports_model.tallies_of(document)
-            known = {SumKey(*entry[:5]): ReportSum(*entry[5:]) for entry in json.loads(before or "[]")}
-            added = reports_model.difference(known, tallies.sums)
-            if not added:
-                continue
-            news.workflows[tallies.adw_id] = tallies
-            for key, total in added.items():
-                news.sums[key] = news.sums.get(key, NOTHING).plus(total)
-                last = tallies.lasts.get(key)
-                if last is not None and last.at >= news.lasts.get(key, Last()).at:
-                    news.lasts[key] = last
-
-    return news
-
-
-def _add_workflows(session: Session, adw_ids: Sequence[str]) -> int:
-    """Add what workflows add that is not in the sums yet, and return how many there were; the sums are locked."""
-    news = _news_of(session, adw_ids)
-    # The last of two failures is the one that is shown.
-    is_newer = "excluded.last_at >= report_sums.last_at"
-    sum_add = f"""
-    INSERT INTO report_sums ({", ".join(SUM_COLUMNS)}) VALUES ({", ".join(f":{name}" for name in SUM_COLUMNS)})
-    ON CONFLICT ({", ".join(SUM_KEY)}) DO UPDATE
-    SET number = report_sums.number + excluded.number, amount = report_sums.amount + excluded.amount,
-        adw_id = CASE WHEN {is_newer} THEN excluded.adw_id ELSE report_sums.adw_id END,
-        label = CASE WHEN {is_newer} THEN excluded.label ELSE report_sums.label END,
-        last_at = CASE WHEN {is_newer} THEN excluded.last_at ELSE report_sums.last_at END
-    """
-    params: list[Mapping[str, object]] = []
-    for key, total in sorted(news.sums.items()):
-        last = news.lasts.get(key, Last())
-        texts = {**key._asdict(), "last_at": last.at, "adw_id": last.adw_id, "label": last.label}
-        params.append({**{name: connection.plain(text) for name, text in texts.items()}, **total._asdict()})
-    session.run_each(sum_add, params)
-    workflow_put = f"""
-    INSERT INTO report_workflows ({", ".join(WORKFLOW_COLUMNS)})
-    VALUES ({", ".join(f":{name}" for name in WORKFLOW_COLUMNS)})
-    ON CONFLICT (adw_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in WORKFLOW_COLUMNS[1:])}
-    """
-    session.run_each(
-        workflow_put,
-        [
-            {
-                **{name: getattr(tallies, name) for name in WORKFLOW_COLUMNS},
-                "sums": json.dumps([[*key, *total] for key, total in tallies.sums.items()], separators=(",", ":")),
-            }
-            for tallies in news.workflows.values()
-        ],
-    )
-
-    return len(news.workflows)
+            now = reports_model.sums_of(document)
+            row: dict[str, object] = {name: getattr(now, name) for name in now.__slots__}
+            workflows.append({**row, "sums": json.dumps([[*key, *one[:2]] for key, one in now.sums.items()])})
+            for key, total in now.sums.items():
+                news[key] = news.get(key, ReportSum()).plus(total)
+            for *names, number, amount in json.loads(before or "[]"):
+                key = SumKey(*names)
+                news[key] = news.get(key, ReportSum()).plus(ReportSum(-number, -amount))
+        # The last of two failures is the one that is shown.
+        is_newer = "excluded.last_at >= report_sums.last_at"
+        session.run_each(
+            f"""
+            INSERT INTO report_sums (kind, day, workflow, phase, item, number, amount, last_at, adw_id, label)
+            VALUES (:kind, :day, :workflow, :phase, :item, :number, :amount, :last_at, :adw_id, :label)
+            ON CONFLICT (kind, day, workflow, phase, item) DO UPDATE
+            SET number = report_sums.number + excluded.number, amount = report_sums.amount + excluded.amount,
+                adw_id = CASE WHEN {is_newer} THEN excluded.adw_id ELSE report_sums.adw_id END,
+                label = CASE WHEN {is_newer} THEN excluded.label ELSE report_sums.label END,
+                last_at = CASE WHEN {is_newer} THEN excluded.last_at ELSE report_sums.last_at END
+            """,
+            [
+                {name: _plain(value) for name, value in (key._asdict() | total._asdict()).items()}
+                for key, total in sorted(news.items())
+                if total.number or total.amount
+            ],
+        )
+        session.run_each(
+            """
+            INSERT INTO report_workflows (adw_id, workflow, outcome, last_day, attempts, cost, sums)
+            VALUES (:adw_id, :workflow, :outcome, :last_day, :attempts, :cost, :sums)
+            ON CONFLICT (adw_id) DO UPDATE
+            SET workflow = excluded.workflow, outcome = excluded.outcome, last_day = excluded.last_day,
+                attempts = excluded.attempts, cost = excluded.cost, sums = excluded.sums
+            """,
+            [{name: _plain(value) for name, value in row.items()} for row in workflows],
+        )
 
 
-def _is_in(window: Window, day: str, workflow: str) -> bool:
-    return day >= window.first_day and window.workflow in ("", workflow)
+def _plain(value: object) -> object:
+    return connection.plain(value) if isinstance(value, str) else value
 
 
 # --- what is ---------------------------------------------------------------------------------------------------
@@ -339,18 +223,38 @@ class ReportStore:
         self._sums = ReportSums(database)
 
     def refresh(self) -> int:
-        """Add what is new to the sums that are kept, and return how many workflows had something new."""
+        """Bring the sums up, and return how many workflows have changed."""
         return self._sums.catch_up()
 
     # --- what was done -----------------------------------------------------------------------------------------
 
     def outcomes(self, window: Window) -> tuple[DayOutcomes, ...]:
         """Return how workflows ended, the oldest day first."""
-        return reports_model.outcomes_of(self._summed(window, ("outcome",), ("day", "item")))
+        days: dict[str, dict[str, int]] = {}
+        for day, item, number, _ in self._sum(window, ("outcome",), "day, item"):
+            days.setdefault(day, {})[item] = number
+
+        return tuple(DayOutcomes(day=day, **counts) for day, counts in sorted(days.items()))
 
     def attempts(self, window: Window) -> tuple[PhaseAttempts, ...]:
         """Return the attempts at each phase, by its name."""
-        return reports_model.attempts_of(self._summed(window, ("attempt", "needed"), ("phase", "item")))
+        needed, statuses, took = dict[str, dict[int, int]](), dict[str, dict[str, int]](), dict[str, int]()
+        for kind, phase, item, number, amount in self._sum(window, ("attempt", "needed"), "kind, phase, item"):
+            if kind == "needed":
+                needed.setdefault(phase, {})[int(item)] = number
+            else:
+                statuses.setdefault(phase, {})[item] = number
+                took[phase] = took.get(phase, 0) + amount
+
+        return tuple(
+            PhaseAttempts(
+                phase=phase,
+                needed=dict(sorted(needed.get(phase, {}).items())),
+                by_status=dict(sorted(counts.items())),
+                seconds=took[phase] / 1000.0,
+            )
+            for phase, counts in sorted(statuses.items())
+        )
 
     def requests(self, window: Window) -> RequestCount:
         """
@@ -374,8 +278,17 @@ class ReportStore:
         """Return what was spent by `phase`, `day` or `provider`, in the order of the keys."""
         if by not in COST_COLUMNS:
             raise UsageError(f"costs are told by {', '.join(COST_COLUMNS)}, not by {by!r}")
+        spent: dict[str, dict[str, float]] = {}
+        for key, kind, number, amount in self._sum(window, tuple(COST_FIGURES), f"{COST_COLUMNS[by]}, kind"):
+            figures = spent.setdefault(key, {})
+            figures[COST_FIGURES[kind]] = number
+            if kind == "cost":
+                figures["cost_usd"] = amount / 1_000_000
 
-        return reports_model.costs_of(self._summed(window, COST_KINDS, (COST_COLUMNS[by],)), by)
+        return tuple(
+            CostSum(key=(key or costs.NO_PROVIDER) if by == "provider" else key, **figures)  # type: ignore[arg-type]  # all but the cost are whole
+            for key, figures in sorted(spent.items())
+        )
 
     def costliest(self, window: Window, *, limit: int = 10) -> tuple[WorkflowCost, ...]:
         """Return the workflows with an attempt that ended in the window, what cost most first."""
@@ -384,15 +297,6 @@ class ReportStore:
         WHERE cost > 0 AND last_day >= :day AND (:workflow = '' OR workflow = :workflow)
         ORDER BY cost DESC, adw_id DESC LIMIT :limit
         """
-        self._sums.catch_up_if_behind()
-        with self._database.read() as session:
-            new = self._sums.news(session).workflows
-            rows = session.all(sql, {**_params(window), "limit": limit + len(new)})
-        found = [row for row in rows if row[0] not in new] + [
-            (one.adw_id, one.workflow, one.outcome, one.cost, one.attempts, one.last_day)
-            for one in new.values()
-            if one.cost > 0 and _is_in(window, one.last_day, one.workflow)
-        ]
 
         return tuple(
             WorkflowCost(
@@ -403,76 +307,65 @@ class ReportStore:
                 attempts=attempts,
                 last_day=last_day,
             )
-            for adw_id, workflow, outcome, cost, attempts, last_day in sorted(
-                found, key=lambda row: (row[3], row[0]), reverse=True
-            )[:limit]
+            for adw_id, workflow, outcome, cost, attempts, last_day in self._brought_up(
+                sql, {**_params(window), "limit": limit}
+            )
         )
 
     def failures(self, window: Window, *, limit: int = 10) -> tuple[FailureGroup, ...]:
         """Return the failures of attempts, the most frequent first."""
-        totals, news = self._summed_with_news(window, ("failure",), ("phase", "item"))
-        most = sorted(
-            (-total.number, phase, item) for (_kind, phase, item), total in totals.items() if total.number > 0
-        )
-        sql = f"""
+        groups = f"""
+        SELECT phase, item, sum(number) AS times FROM report_sums WHERE kind = 'failure' AND {_IN_WINDOW}
+        GROUP BY phase, item HAVING sum(number) > 0 ORDER BY times DESC, phase, item LIMIT :limit
+        """
+        example = f"""
         SELECT last_at, adw_id, label FROM report_sums
         WHERE kind = 'failure' AND {_IN_WINDOW} AND phase = :phase AND item = :item AND number > 0
         ORDER BY last_at DESC LIMIT 1
         """
-        groups: list[FailureGroup] = []
-        params = _params(window)
-        with self._database.read() as session:
-            examples = [session.one(sql, {**params, "phase": phase, "item": item}) for _, phase, item in most[:limit]]
-        for (count, phase, item), stored in zip(most, examples, strict=False):
-            lasts = [
-                last
-                for key, last in news.lasts.items()
-                if (key.phase, key.item) == (phase, item) and _is_in(window, key.day, key.workflow)
-            ]
-            last = max((*lasts, *([Last(*stored)] if stored else [])), default=Last())
-            groups.append(
+        failures: list[FailureGroup] = []
+        for phase, item, count in self._brought_up(groups, {**_params(window), "limit": limit}):
+            with self._database.read() as session:
+                last = session.one(example, {**_params(window), "phase": phase, "item": item})
+            last_at, adw_id, message = last or ("", "", "")
+            failures.append(
                 FailureGroup(
                     phase=phase,
                     category=item.rpartition(":")[0],
-                    message=last.label,
-                    count=-count,
-                    last_at=last.at,
-                    adw_id=last.adw_id,
+                    message=message,
+                    count=int(count),
+                    last_at=last_at,
+                    adw_id=adw_id,
                 )
             )
 
-        return tuple(groups)
+        return tuple(failures)
 
     def histories(self, phases: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], PhaseHistory]:
         """Return how long successful attempts took at each of *phases* (workflow, phase) that has a history."""
         window = Window(since=reports_model.history_since(self._clock.now()))
         buckets: dict[tuple[str, str], dict[int, int]] = {}
-        for (_kind, workflow, phase, item), total in self._summed(
-            window, ("duration",), ("workflow", "phase", "item")
-        ).items():
-            buckets.setdefault((workflow, phase), {})[int(item)] = total.number
-        histories = {key: reports_model.history_of(*key, buckets.get(key, {})) for key in phases}
+        for workflow, phase, item, number, _ in self._sum(window, ("duration",), "workflow, phase, item"):
+            buckets.setdefault((workflow, phase), {})[int(item)] = number
 
-        return {key: history for key, history in histories.items() if history is not None}
+        return {key: reports_model.history_of(*key, buckets[key]) for key in phases if key in buckets}
 
-    def _summed(self, window: Window, kinds: Sequence[str], columns: Sequence[str]) -> Grouped:
-        return self._summed_with_news(window, kinds, columns)[0]
-
-    def _summed_with_news(self, window: Window, kinds: Sequence[str], columns: Sequence[str]) -> tuple[Grouped, News]:
-        """Return sums by kind and *columns*, and what of them is not kept yet."""
-        named, by = ", ".join(f"'{kind}'" for kind in kinds), ", ".join(("kind", *columns))
+    def _sum(self, window: Window, kinds: Sequence[str], columns: str) -> list[tuple[Any, ...]]:
+        """Return the columns, number and amount of the sums of *kinds* in the window."""
+        named = ", ".join(f"'{kind}'" for kind in kinds)
         sql = f"""
-        SELECT {by}, sum(number), sum(amount) FROM report_sums WHERE kind IN ({named}) AND {_IN_WINDOW} GROUP BY {by}
+        SELECT {columns}, sum(number), sum(amount) FROM report_sums
+        WHERE kind IN ({named}) AND {_IN_WINDOW} GROUP BY {columns} HAVING sum(number) > 0
         """
-        self._sums.catch_up_if_behind()
-        with self._database.read() as session:
-            rows = session.all(sql, _params(window))
-            news = self._sums.news(session)
-        totals = {tuple(row[:-2]): ReportSum(int(row[-2]), int(row[-1])) for row in rows}
-        for key, total in news.grouped(window, kinds, columns).items():
-            totals[key] = totals.get(key, NOTHING).plus(total)
 
-        return totals, news
+        return [(*row[:-2], int(row[-2]), int(row[-1])) for row in self._brought_up(sql, _params(window))]
+
+    def _brought_up(self, sql: str, params: Mapping[str, object]) -> list[Row]:
+        """Return rows of sums, which are brought up first; where nothing can be written, they are as they were."""
+        with suppress(AdwError):
+            self._sums.catch_up()
+        with self._database.read() as session:
+            return session.all(sql, params)
 
     # --- what is -----------------------------------------------------------------------------------------------
 

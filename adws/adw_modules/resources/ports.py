@@ -46,6 +46,7 @@ class PortRow:
     purpose: str  #: backend | frontend
     host: str
     reserved_at: str
+    owner: str = ""  #: the record of its holder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +165,7 @@ class Ports:
 
     def all(self) -> tuple[PortRow, ...]:
         """Return every reservation."""
-        return tuple(row for row, _ in reservations(self._database))
+        return reservations(self._database)
 
     def is_held(self, adw_id: str) -> bool:
         """Say whether this process holds the sockets of a workflow."""
@@ -179,10 +180,10 @@ class Ports:
         """
         sql = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_id = :adw_id AND owner = :owner"
         freed = []
-        for row, owner in reservations(self._database):
-            if row.host != self._me.host or verdict(OwnerRecord.from_text(owner)) is not Verdict.DEAD:
+        for row in self.all():
+            if row.host != self._me.host or verdict(OwnerRecord.from_text(row.owner)) is not Verdict.DEAD:
                 continue
-            if is_free(row.port) and self._change_rows(sql, row.adw_id, port=row.port, owner=owner) == 1:
+            if is_free(row.port) and self._change_rows(sql, row.adw_id, port=row.port, owner=row.owner) == 1:
                 freed.append(row)
 
         return tuple(freed)
@@ -252,15 +253,12 @@ class _TakenError(Exception):
     """Somebody has one of the ports; what was reserved before it in this transaction is undone with it."""
 
 
-def reservations(database: Database) -> tuple[tuple[PortRow, str], ...]:
-    """Return every reservation and the owner record of its holder, in the order of hosts and numbers."""
+def reservations(database: Database) -> tuple[PortRow, ...]:
+    """Return every reservation, in the order of hosts and numbers."""
     with database.read() as session:
-        rows = session.all("SELECT host, port, adw_id, purpose, owner, reserved_at FROM ports ORDER BY host, port")
+        rows = session.all("SELECT port, adw_id, purpose, host, reserved_at, owner FROM ports ORDER BY host, port")
 
-    return tuple(
-        (PortRow(port=port, adw_id=adw_id, purpose=purpose, host=host, reserved_at=reserved_at), owner)
-        for host, port, adw_id, purpose, owner, reserved_at in rows
-    )
+    return tuple(PortRow(**dict(zip(PortRow.__slots__, row, strict=True))) for row in rows)
 
 
 def bound(port: int) -> list[socket.socket]:

@@ -179,7 +179,7 @@ def plan_rollback(
                 key=effect.key,
                 kind=effect.kind if effect.kind in _VERBS else "other",
                 what=_VERBS.get(effect.kind, f"undo the {effect.kind} {{}}").format(name_of(effect)),
-                host=effect.host if effect.kind in LOCAL_KINDS else "",
+                host=effect.place if effect.kind in LOCAL_KINDS else "",
                 effects=(effect.key,),
                 facts={**effect.undo, "outcome": effect.outcome},
             )
@@ -229,18 +229,18 @@ def _host_steps(document: WorkflowDocument) -> list[Step]:
     processes = [attempt.process for attempt in attempts if attempt.status in DOUBTFUL and attempt.process]
     processes += [effect.undo for effect in effects if effect.kind == "process"]
     here = host_of_work(document)
-    others = {effect.host for effect in effects if effect.kind in LOCAL_KINDS} | set(map(process_host, processes))
+    others = {effect.place for effect in effects if effect.kind in LOCAL_KINDS} | set(map(process_host, processes))
     others -= {here, ""}
     keep = f"keep its commits as {salvage_ref(document.adw_id)} and uncommitted work as a patch"
     ended_here = tuple(
-        effect.key for effect in reversed(effects) if effect.kind == "process" and effect.host not in others
+        effect.key for effect in reversed(effects) if effect.kind == "process" and effect.place not in others
     )
     steps = [
         Step(key="processes", kind="process", what="end the processes it started", host=here, effects=ended_here),
         Step(key="salvage", kind="salvage", what=keep, host=here),
     ]
     for host in sorted(others):
-        started = tuple(effect.key for effect in reversed(effects) if effect.kind == "process" and effect.host == host)
+        started = tuple(effect.key for effect in reversed(effects) if effect.kind == "process" and effect.place == host)
         what = f"end the processes it started on {host}"
         steps.append(Step(key=left_key("processes", host), kind="process", what=what, host=host, effects=started))
         steps.append(Step(key=left_key("salvage", host), kind="salvage", what=f"{keep} on {host}", host=host))

@@ -423,7 +423,7 @@ def _settle_effects(draft: Draft, step: Step) -> None:
         facts = {"forgotten": step.detail, "forgotten_at": draft.text}
     elif outcome == "kept":
         facts = {"reason": step.detail}
-    known = {entry.key: entry.outcome for entry in effects.effects(draft.document)}
+    known = {entry.key: entry.outcome for entry in draft.document.resources}
     for key in step.effects:
         is_left = known.get(key) == "kept" and outcome in {"undone", "gone"}
         if known.get(key) in effects.OPEN_OUTCOMES or is_left:

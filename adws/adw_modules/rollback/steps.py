@@ -19,7 +19,6 @@ from adws.adw_modules.effects import (
     Ledger,
     branch_of,
     commit_of,
-    effects,
     number_of,
     path_of,
     published,
@@ -53,7 +52,7 @@ def refuse_merged(document: WorkflowDocument, forge: Forge | None) -> None:
     """Raise PullRequestMerged when a pull request of the workflow is merged; a forge that gives no answer is none."""
     if document.pr_merged:
         raise PullRequestMerged(document.pr_number)
-    for effect in effects(document):
+    for effect in document.resources:
         number = number_of(effect.undo) if effect.kind == "pull_request" else None
         if forge is None or not number:
             continue
@@ -116,7 +115,7 @@ class Undo:
             process = attempt.process
             if process and (not step.host or process_host(process) in {"", step.host}):
                 started[str(process.get("token"))] = (process, attempt.status in DOUBTFUL)
-        for effect in effects(self._document):
+        for effect in self._document.resources:
             if effect.key in step.effects:
                 started[str(effect.undo.get("token"))] = (effect.undo, True)
         evidence = "it started none"
@@ -137,7 +136,7 @@ class Undo:
             return step.ended("gone", heads={}, held=[])
         kept: list[str] = []
         heads: JsonObject = {}
-        here = [effect for effect in effects(self._document) if self._is_here(effect.host)]
+        here = [effect for effect in self._document.resources if self._is_here(effect.place)]
         starts = {branch_of(one.undo): str(one.undo.get("start") or "") for one in here if one.kind == "branch"}
         starts.setdefault(self._document.branch_name or "", "")
         for branch, start in starts.items():
@@ -252,7 +251,7 @@ class Undo:
     def _keep_files(self, git: Repository, path: Path, facts: Mapping[str, JsonValue]) -> str:
         """Keep the files of a damaged worktree; raise RollbackBlocked when that fails, unless they may be lost."""
         branch = branch_of(facts)
-        recorded = next((one for one in effects(self._document) if one.key == f"branch:{branch}"), None)
+        recorded = next((one for one in self._document.resources if one.key == f"branch:{branch}"), None)
         known = (f"refs/heads/{branch}", commit_of(recorded.undo) if recorded else "", "HEAD")
         base = next((commit for ref in known if (commit := git.commit_of(ref))), "")
         try:
@@ -416,7 +415,7 @@ def _known(git: Repository, path: Path) -> Worktree | None:
 def _pushed(document: WorkflowDocument, branch: str) -> set[str]:
     """Return the commits that adw put on the remote branch, or meant to."""
     commits: set[str] = set()
-    for effect in effects(document):
+    for effect in document.resources:
         if effect.kind == "remote_branch" and branch_of(effect.undo) == branch:
             intended = effect.undo.get("intended")
             commits |= {commit_of(effect.undo), commit_of(intended) if isinstance(intended, dict) else ""}

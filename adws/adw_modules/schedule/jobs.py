@@ -37,7 +37,6 @@ from adws.adw_modules.queue.model import CRON, NewRun, Run, RunResult, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import StuckKind, Window
-from adws.adw_modules.reports.reports import DayCounts
 from adws.adw_modules.schedule import notify
 from adws.adw_modules.schedule.store import Notice, ScheduleRow, Tick
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
@@ -45,7 +44,6 @@ from adws.adw_modules.worker.control import Applied
 
 if TYPE_CHECKING:
     from adws.adw_modules.circuit_breaker import BreakerRow
-    from adws.adw_modules.process.identity import SystemProcesses
     from adws.adw_modules.schedule.store import ScheduleStore
     from adws.app import Home
     from adws.config.settings import Settings
@@ -296,24 +294,16 @@ class CronJobs:
 
     def report(self, tick: Tick) -> JobEnd:
         """Make the report of the day."""
-        since, reports = timestamps.to_text(timestamps.parse(tick.due) - _DAY), self._home.reports
-        costs, queue, window = list(self._home.costs.entries(since)), reports.queue(at_most=_ALL), Window(since=since)
-        counts = DayCounts(
-            since=since,
-            by_state={state: count.number for state, count in reports.states(at_most=_ALL).items()},
-            cost_usd=sum(entry.cost_usd or 0.0 for entry in costs),
-            attempts=len(costs),
-            waiting=queue.due.number + queue.later.number,
-            stuck=self._home.reporting.stuck(),
-            outcomes=reports.outcomes(window),
-            failures=reports.failures(window, limit=_MOST_FAILURES),
-        )
-        text, channels = reports_module.report(counts), self._home.notifier.channels_of("report")
-        title = f"adw: {reports_module.headline(counts)}"
-        notice = Notice(key=f"report:{tick.due}", kind="report", title=title, text=text, channels=channels)
+        yesterday = timestamps.to_text(timestamps.parse(tick.due) - _DAY)
+        day = self._home.reporting.report(Window(since=yesterday), with_orphans=False, limit=_MOST_FAILURES)
+        queue = self._home.reports.queue(at_most=_ALL)
+        waiting = queue.due.number + queue.later.number
+        text, headline = reports_module.report(day, waiting=waiting), reports_module.headline(day, waiting=waiting)
+        channels = self._home.notifier.channels_of("report")
+        notice = Notice(key=f"report:{tick.due}", kind="report", title=f"adw: {headline}", text=text, channels=channels)
 
         return JobEnd(
-            outcome=reports_module.headline(counts),
+            outcome=headline,
             memo={"report": text},
             notices=(notice,),
             details=tuple(text.splitlines()),
@@ -357,87 +347,65 @@ class Ran:
     details: tuple[str, ...] = ()
 
 
-class CronWork:
-    """Does one entry at a time."""
-
-    def __init__(
-        self,
-        jobs: Mapping[str, Job],
-        *,
-        book: ScheduleStore,
-        me: OwnerRecord,
-        processes: SystemProcesses,
-        ttl_seconds: float = TTL_SECONDS,
-    ) -> None:
-        self._jobs = jobs
-        self._book = book
-        self._me = me
-        self._processes = processes
-        self._ttl = ttl_seconds
-
-    def do(self, name: str, *, spec: str, due: str, row: ScheduleRow | None, missed: int = 0) -> Ran:
-        """Do the entry *name* for the moment *due*, unless somebody else has it; *row* is what is known about it."""
-        dead_token = None
-        if row is not None and row.owner:
-            owner = OwnerRecord.from_text(row.owner)
-            # One of ours is left over: its end could not be written down, and we do one thing at a time.
-            if owner == self._me or self._processes.verdict(owner) is Verdict.DEAD:
-                dead_token = row.token
-        tick = self._book.claim(
-            name,
-            spec=spec,
-            due=due,
-            seen=row.last_due if row else "",
-            owner=self._me,
-            ttl_seconds=self._ttl,
-            dead_token=dead_token,
-        )
-        if tick is None:
-            outcome = "another cron has it, or has done it"
-            return Ran(name=name, due=due, missed=missed, status="busy", outcome=outcome)
-        status = "failed"
-        with self._kept(tick):
-            try:
-                status, end = "done", self._jobs[tick.name](tick)
-            except DatabaseError:
-                raise  # nothing can be recorded: the claim expires, and the next process does the tick
-            except (AdwError, OSError) as exc:
-                logger.warning("A job failed", extra={"action": "cron_failed", "entry": tick.name}, exc_info=exc)
-                end = JobEnd(outcome=" ".join(str(exc).split())[:500])
-            except Exception as exc:  # a bug in one job must not keep the others from being done
-                logger.exception("A job broke", extra={"action": "cron_failed", "entry": tick.name})
-                end = JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
-        kept = self._book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
-        logger.info("Done by schedule", extra={"action": "cron_ran", "entry": tick.name, "outcome": end.outcome})
-
-        return Ran(
-            name=name,
-            due=due,
-            missed=missed,
-            status=status if kept else "lost",
-            outcome=end.outcome,
-            details=end.details,
-        )
-
-    @contextmanager
-    def _kept(self, tick: Tick) -> Iterator[None]:
-        """Renew the claim while the block runs."""
-        over = threading.Event()
-
-        def renew() -> None:
-            while not over.wait(self._ttl / 3):
-                try:
-                    self._book.renew(tick, ttl_seconds=self._ttl)
-                except DatabaseError as exc:
-                    logger.warning("A claim was not renewed", extra={"action": "database_trouble"}, exc_info=exc)
-
-        thread = threading.Thread(target=renew, name="adw-cron-claim", daemon=True)
-        thread.start()
+def do_entry(
+    home: Home, me: OwnerRecord, name: str, *, spec: str, due: str, row: ScheduleRow | None, missed: int = 0
+) -> Ran:
+    """Do the entry *name* for the moment *due*, unless somebody else has it; *row* is what is known about it."""
+    book, dead_token = home.schedule, None
+    if row is not None and row.owner:
+        owner = OwnerRecord.from_text(row.owner)
+        # One of ours is left over: its end could not be written down, and we do one thing at a time.
+        if owner == me or home.processes.verdict(owner) is Verdict.DEAD:
+            dead_token = row.token
+    seen = row.last_due if row else ""
+    tick = book.claim(name, spec=spec, due=due, seen=seen, owner=me, ttl_seconds=TTL_SECONDS, dead_token=dead_token)
+    if tick is None:
+        outcome = "another cron has it, or has done it"
+        return Ran(name=name, due=due, missed=missed, status="busy", outcome=outcome)
+    status = "failed"
+    with _claim_renewed(book, tick):
         try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+            status, end = "done", home.cron_jobs[name](tick)
+        except DatabaseError:
+            raise  # nothing can be recorded: the claim expires, and the next process does the tick
+        except (AdwError, OSError) as exc:
+            logger.warning("A job failed", extra={"action": "cron_failed", "entry": name}, exc_info=exc)
+            end = JobEnd(outcome=" ".join(str(exc).split())[:500])
+        except Exception as exc:  # a bug in one job must not keep the others from being done
+            logger.exception("A job broke", extra={"action": "cron_failed", "entry": name})
+            end = JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
+    kept = book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
+    logger.info("Done by schedule", extra={"action": "cron_ran", "entry": name, "outcome": end.outcome})
+
+    return Ran(
+        name=name,
+        due=due,
+        missed=missed,
+        status=status if kept else "lost",
+        outcome=end.outcome,
+        details=end.details,
+    )
+
+
+@contextmanager
+def _claim_renewed(book: ScheduleStore, tick: Tick) -> Iterator[None]:
+    """Renew the claim while the block runs."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(TTL_SECONDS / 3):
+            try:
+                book.renew(tick, ttl_seconds=TTL_SECONDS)
+            except DatabaseError as exc:
+                logger.warning("A claim was not renewed", extra={"action": "database_trouble"}, exc_info=exc)
+
+    thread = threading.Thread(target=renew, name="adw-cron-claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 # --- runs that ask for an entry --------------------------------------------------------------------------------
@@ -460,16 +428,9 @@ class CronRuns:
         self._check(entry)
         row = next((row for row in self._home.schedule.rows() if row.name == entry), None)
         now = timestamps.to_text(self._home.clock.now())
+        me = self._home.processes.me("cron")  # each has an owner of its own
 
-        # Each work has an owner of its own.
-        work = CronWork(
-            self._home.cron_jobs,
-            book=self._home.schedule,
-            me=self._home.processes.me("cron"),
-            processes=self._home.processes,
-        )
-
-        return work.do(entry, spec=entries_of(self._home.settings)[entry], due=now, row=row)
+        return do_entry(self._home, me, entry, spec=entries_of(self._home.settings)[entry], due=now, row=row)
 
     def work(self, run: Run) -> RunResult:
         """Execute a claimed run and end it; an entry that another cron runs at the moment is retried soon."""
@@ -530,11 +491,6 @@ def label_intent(repository: str, number: int, label: str, labelled: Labelled) -
     when = f"new {labelled.created_at}" if is_new else f"label {label} {labelled.raw_at}"
 
     return f"{repository}#{number} {when}"
-
-
-def comment_intent(repository: str, number: int, comment_id: int) -> str:
-    """Return the intent that the webhook gives to the same comment."""
-    return f"{repository}#{number} comment {comment_id}"
 
 
 def delivery_of(request: RunRequest, *, action: str) -> Delivery:
@@ -656,7 +612,7 @@ class PollJobs:
         last = comments[-1]
         if last.body.strip().casefold() != WORD or last.author == forge.login():
             return ""
-        intent = comment_intent(repository, number, last.comment_id)
+        intent = f"{repository}#{number} comment {last.comment_id}"  # as the webhook gives it to the same comment
 
         return self._ask(repository, issue, Actor(login=last.author), intent, action="commented")
 

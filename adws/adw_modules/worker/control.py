@@ -111,13 +111,6 @@ def _waiting_index(document: WorkflowDocument) -> int | None:
     return None
 
 
-def cancel(draft: Draft, spec: WorkflowSpec, index: int, *, by: str, reason: str = "") -> Outcome:
-    """Fail the phase at *index* instead of retrying it; the workflow continues without one that is not required."""
-    why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
-
-    return transitions.fail_waiting(draft, spec, index, TerminalFailure(reason=CANCELLED, message=why))
-
-
 _Result = TypeVar("_Result")
 
 
@@ -501,7 +494,9 @@ class Control:
             session.settle()
             index = waiting_phase(session.document)
             phase = session.document.phases[index].name
-            self._change(session, lambda draft: cancel(draft, session.spec, index, by=by, reason=reason))
+            why = f"{by} cancelled its next attempt" + (f": {reason}" if reason else "")
+            failure = TerminalFailure(reason=CANCELLED, message=why)
+            self._change(session, lambda draft: transitions.fail_waiting(draft, session.spec, index, failure))
             session.rest()
             state = WorkflowState(session.document.current_state)
             if state in TERMINAL_STATES or state is WorkflowState.FAILED:
@@ -606,16 +601,6 @@ _ENOUGH_USD = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GoingOn:
-    """How a workflow can be resumed."""
-
-    plan: str = ""  #: what would happen, as text; "": it cannot
-    needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order
-    phases: tuple[str, ...] = ()  #: those that it can be started from afresh
-    refusal: str = ""  #: why it cannot be resumed, or what it needs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Possible:
     """What may be ordered."""
 
@@ -626,13 +611,16 @@ class Possible:
     may_hint: bool = False
     may_roll_back: bool = False
     is_retry: bool = False  #: it failed: resuming it is a retry
-    going_on: GoingOn = field(default_factory=GoingOn)
+    plan: str = ""  #: what a resume would do, as text; "": it cannot be resumed
+    needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order to resume
+    phases: tuple[str, ...] = ()  #: those that it can be resumed from afresh
+    refusal: str = ""  #: why it cannot be resumed, or what it needs
     cancels: str = ""  #: the phase whose next attempt can be cancelled, "" for none
 
     @property
     def may_go_on(self) -> bool:
         """Whether it can be resumed."""
-        return bool(self.going_on.plan)
+        return bool(self.plan)
 
 
 def allowed_actions(
@@ -664,7 +652,7 @@ def allowed_actions(
         except UsageError:
             return ""
 
-    return Possible(
+    possible = Possible(
         approval=phase_name(resume.waiting_phase),
         may_pause=state in ACTIVE_STATES,
         may_stop=is_live and state in ACTIVE_STATES,
@@ -672,21 +660,18 @@ def allowed_actions(
         may_hint=not is_over,
         may_roll_back=may_roll_back,
         is_retry=state is WorkflowState.FAILED,
-        going_on=_going_on(document, max_cost_usd, now) if is_free and not waits_for_others else GoingOn(),
         cancels=phase_name(waiting_phase),
     )
-
-
-def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Callable[[], datetime]) -> GoingOn:
-    """Return what a resume would do, or what it needs to be possible."""
+    if not is_free or waits_for_others:
+        return possible
     try:
         spec = resume.definition_of(document)
         machine = WorkflowStateMachine.of(document, now=now)
     except StateInvalid as exc:
-        return GoingOn(refusal=str(exc))
+        return replace(possible, refusal=str(exc))
 
     def plan(*, from_phase: str = "", needs: tuple[str, ...] = ()) -> ResumePlan | str:
-        """Return the plan, or why there is none."""
+        """Return the plan of a resume, or why there is none."""
         try:
             return resume.plan_resume(
                 document,
@@ -700,24 +685,21 @@ def _going_on(document: WorkflowDocument, max_cost_usd: float | None, now: Calla
         except AdwError as exc:
             return str(exc)
 
-    def startable_phases() -> tuple[str, ...]:
-        return tuple(
+    refusal = ""
+    for needs in ((), ("grant",), ("budget",), ("grant", "budget")):
+        result = plan(needs=needs)
+        if isinstance(result, str):
+            refusal = refusal or result
+            continue
+        startable = tuple(
             record.name
             for record in document.phases
-            if isinstance(plan(from_phase=record.name), ResumePlan)
-            or isinstance(plan(from_phase=record.name, needs=("budget",)), ResumePlan)
+            if any(isinstance(plan(from_phase=record.name, needs=also), ResumePlan) for also in ((), ("budget",)))
         )
+        said = f"workflow {document.adw_id} continues with {result.phase}" if needs else result.describe()
+        return replace(possible, plan=said, needs=needs, phases=startable, refusal=refusal)
 
-    result = plan()
-    if isinstance(result, ResumePlan):
-        return GoingOn(plan=result.describe(), phases=startable_phases())
-    for needs in (("grant",), ("budget",), ("grant", "budget")):
-        other = plan(needs=needs)
-        if isinstance(other, ResumePlan):
-            phase = f"workflow {document.adw_id} continues with {other.phase}"
-            return GoingOn(plan=phase, needs=needs, phases=startable_phases(), refusal=result)
-
-    return GoingOn(refusal=result)
+    return replace(possible, refusal=refusal)
 
 
 # Scheduled retries in one list, phases and calls of steps, and cancelling one.

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING
 from adws.adw_modules import effects, timestamps
 from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, WorkflowDocument, WorkflowRef
 from adws.adw_modules.events import Event
-from adws.adw_modules.interfaces import Clock
-from adws.adw_modules.queue.model import NewRun, RunFactory
+from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.workflow.model import WorkflowSpec, to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject
-    from adws.adw_modules.ownership.ownership import OwnedWorkflow, WorkflowOwnership
-    from adws.adw_modules.workflow.library import Workflows
-    from adws.config.settings import Settings
+    from adws.adw_modules.ownership.ownership import OwnedWorkflow
+    from adws.app import Home
 
 #: How often a workflow may leave the failed state.
 MAX_RETRIES = 3
@@ -55,29 +53,16 @@ class NewWorkflow:
 class WorkflowCreator:
     """Creates workflows."""
 
-    def __init__(
-        self,
-        *,
-        ownership: WorkflowOwnership,
-        clock: Clock,
-        workflows: Workflows,
-        run_factory: RunFactory,
-        settings: Settings,
-    ) -> None:
-        """*workflows* checks definitions; *run_factory* makes the first run; *settings* has limits."""
-        self._ownership = ownership
-        self._runs = run_factory
-        self._clock = clock
-        self._workflows = workflows
-        self._settings = settings
+    def __init__(self, home: Home) -> None:
+        self._home = home
 
     def document(self, start: NewWorkflow) -> WorkflowDocument:
         """Return the first revision of a workflow; nothing is stored."""
-        self._workflows.check_ready(start.spec)
-        moment = timestamps.to_text(self._clock.now())
+        self._home.workflows.check_ready(start.spec)
+        moment = timestamps.to_text(self._home.clock.now())
 
         made = WorkflowDocument(
-            adw_id=start.adw_id or self._clock.token()[:8],
+            adw_id=start.adw_id or self._home.clock.token()[:8],
             issue_number=start.issue_number,
             repository=start.repository,
             workflow=WorkflowRef(
@@ -97,7 +82,7 @@ class WorkflowCreator:
             max_retries=MAX_RETRIES,
             max_reworks=MAX_REWORKS,
             max_total_attempts=start.max_total_attempts,
-            max_minutes=self._settings.max_minutes,
+            max_minutes=self._home.settings.max_minutes,
             created_at=moment,
             updated_at=moment,
             hints=[{"text": start.hint, "by": start.asked_by, "at": moment, "phase": ""}] if start.hint else [],
@@ -108,16 +93,16 @@ class WorkflowCreator:
 
     def create(self, document: WorkflowDocument, start: NewWorkflow) -> AbstractContextManager[OwnedWorkflow]:
         """Store *document* with its lock and its run, and own it inside the block; raise IssueLocked."""
-        return self._ownership.create(document, events=_asked(start), run=self._first_run(document, start))
+        return self._home.ownership.create(document, events=_asked(start), run=self._first_run(document, start))
 
     def start(self, start: NewWorkflow) -> WorkflowDocument:
         """Create a workflow and leave it to a worker; raise IssueLocked, or StateExists for an id that is taken."""
         document = self.document(start)
 
-        return self._ownership.leave(document, events=_asked(start), run=self._first_run(document, start))
+        return self._home.ownership.leave(document, events=_asked(start), run=self._first_run(document, start))
 
     def _first_run(self, document: WorkflowDocument, start: NewWorkflow) -> NewRun:
-        return self._runs.of(document, "start", asked_by=start.asked_by, priority=start.priority)
+        return self._home.run_factory.of(document, "start", asked_by=start.asked_by, priority=start.priority)
 
 
 def _asked(start: NewWorkflow) -> tuple[Event, ...]:
@@ -147,7 +132,7 @@ def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocu
             host=item.host or None,
             undo={**item.undo, "made_by": item.undo.get("made_by") or before.adw_id},
         )
-        for item in effects.effects(before)
+        for item in before.resources
         if item.kind in _SHARED and item.outcome in effects.MADE
     ]
 

@@ -23,70 +23,22 @@ from adws.adw_modules.errors import (
     DemandsUnmet,
     SchemaMismatch,
 )
-from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
+from adws.adw_modules.interfaces import Listener, OwnerRecord
 from adws.adw_modules.phase import Failed, Order
 from adws.adw_modules.queue.model import NO_TERMS, ClaimPolicy, RunResult, RunState
-from adws.adw_modules.queue.workers import Patience, Unmatched, WorkerHeartbeat, plan_unmatched
+from adws.adw_modules.queue.workers import Patience, WorkerHeartbeat, plan_unmatched
 from adws.adw_modules.worker.claim import Claim
 from adws.adw_modules.workflow.requirements import Capabilities
 
 if TYPE_CHECKING:
-    from adws.adw_modules.queue.store import RunStore
     from adws.app import Home
-
-#: Seconds between two checks of an expired claim, and how many checks are made.
-AGAIN_SECONDS = 0.25
-MAX_LOOKS = 5
-
-
-class ExpiryTimer:
-    """
-    Knows when the next claim ends, so that recovery starts then and not a minute later.
-
-    A claim that was renewed meanwhile is checked again at its new end. One that recovery leaves alone although it is
-    over is checked a few times more, because the lease of a workflow can end a moment after the claim of its run, and
-    then with every recovery.
-    """
-
-    def __init__(self, runs: RunStore, clock: Clock) -> None:
-        self._runs = runs
-        self._clock = clock
-        self._look_at = float("inf")
-        self._looks: dict[tuple[int, int], int] = {}  #: claim that is over -> how often it was looked at
-
-    def seconds_to_look(self) -> float | None:
-        """Return in how many seconds a claim may be over, None when nobody has one; remembers it."""
-        live = {(run.run_id, run.token): run.seconds_left for run in self._runs.live()}
-        self._looks = {claim: looks for claim, looks in self._looks.items() if claim in live}
-        waits = [max(left, self._rest_of(claim)) for claim, left in live.items() if self._is_looked_at(claim)]
-        if not waits:
-            self._look_at = float("inf")
-            return None
-        self._look_at = self._clock.monotonic() + min(waits)
-
-        return min(waits)
-
-    def has_lost(self) -> bool:
-        """Say whether a claim is over that recovery should look at now; asks the database only when one may be."""
-        if self._clock.monotonic() < self._look_at:
-            return False
-        self._look_at = float("inf")
-        over = [(run.run_id, run.token) for run in self._runs.live() if run.seconds_left <= 0.0]
-        result = [claim for claim in over if self._is_looked_at(claim)]
-        for claim in result:
-            self._looks[claim] = self._looks.get(claim, 0) + 1
-
-        return bool(result)
-
-    def _is_looked_at(self, claim: tuple[int, int]) -> bool:
-        return self._looks.get(claim, 0) < MAX_LOOKS
-
-    def _rest_of(self, claim: tuple[int, int]) -> float:
-        return AGAIN_SECONDS if self._looks.get(claim) else 0.0
-
 
 logger = logging.getLogger("adw.worker")
 
+#: Seconds between two recoveries because of a claim that is over, and for how long after its end it is looked at: the
+#: lease of a workflow can end a moment after the claim of its run.
+AGAIN_SECONDS = 0.25
+OVER_SECONDS = 0.9
 #: Seconds between two tries while the database does not answer.
 TROUBLE_SECONDS = 1.0
 #: A worker that is silent for this long is not listed any more.
@@ -142,7 +94,6 @@ class Worker:
         self._me = home.processes.me("worker")
         self._dispatcher = home.dispatcher(tick)
         self._work = home.run_executor
-        self._unmatched = UnschedulableRuns(home, self._me)
         self._presence = WorkerHeartbeat(
             home.workers,
             me=self._me,
@@ -158,7 +109,7 @@ class Worker:
         self._trouble_since: float | None = None
         self._recovered_at = float("-inf")
         self._has_compared = False  #: whether each document was compared with its copy, which is done once
-        self._losses = ExpiryTimer(home.runs, home.clock)
+        self._look_at = float("inf")  #: Clock.monotonic, when a claim may be over
         self.totals = WorkerTotals()
 
     def drain(self, reason: str = "the worker was told to stop", *, is_urgent: bool = False) -> None:
@@ -232,12 +183,12 @@ class Worker:
         if self._is_draining:
             return
         try:
-            if not is_due and not self._losses.has_lost():
+            if not is_due and not self._has_lost():
                 return
             self._recovered_at = home.clock.monotonic()
             home.recovery.recover(every_document=not self._has_compared)
             self._has_compared = True
-            self._unmatched.give_up()
+            give_up_unschedulable(home, self._me)
             # Workers that left count for as long as a run may wait for them.
             home.workers.forget(silent_seconds=FORGET_WORKER_SECONDS)
             listener.sweep()
@@ -245,6 +196,23 @@ class Worker:
             self._note_trouble(exc)
         except (AdwError, OSError):
             logger.exception("Could not recover", extra={"action": "recovery_failed"})
+
+    def _has_lost(self) -> bool:
+        """Say whether a claim is over that recovery should look at; asks the database only when one may be."""
+        if self._home.clock.monotonic() < self._look_at:
+            return False
+        seconds = self._seconds_to_loss()
+
+        return seconds is not None and seconds <= 0.0
+
+    def _seconds_to_loss(self) -> float | None:
+        """Return in how many seconds recovery should look at a claim, None when nobody has one; remembers it."""
+        now, again = self._home.clock.monotonic(), self._recovered_at + AGAIN_SECONDS
+        ends = (now + run.seconds_left for run in self._home.runs.live())
+        waits = [max(end, again) - now for end in ends if end > self._recovered_at - OVER_SECONDS]
+        self._look_at = now + min(waits, default=float("inf"))
+
+        return min(waits, default=None)
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
@@ -330,7 +298,7 @@ class Worker:
         due: float | None = None
         loss: float | None = None
         try:
-            due, loss = self._home.runs.seconds_to_next(), self._losses.seconds_to_look()
+            due, loss = self._home.runs.seconds_to_next(), self._seconds_to_loss()
         except DatabaseError as exc:
             self._note_trouble(exc)
         if due == 0.0:
@@ -373,39 +341,25 @@ class Worker:
             self.drain("a workflow failed, and the worker was asked to stop then")
 
 
-class UnschedulableRuns:
+def give_up_unschedulable(home: Home, me: OwnerRecord) -> int:
     """
-    Finds runs that no worker can execute, and fails them.
+    Fail the runs that no worker can execute, and return how many there were.
 
     They are claimed like any other work, so that only one worker gives them up, and end like work that cannot be done:
     the run failed, its workflow parked, both with the reason.
     """
+    patience = Patience(lease=home.settings.lease_ttl_seconds)
+    waiting, count = home.runs.demanding(), 0
+    for unschedulable in (
+        plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience) if waiting else ()
+    ):
+        demands = unschedulable.run.demands
+        # As a worker that meets these requirements: if they changed since, it may not have waited long for others.
+        terms = ClaimPolicy(offer=Capabilities(host=demands.host or me.host, tags=demands.tags))
+        ttl_seconds, run_id = home.settings.lease_ttl_seconds, unschedulable.run.run_id
+        claimed = home.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run_id, terms=terms)
+        if claimed is not None:  # else a worker came after all, or was faster
+            home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
+            count += 1
 
-    def __init__(self, home: Home, me: OwnerRecord) -> None:
-        self._home = home
-        self._me = me
-
-    def plan(self) -> tuple[Unmatched, ...]:
-        """Return the runs that would be failed now."""
-        home = self._home
-        waiting = home.runs.demanding()
-        if not waiting:
-            return ()
-        patience = Patience(lease=home.settings.lease_ttl_seconds)
-
-        return plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience)
-
-    def give_up(self) -> int:
-        """Fail the runs that no worker can execute, and return how many there were."""
-        count = 0
-        for unschedulable in self.plan():
-            run = unschedulable.run
-            # As a worker that meets these requirements: if they changed since, it may not have waited long for others.
-            terms = ClaimPolicy(offer=Capabilities(host=run.demands.host or self._me.host, tags=run.demands.tags))
-            ttl_seconds = self._home.settings.lease_ttl_seconds
-            claimed = self._home.runs.claim(self._me, ttl_seconds=ttl_seconds, run_id=run.run_id, terms=terms)
-            if claimed is not None:  # else a worker came after all, or was faster
-                self._home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
-                count += 1
-
-        return count
+    return count

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects
 from adws.adw_modules.attempt_files import AttemptFiles
-from adws.adw_modules.effects import Effect
+from adws.adw_modules.document import Resource
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import GitError, PathsNotAllowed
 from adws.adw_modules.git import change_policy, git, repository
@@ -109,20 +109,20 @@ class RefWatch:
             session.change(lambda draft: observe(draft, seen))
         self.forget(session.document.adw_id)
 
-    def appeared(self, document: WorkflowDocument, refs: Mapping[str, str] | None = None) -> tuple[Effect, ...]:
+    def appeared(self, document: WorkflowDocument, refs: Mapping[str, str] | None = None) -> tuple[Resource, ...]:
         """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
         phase, before = self._before.get(document.adw_id, ("", None))
         phase = phase or cut_off_phase(document)
         if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
             return ()
         refs = self._home.git.refs() if refs is None else refs
-        result: list[Effect] = []
+        result: list[Resource] = []
         pushed, remote = document.branch_name, self._home.settings.git_remote
         for ref, sha in refs.items():
             if pushed and ref == f"refs/remotes/{remote}/{pushed}" and (before is None or before.get(ref) != sha):
                 undo: JsonObject = {"branch": pushed, "sha": sha, "remote": remote}
                 key, kind = f"remote_branch:{pushed}", "remote_branch"
-                result.append(Effect(key=key, kind=kind, outcome="observed", undo=undo))
+                result.append(Resource(key=key, kind=kind, outcome="observed", undo=undo))
             is_new = document.adw_id in ref if before is None else ref not in before
             if not is_new or ref.startswith(_NOT_OBSERVED) or git.is_of_another(ref, document.adw_id):
                 continue
@@ -131,12 +131,12 @@ class RefWatch:
             if ref.startswith(change_policy.HEADS):
                 undo["branch"] = ref.removeprefix(change_policy.HEADS)
                 key, kind = f"branch:{undo['branch']}", "branch"
-            result.append(Effect(key=key, kind=kind, outcome="observed", host=self._home.host, undo=undo))
+            result.append(Resource(key=key, kind=kind, outcome="observed", host=self._home.host, undo=undo))
 
         return tuple(seen for seen in result if effects.effect(document, seen.key) is None)
 
 
-def observe(draft: Draft, seen: tuple[Effect, ...]) -> None:
+def observe(draft: Draft, seen: tuple[Resource, ...]) -> None:
     """Record effects that tools made."""
     for one in seen:
         effects.observe(draft, one)

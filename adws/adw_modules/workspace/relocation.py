@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects
-from adws.adw_modules.effects import OPEN_OUTCOMES, WIP, WIP_KIND, Effect, Ledger
+from adws.adw_modules.document import Resource
+from adws.adw_modules.effects import OPEN_OUTCOMES, WIP, WIP_KIND, Ledger
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.errors import (
     AdwError,
@@ -104,7 +105,7 @@ class Publisher:
                 self._git.fetch_ref(item.ref, expected=there)
                 return there
         sha = str(branch.undo.get("sha") or "") if branch is not None else ""
-        where = (branch.host if branch is not None else "") or "another machine"
+        where = (branch.place if branch is not None else "") or "another machine"
 
         raise GitError(
             f"the work of {document.adw_id} is on {where}, and its last commit {sha[:12]} is not on the remote "
@@ -222,7 +223,7 @@ class RelocationCleanup:
 
         return True
 
-    def _settle(self, session: WorkSession, effect: Effect) -> None:
+    def _settle(self, session: WorkSession, effect: Resource) -> None:
         """Take one effect away, after its work was salvaged, and record the result."""
         git, document, said = self._git, session.document, ""
         try:

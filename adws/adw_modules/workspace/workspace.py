@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects, timestamps
-from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE, Effect
+from adws.adw_modules.document import Resource
+from adws.adw_modules.effects import OPEN_OUTCOMES, WORKTREE
 from adws.adw_modules.engine.attempt import WorkSession
 from adws.adw_modules.engine.transitions import WAITING
 from adws.adw_modules.errors import (
@@ -156,11 +157,11 @@ class Workspace:
         """Reserve, bind and hold a pair, the one it had when that is free; raise PortsExhausted."""
         adw_id, held = session.document.adw_id, held_by(session.document, host=self._host)
         if held is None:
-            intended = Effect(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
+            intended = Resource(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
             session.change(lambda draft: effects.intend(draft, intended))
         try:
             # Also when the ledger has them: the sockets of a process that is gone are not held any more.
-            last = _pair(item for item in effects.effects(session.document) if item.outcome == "undone")
+            last = _pair(item for item in session.document.resources if item.outcome == "undone")
             pair = self._home.ports.take(adw_id, preferred=held or last)
         except PortsExhausted as exc:
             why = str(exc)
@@ -172,7 +173,7 @@ class Workspace:
                 if item.kind == "port" and item.key != PORTS:
                     effects.settle(draft, item.key, "gone")
             made = [
-                Effect(
+                Resource(
                     key=f"port:{port}",
                     kind="port",
                     outcome="made",
@@ -349,9 +350,7 @@ class Workspace:
             One that an older tool made is the workflow's own, with what is not committed in it; it was not locked.
             """
             there = self._known_worktree(path)
-            adopted = {
-                git.root / effects.path_of(one.undo) for one in effects.effects(document) if one.outcome == "adopted"
-            }
+            adopted = {git.root / effects.path_of(one.undo) for one in document.resources if one.outcome == "adopted"}
             if there is not None and there.branch == branch:
                 if path in adopted and there.lock_reason in {"", reason}:
                     git.lock_worktree(path, reason=reason)
@@ -377,7 +376,7 @@ class Workspace:
             find=find,
             act=act,
             fields=lambda _facts: {"worktree_path": str(path), "branch_name": branch},
-            also=[Effect(key=f"branch:{branch}", kind="branch", undo=intended)],
+            also=[Resource(key=f"branch:{branch}", kind="branch", undo=intended)],
         )
 
     def _branch_facts(self, document: WorkflowDocument, branch: str) -> JsonObject:
@@ -743,13 +742,11 @@ class Workspace:
 def held_by(document: WorkflowDocument, *, host: str = "") -> PortPair | None:
     """Return the ports that the ledger says a workflow holds; with *host* those of that machine alone."""
     return _pair(
-        item
-        for item in effects.effects(document)
-        if item.outcome in effects.MADE and (not host or item.host in {"", host})
+        item for item in document.resources if item.outcome in effects.MADE and (not host or item.place in {"", host})
     )
 
 
-def _pair(found: Iterator[Effect]) -> PortPair | None:
+def _pair(found: Iterator[Resource]) -> PortPair | None:
     numbers = {str(one.undo.get("purpose")): one.undo.get("port") for one in found if one.kind == "port"}
     backend, frontend = numbers.get("backend"), numbers.get("frontend")
     if not isinstance(backend, int) or not isinstance(frontend, int):

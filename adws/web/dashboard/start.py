@@ -130,7 +130,7 @@ def _refusal(home: Home, adw_id: str, action: str) -> str:
         return "" if may.may_roll_back else "It cannot be rolled back: it is merged, or its rollback has begun."
     if not may.is_retry:
         return f"It is {frame.words(document.current_state)}, not failed."
-    needs = may.going_on.needs
+    needs = may.needs
     if "budget" in needs:
         return "It has used its budget: retry it on its own page with a larger one."
 

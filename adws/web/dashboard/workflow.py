@@ -162,7 +162,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         rollback_steps=recorded_steps(document) if document.rollback else (),
         events=[(event, events.facts_of(event)) for event in home.events.newest(adw_id, limit=MOST_EVENTS)],
         moves=[(entry, why_of(entry.metadata)) for entry in document.state_history[::-1]][:MOST_MOVES],
-        effects=[(effect, effects.name_of(effect)) for effect in effects.effects(document)[::-1]],
+        effects=[(effect, effects.name_of(effect)) for effect in document.resources[::-1]],
         most_attempts=MOST_ATTEMPTS,
         most_effects=MOST_EFFECTS,
         most_checkpoints=MOST_CHECKPOINTS,

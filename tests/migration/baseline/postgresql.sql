@@ -232,13 +232,6 @@ CREATE TABLE quota_reservations (
   CONSTRAINT pk_quota_reservations PRIMARY KEY (adw_id)
 );
 
-CREATE TABLE report_progress (
-  name TEXT NOT NULL,
-  seq BIGINT NOT NULL,
-  place TEXT NOT NULL,
-  CONSTRAINT pk_report_progress PRIMARY KEY (name)
-);
-
 CREATE TABLE report_sums (
   kind TEXT NOT NULL,
   day TEXT NOT NULL,

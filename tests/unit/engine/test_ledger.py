@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules import effects
-from adws.adw_modules.effects import Effect, Ledger
+from adws.adw_modules.document import Resource
+from adws.adw_modules.effects import Ledger
 from adws.adw_modules.errors import ForgeUnavailable, GitError, GitUnreachable, LeaseLost
 from tests.unit.engine_cases import ADW_ID, World, document_of, draft_of, spec_of, types
 
@@ -90,7 +91,7 @@ def test_an_act_whose_answer_was_lost_stays_meant_and_is_found_again(world, erro
 def test_an_act_that_was_refused_is_over_with_all_that_goes_with_it(world):
     outside = Outside()
     outside.error = GitError("no")
-    also = [Effect(key="other", kind="branch")]
+    also = [Resource(key="other", kind="branch")]
     with pytest.raises(GitError):
         make(world, outside, also=also)
 
@@ -102,9 +103,9 @@ def test_an_act_that_was_refused_is_over_with_all_that_goes_with_it(world):
 
 
 def test_what_goes_with_it_and_is_there_already_is_not_meant_again(world):
-    world.change(lambda draft: effects.observe(draft, Effect(key="other", kind="branch", outcome="observed")))
+    world.change(lambda draft: effects.observe(draft, Resource(key="other", kind="branch", outcome="observed")))
 
-    make(world, Outside(), also=[Effect(key="other", kind="branch")])
+    make(world, Outside(), also=[Resource(key="other", kind="branch")])
 
     assert outcome(world, "other") == "observed"
 
@@ -115,7 +116,7 @@ def test_a_push_keeps_what_was_and_what_will_be_until_it_is_over(world, there, i
     seen = []
     if is_known:
         world.change(
-            lambda draft: effects.observe(draft, Effect(key="r", kind="ref", outcome="made", undo={"sha": "old"}))
+            lambda draft: effects.observe(draft, Resource(key="r", kind="ref", outcome="made", undo={"sha": "old"}))
         )
 
     with world.session() as session:
@@ -167,29 +168,29 @@ def test_warnings_are_written_once_and_a_merge_for_good(world):
 
 def test_the_newest_open_effect_comes_first():
     draft = draft_of(document_of(spec_of("plan")))
-    effects.intend(draft, Effect(key="a", kind="branch"), Effect(key="b", kind="branch"))
+    effects.intend(draft, Resource(key="a", kind="branch"), Resource(key="b", kind="branch"))
     effects.settle(draft, "a", "made")
-    effects.intend(draft, Effect(key="c", kind="branch"))
+    effects.intend(draft, Resource(key="c", kind="branch"))
     effects.settle(draft, "b", "undone")
 
     assert [item.key for item in effects.open_effects(draft.document)] == ["c", "a"]
-    assert [item.key for item in effects.effects(draft.document)] == ["a", "b", "c"]
+    assert [item.key for item in draft.document.resources] == ["a", "b", "c"]
 
 
 def test_an_effect_becomes_those_whose_keys_were_not_known():
     draft = draft_of(document_of(spec_of("plan")))
-    effects.intend(draft, Effect(key="ports", kind="port", undo={"adw_id": ADW_ID}))
+    effects.intend(draft, Resource(key="ports", kind="port", undo={"adw_id": ADW_ID}))
 
-    effects.become(draft, "ports", Effect(key="port:1", kind="port", outcome="made", undo={"port": 1}))
+    effects.become(draft, "ports", Resource(key="port:1", kind="port", outcome="made", undo={"port": 1}))
 
-    assert [(item.key, item.outcome) for item in effects.effects(draft.document)] == [("port:1", "made")]
+    assert [(item.key, item.outcome) for item in draft.document.resources] == [("port:1", "made")]
     assert types(draft) == ["effect_intended", "effect_settled"]
 
 
 def test_what_is_observed_twice_is_kept_once():
     draft = draft_of(document_of(spec_of("plan")))
-    effects.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
-    effects.observe(draft, Effect(key="r", kind="ref", outcome="observed"))
+    effects.observe(draft, Resource(key="r", kind="ref", outcome="observed"))
+    effects.observe(draft, Resource(key="r", kind="ref", outcome="observed"))
 
     assert len(draft.document.resources) == 1
     assert types(draft) == ["effect_observed"]

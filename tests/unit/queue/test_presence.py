@@ -9,7 +9,7 @@ import pytest
 from adws.adw_modules.errors import DatabaseUnavailable
 from adws.adw_modules.queue.model import DELIVERY, ClaimPolicy, NewRun, RunLimits, RunState
 from adws.adw_modules.queue.workers import WorkerHeartbeat, WorkerRegistry
-from adws.adw_modules.worker.worker import UnschedulableRuns
+from adws.adw_modules.worker.worker import give_up_unschedulable
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements
 from adws.testing import FakeClock
 from tests.contracts.worlds import make_owner
@@ -178,30 +178,29 @@ def test_while_something_is_due_that_is_for_others_a_worker_looks_a_few_times_a_
 # --- what nobody can do ----------------------------------------------------------------------------------------
 
 
-def unschedulable(home, runners) -> UnschedulableRuns:
-    return UnschedulableRuns(home.changed(runners=runners), home.parts.processes.me("worker"))
+def give_up(home) -> int:
+    return give_up_unschedulable(home.changed(runners=home.parts.workers), home.parts.processes.me("worker"))
 
 
 def test_what_nobody_can_do_fails_and_its_workflow_is_parked_with_the_reason(home):
     run = labelled(home, ADW_ID, demands=Requirements(host="alpha", tags=GPU.tags))
-    looking = unschedulable(home, home.parts.workers)
     home.clock.advance(299.0)
-    assert looking.give_up() == 0
+    assert give_up(home) == 0
     home.clock.advance(1.0)
 
-    assert looking.give_up() == 1
+    assert give_up(home) == 1
 
     ended = home.runs.get(run.run_id)
     assert ended.state is RunState.FAILED
     assert ended.reason.startswith("it demands host alpha and tag gpu, and for 300 s there was no worker")
     assert home.state() == "paused"
     assert home.document().pause_reason == ended.reason
-    assert looking.give_up() == 0
+    assert give_up(home) == 0
 
 
 def test_a_delivery_that_nobody_can_do_fails_without_a_workflow(home):
     run = home.runs.enqueue(NewRun(adw_id=OTHER, kind=DELIVERY, demands=GPU))
     home.clock.advance(301.0)
 
-    assert unschedulable(home, home.parts.workers).give_up() == 1
+    assert give_up(home) == 1
     assert home.runs.get(run.run_id).state is RunState.FAILED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from adws.adw_modules import views
@@ -15,6 +17,10 @@ from tests.unit.timeline_cases import document, phase, tried
 ID = "1a2b3c4d"
 LIVE = Claim(owner="worker 7@here", verdict=Verdict.ALIVE, seconds_left=20.0)
 DEAD = Claim(owner="worker 7@here", verdict=Verdict.DEAD, seconds_left=20.0)
+
+
+def run(state=RunState.PENDING, **fields) -> SimpleNamespace:
+    return SimpleNamespace(**{"adw_id": ID, "state": state, "reason": "", "not_before": "", "demands": None, **fields})
 
 
 def situation(state="building", *, lease=DEAD, phases=(), **rest) -> Diagnosis:
@@ -34,7 +40,7 @@ def failed(error):
 
 AT = "2026-01-31T09:05:00Z"
 MOMENT = "2026-01-31 09:05:00 UTC"
-QUEUED = {"run_state": RunState.PENDING}
+QUEUED = {"run": run()}
 NO_DEFINITION = (f"adw resume {ID} --workflow NAME", f"adw abandon {ID}")
 LOGS, RETRY, AFRESH, ABANDON = f"adw logs {ID}", f"adw retry {ID}", f"adw resume {ID} --from build", f"adw abandon {ID}"
 
@@ -135,16 +141,20 @@ def retry_wait(**fields):
             f"waits with build until {MOMENT}: a quota is used up.",
             ("adw worker", f"adw resume {ID}"),
         ),
-        (situation(run_state=None), "is building, and no run waits for it.", ("adw admin recover", f"adw resume {ID}")),
-        (situation(phases=[retry_wait()], run_state=RunState.FAILED), "is building, and no run waits for it.", None),
+        (situation(run=None), "is building, and no run waits for it.", ("adw admin recover", f"adw resume {ID}")),
+        (
+            situation(phases=[retry_wait()], run=run(RunState.FAILED)),
+            "is building, and no run waits for it.",
+            None,
+        ),
         (situation("pending", **QUEUED), "is pending and waits for a worker.", None),
         (
-            situation(is_due=False, not_before=AT, run_reason="stopped: drain", **QUEUED),
+            situation(is_due=False, run=run(not_before=AT, reason="stopped: drain")),
             f"is building and waits for a worker, not before {MOMENT} (stopped: drain).",
             None,
         ),
         (
-            situation(run_state=RunState.RUNNING),
+            situation(run=run(RunState.RUNNING)),
             "is building, but its worker is gone: its owner worker 7@here is dead.",
             ("adw admin recover", f"adw resume {ID}"),
         ),

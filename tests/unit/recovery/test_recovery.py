@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from adws.adw_modules.errors import DatabaseUnavailable, StateCorrupt
 from adws.adw_modules.queue.model import WITHOUT_WORKFLOW, NewRun, RunState
 from adws.adw_modules.recovery.plan import RecoveryAction
-from tests.unit.conduct_cases import ADW_ID, IN_DATABASE, OTHER, Home, always
+from tests.unit.conduct_cases import ADW_ID, OTHER, Home, always
 from tests.unit.engine_cases import document_of, phase, spec_of
 
 ONE_PHASE = spec_of(phase("plan", max_attempts=1))
@@ -140,17 +138,6 @@ def test_exhausted_but_not_over_becomes_failed(home, has_run):
     assert home.runner.calls == []
 
 
-def test_a_crash_in_the_last_attempt_fails_the_workflow(home):
-    home.create(spec=ONE_PHASE)
-    home.crash()
-
-    home.recovery().recover()
-
-    assert (home.state(), home.document().terminal_reason) == ("failed", "MAX_ATTEMPTS_EXHAUSTED")
-    home.recovery().recover()
-    assert home.run().state in {RunState.STOPPED, RunState.FAILED}
-
-
 # --- documents -------------------------------------------------------------------------------------------------
 
 
@@ -160,42 +147,19 @@ class OldCopies:
     def __init__(self, catalogue) -> None:
         self._catalogue = catalogue
 
-    def page(self, query):
-        result = self._catalogue.page(query)
-        return replace(result, rows=tuple(replace(row, revision=row.revision - 1) for row in result.rows))
+    def revisions(self, **options):
+        return {adw_id: revision - 1 for adw_id, revision in self._catalogue.revisions(**options).items()}
 
 
-def test_a_document_that_is_newer_than_the_database_is_brought_up(home):
+@pytest.mark.parametrize("is_worked_on", [False, True])
+def test_a_document_that_is_newer_than_the_database_is_brought_up_unless_its_owner_does_it(home, is_worked_on):
     home.create()
-    home.work()
+    home.hold() if is_worked_on else home.work()
 
     steps = home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps
 
-    assert done(steps) == [(ADW_ID, "project")]
-    assert home.brought_up == [ADW_ID]
-
-
-def test_the_copy_of_what_is_worked_on_is_left_to_its_owner(home):
-    home.create()
-    home.hold()
-
-    assert home.recovery(catalogue=OldCopies(home.parts.catalogue)).recover(every_document=True).steps == ()
-    assert home.brought_up == []
-
-
-def test_a_copy_nobody_looked_at_is_not_called_old(home):
-    """Only active ones are looked up in a periodic recovery; a parked one with a run comes by its run."""
-    home.create()
-    home.control.pause(ADW_ID, by="kim")
-    home.runs.enqueue(NewRun(adw_id=ADW_ID))
-
-    assert "project" not in [action for _, action in done(home.recovery().plan())]
-
-
-def test_documents_in_the_database_have_no_copy(home):
-    home.create()
-
-    assert done(home.recovery(settings=IN_DATABASE).recover(every_document=True).steps) == []
+    assert done(steps) == ([] if is_worked_on else [(ADW_ID, "project")])
+    assert home.brought_up == ([] if is_worked_on else [ADW_ID])
 
 
 class Unreadable:
@@ -283,23 +247,7 @@ def test_a_worker_that_finds_no_document_leaves_it_to_recovery(home):
     assert home.parts.locks.all() == ()
 
 
-def test_the_issue_of_a_finished_workflow_is_freed(home):
-    home.create()
-    home.work()
-    home.parts.locks.acquire(42, ADW_ID)
-
-    assert done(home.recovery().recover().steps) == [(ADW_ID, "free_issue")]
-    assert home.parts.locks.all() == ()
-
-
 # --- dry run ---------------------------------------------------------------------------------------------------
-
-
-def test_many_runs_are_looked_at_page_by_page(home):
-    for number in range(250):
-        home.runs.enqueue(NewRun(adw_id=f"{number:08x}"))
-
-    assert len(home.recovery().planned()) == 250
 
 
 @pytest.mark.parametrize("kind", sorted(WITHOUT_WORKFLOW))

@@ -80,16 +80,6 @@ def test_a_takeover_that_was_not_written_keeps_its_lease(home, monkeypatch):
     assert home.parts.leases.read(ADW_ID).owner is None
 
 
-def test_a_workflow_that_was_taken_over_says_from_whom(home):
-    home.create()
-    home.crash()
-
-    home.recovery().recover()
-
-    (told,) = [event for event in home.parts.events.of_workflow(ADW_ID) if event.event_type == "lease_taken_over"]
-    assert (told.data["verdict"], told.data["why"]) == ("dead", "its process is dead")
-
-
 def test_proof_of_death_is_about_the_owner_it_was_found_for(home, monkeypatch):
     """Somebody else took it over since the plan, and was silent for too long: nobody has proven that one dead."""
     home.create()
@@ -157,6 +147,11 @@ def stopping(home) -> None:
 def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
     stopping(home)
     home.give_process()
+    home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
+    stubborn = ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
+    assert home.recovery(end_process=lambda _process: stubborn).recover().runs == (), "it waits for them"
+    assert home.run().state is RunState.STOPPING
+    home.clock.advance(31.0)
 
     result = home.recovery().recover()
 
@@ -164,15 +159,7 @@ def test_a_stop_parks_the_workflow_once_its_processes_are_gone(home):
     assert (home.state(), home.document().pause_reason) == ("paused", "enough")
     assert len(home.ended) == 1
     assert home.recovery().recover().steps == (), "nobody goes on with it"
-
-
-def test_a_stop_waits_for_processes_that_cannot_be_ended(home):
-    stopping(home)
-    home.give_process()
-    stubborn = ProcessEnding(evidence="pid 7 runs", left=("7 (agent)",))
-
-    assert home.recovery(end_process=lambda _process: stubborn).recover().runs == ()
-    assert home.run().state is RunState.STOPPING
+    assert [request.kind for request in home.requests.open_for(ADW_ID)] == ["hint"], "for the next owner"
 
 
 def test_what_a_worker_was_to_stop_when_it_died_is_stopped_and_the_request_is_answered(home):
@@ -235,23 +222,6 @@ def test_what_cannot_be_looked_at_from_here_is_left_to_who_can(home):
     assert [step.action for step in home.recovery().plan() if step.action is RecoveryAction.END_LEFT] == []
 
 
-def test_what_stays_in_doubt_is_not_told_as_done(home):
-    closed_far_away(home)
-    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
-
-    assert home.recovery(end_process=lambda _process: FAR_AWAY).recover().steps == ()
-    assert "in_doubt" in home.record("plan").attempts[0].process
-
-
-def test_a_stop_by_recovery_leaves_other_requests_to_the_next_owner(home):
-    stopping(home)
-    home.requests.ask(ADW_ID, "hint", payload={"text": "use the cache"})
-
-    home.recovery().recover()
-
-    assert [request.kind for request in home.requests.open_for(ADW_ID)] == ["hint"]
-
-
 def test_a_plan_is_applied_later_and_what_moved_on_since_is_left_alone(home):
     for adw_id, issue in ((ADW_ID, 1), (OTHER, 2)):
         home.create(adw_id, issue=issue)
@@ -265,6 +235,3 @@ def test_a_plan_is_applied_later_and_what_moved_on_since_is_left_alone(home):
 
     assert (result.runs, home.run(OTHER).token, home.run(OTHER).state) == ((), again.token, RunState.CLAIMED)
     assert home.run().losses == 1
-
-
-# --- modes, done -----------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from adws.adw_modules.recovery.plan import (
     Evidence,
     Mode,
     Policy,
-    Proof,
     RecoveryAction,
     RecoveryResult,
     RecoveryStep,
@@ -282,22 +281,6 @@ def test_every_step_says_what_it_was_decided_by():
             "losses": 2,
         },
     }
-
-
-@pytest.mark.parametrize(
-    ("claim", "proof"),
-    [
-        (Claim(), Proof.FREE),
-        (ALIVE, Proof.LIVE),
-        (UNSEEN, Proof.LIVE),
-        (DEAD, Proof.DEAD),
-        (OVER, Proof.OVER),
-        (unreadable(0.0), Proof.NONE),
-    ],
-)
-def test_a_claim_is_judged_by_proof(claim, proof):
-    assert claim.proof is proof
-    assert claim.why_over()
 
 
 def test_a_result_counts_what_became_of_runs_under_the_same_names_in_every_mode():

@@ -14,9 +14,7 @@ from adws.adw_modules.reports.metrics import (
     HISTOGRAM,
     METRICS,
     MOST_VALUES,
-    GaugeValues,
     MetricsCollector,
-    QueueGauge,
     bucket_of,
     sum_of,
 )
@@ -48,23 +46,17 @@ class Counted:
         return self.known if self.looks else {}
 
 
-class There:
-    """What the test says is there."""
-
-    def __init__(self, standing):
-        self.look = lambda: standing
-
-
 def limit(name, used, most, unit, **more):
     return QuotaStatus(name=name, used=used, limit=most, unit=unit, is_exceeded=used > most, detail="", **more)
 
 
-def read(*, tally=None, standing=None, breakers=(), quotas=None, runners=None, clock=None):
+def read(*, tally=None, breakers=(), quotas=None, runners=None, clock=None):
     clock = clock or FakeClock()
+    made = lab_home(clock=clock)
     home = SimpleNamespace(
         tally=tally or Counted(),
-        gauges=There(standing or GaugeValues()),
-        workers=runners or lab_home(clock=clock).workers,
+        gauges=made.gauges,
+        workers=runners or made.workers,
         processes=SimpleNamespace(
             verdict=lambda owner: Verdict.DEAD if owner.token.endswith("dead") else Verdict.UNKNOWN
         ),
@@ -103,7 +95,6 @@ def test_every_reading_is_of_a_metric_and_has_its_labels():
         tally=Counted(**counted),
         breakers=[BreakerRow(name="github", changed_at="2026-01-31T09:00:00.000000Z")],
         quotas=lambda _spent: [limit("disk", 1.0, 2.0, "GB free")],
-        standing=GaugeValues(queue=(QueueGauge(kind="start", state="waiting", runs=1),), iterations={"running": 1}),
     )
     histograms = {
         name: (*metric.labels, *more)
@@ -123,27 +114,6 @@ def test_every_reading_is_of_a_metric_and_has_its_labels():
         "adw_tokens_total",
         *(metric.name for metric in METRICS if metric.kind == HISTOGRAM),
     }
-
-
-def test_the_oldest_run_of_a_state_has_its_age():
-    clock = FakeClock()
-    since = "2026-01-31T08:59:00.000000Z"
-    lines = (
-        QueueGauge(kind="start", state="waiting", runs=3, since=since),
-        QueueGauge(kind="start", state="delayed", runs=2),
-        QueueGauge(kind="retry", state="running", runs=1, since="2026-01-31T09:10:00.000000Z"),
-        QueueGauge(kind="cron", state="dead", runs=1),
-    )
-
-    content = read(standing=GaugeValues(queue=lines), clock=clock)
-
-    assert content["adw_queue_runs"]["start", "waiting"] == 3.0
-    assert content["adw_queue_runs"]["start", "delayed"] == 2.0
-    assert content["adw_queue_runs"]["cron", "dead"] == 1.0
-    ages = content["adw_queue_oldest_age_seconds"]
-    assert ages["start", "waiting"] == 60.0
-    assert ages["retry", "running"] == 0.0, "a clock of another machine may be ahead"
-    assert not {state for _kind, state in ages} & {"delayed", "dead"}
 
 
 def test_a_breaker_stands_in_one_state_as_it_is_now():

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from adws.adw_modules.reports import charts, plots
-from adws.adw_modules.reports.charts import Bar, Column, ColumnPart, Plot, Point
+from adws.adw_modules.reports.charts import Column, Mark, Plot
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 
 PLOT = Plot(key="a", title="A title", about="What it shows.")
@@ -39,7 +39,7 @@ def words(root: ET.Element, kind: str) -> list[str]:
         charts.columns_svg(PLOT, []),
         charts.line_svg(PLOT, []),
         charts.bars_svg(PLOT, []),
-        charts.columns_svg(PLOT, [Column(label="x", parts=(ColumnPart(value=1, kind="k", words="w"),))]),
+        charts.columns_svg(PLOT, [Column(label="x", parts=(Mark(value=1, kind="k", words="w"),))]),
     ],
     ids=["no columns", "no points", "no bars", "one column"],
 )
@@ -58,9 +58,9 @@ def test_nothing_that_a_stranger_wrote_is_taken_for_markup():
     """Whatever stands in labels, words, kinds or titles."""
     plot = Plot(key=HOSTILE, title=HOSTILE, about=HOSTILE, limit=1.0, limit_words=HOSTILE, text=lambda _value: HOSTILE)
     pictures = [
-        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(ColumnPart(value=1, kind=HOSTILE, words=HOSTILE),))]),
-        charts.line_svg(plot, [Point(label=HOSTILE, value=1, words=HOSTILE)]),
-        charts.bars_svg(plot, [Bar(label=HOSTILE, value=1, words=HOSTILE, kind=HOSTILE)]),
+        charts.columns_svg(plot, [Column(label=HOSTILE, parts=(Mark(value=1, kind=HOSTILE, words=HOSTILE),))]),
+        charts.line_svg(plot, [Mark(label=HOSTILE, value=1, words=HOSTILE)]),
+        charts.bars_svg(plot, [Mark(label=HOSTILE, value=1, words=HOSTILE, kind=HOSTILE)]),
     ]
 
     for svg in pictures:
@@ -93,19 +93,12 @@ def test_a_scale_ends_with_a_round_number_above_all_that_is_shown(most, top):
     assert charts.scale_of(most, Plot(key="a", title="", about="", top=3000.0)) >= 3000.0 or most == float("inf")
 
 
-def test_numbers_are_written_as_people_write_them():
-    """Whole ones without a place behind the point."""
-    assert [charts.plain(value) for value in (1234.0, 0.5)] == ["1,234", "0.5"]
-    assert [charts.dollars(value) for value in (5.0, 0.25)] == ["$5", "$0.25"]
-    assert charts.percent(0.5) == "50 %"
-
-
 # --- kinds of pictures -----------------------------------------------------------------------------------------
 
 
 def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     """A part of nothing is not drawn."""
-    parts = tuple(ColumnPart(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
+    parts = tuple(Mark(value=value, kind=kind, words=kind) for value, kind in ((500, "a"), (0, "b"), (1, "c")))
 
     root = parsed(charts.columns_svg(PLOT, [Column(label="x", parts=parts)]))
 
@@ -115,20 +108,9 @@ def test_parts_of_a_column_stand_on_each_other_and_what_is_small_is_seen():
     assert float(upper.get("height")) == 2.0
 
 
-def test_columns_do_not_touch_each_other_nor_the_numbers_at_the_side():
-    """Places are percent, so that they fit any width."""
-    columns = [Column(label=str(n), parts=(ColumnPart(value=1, kind="k", words="w"),)) for n in range(4)]
-
-    rects = [one.find("rect") for one in found(parsed(charts.columns_svg(PLOT, columns)), "g", "part")]
-
-    left = [float(one.get("x").rstrip("%")) for one in rects]
-    assert left == pytest.approx([12.7, 35.2, 57.7, 80.2])
-    assert all(float(one.get("width").rstrip("%")) == 17.1 for one in rects)
-
-
 def test_a_line_is_broken_where_there_is_no_value():
     """A day without an end is no day of failure."""
-    points = [Point(label=str(n), value=value, words=str(n)) for n, value in enumerate((1.0, 0.5, None, 1.0))]
+    points = [Mark(label=str(n), value=value, words=str(n)) for n, value in enumerate((1.0, 0.5, None, 1.0))]
 
     root = parsed(charts.line_svg(PLOT, points))
 
@@ -149,23 +131,6 @@ def test_labels_below_are_few_and_equally_far_apart_and_the_last_column_has_one(
     below = [one for one in ticks if one.text.startswith("day")]
     assert [one.text for one in below] == [f"day {n}" for n in labelled]
     assert below[-1].get("text-anchor") == ("end" if count > 4 else "middle"), "what is narrow has no room around it"
-
-
-def test_bars_are_as_long_as_their_share_of_the_longest():
-    """Nothing is a bar of no length."""
-    bars = [Bar(label=str(v), value=v, words=str(v)) for v in (4.0, 1.0, 0.0)]
-
-    fills = found(parsed(charts.bars_svg(PLOT, bars)), "rect", "fill")
-
-    assert [one.get("width") for one in fills] == ["100.000%", "25.000%", "0.000%"]
-
-
-def test_a_limit_is_a_line_with_its_words():
-    """The scale reaches up to it."""
-    root = parsed(charts.columns_svg(Plot(key="a", title="", about="", limit=9.0, limit_words="not more"), []))
-
-    assert words(root, "limit") == ["not more"]
-    assert "10" in [one.text for one in found(root, "text", "tick")]
 
 
 # --- what reports draw -----------------------------------------------------------------------------------------

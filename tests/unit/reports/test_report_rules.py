@@ -17,7 +17,7 @@ from adws.adw_modules.reports.model import (
     Subject,
     WorkflowCost,
 )
-from adws.adw_modules.reports.reports import DayCounts, Report
+from adws.adw_modules.reports.reports import Report
 
 NOW = "2026-01-31T09:00:00.000000Z"
 DAYS = (
@@ -95,37 +95,44 @@ def test_orphans_that_nobody_looked_for_are_not_none():
 
 
 def test_a_day_says_what_stands_and_ended_and_leaves_states_without_a_workflow_out():
-    counts = DayCounts(since="yesterday", by_state={"failed": 2, "building": 1, "paused": 0}, waiting=3, outcomes=DAYS)
+    states = {"failed": Count(number=2), "building": Count(number=1), "paused": Count(number=0)}
+    day = Report(made_at=NOW, since="2026-01-30", states=states, outcomes=DAYS)
 
-    assert reports_module.report(counts).splitlines()[:5] == [
+    assert reports_module.report(day, waiting=3).splitlines()[:5] == [
         "Workflows by state:",
         "  building: 1",
         "  failed: 2",
-        "Ended since yesterday: 50%: 3 of 6 completed",
+        "Ended since 2026-01-30: 50%: 3 of 6 completed",
         "Runs that wait for a worker: 3",
     ]
-    assert reports_module.headline(counts) == "3 workflows, 3 runs waiting, 0.00 USD in a day"
-    assert reports_module.report(DayCounts(since="2026-01-30T09:00")).splitlines() == [
+    assert reports_module.headline(day, waiting=3) == "3 workflows, 3 runs waiting, 0.00 USD in a day"
+    assert reports_module.report(Report(made_at=NOW, since="2026-01-30"), waiting=0).splitlines() == [
         "Workflows by state:",
         "  none",
         "Ended since 2026-01-30: nothing ended",
         "Runs that wait for a worker: 0",
-        "Spent since 2026-01-30T09:00: 0.00 USD in 0 attempts",
+        "Spent since 2026-01-30: 0.00 USD in 0 attempts",
     ]
 
 
 def test_those_that_do_not_move_are_named_up_to_a_number():
     every = [stuck(f"id{number}") for number in range(12)]
-    counts = DayCounts(since="yesterday", stuck=every, cost_usd=1.5, attempts=4, failures=[FAILURE])
+    day = Report(made_at=NOW, since="2026-01-30", stuck=every, costs_by_phase=COSTS, failures=[FAILURE])
 
-    lines = reports_module.report(counts).splitlines()
+    lines = reports_module.report(day, waiting=0).splitlines()
 
-    assert "Spent since yesterday: 1.50 USD in 4 attempts" in lines
+    assert "Spent since 2026-01-30: 2.00 USD in 5 attempts" in lines
     assert lines[-14:-12] == ["Failed attempts:", "  7 x build, transient: no net at all"]
     assert lines[-12] == "Not moving:"
     assert lines[-11] == "  id0: its worker is silent; adw status id0"
     assert lines[-1] == "  and 2 more"
-    assert "12 stuck" in reports_module.headline(counts)
+    assert "12 stuck" in reports_module.headline(day, waiting=0)
+
+
+def test_a_count_that_stopped_has_a_plus_and_no_rate_is_not_a_rate_of_0():
+    assert (str(Count(number=12345)), str(Count(number=10_000, is_more=True))) == ("12,345", "10,000+")
+    assert (DAYS[0].success_rate, DayOutcomes(day="2026-01-31").success_rate) == (2 / 3, None)
+    assert PhaseAttempts(phase="build").mean_needed is None
 
 
 def test_a_message_is_one_line_that_is_not_too_long():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from adws.adw_modules.document import AttemptRecord, HistoryEntry, WorkflowRef
 from adws.adw_modules.reports import model as reports_model
-from adws.adw_modules.reports.model import Last, ReportSum, SumKey, tallies_of
+from adws.adw_modules.reports.model import ReportSum, SumKey, sums_of
 from tests.unit.timeline_cases import document, phase
 
 DAY = "2026-01-31"
@@ -19,7 +21,7 @@ def attempt(status: str = "succeeded", **fields):
 
 def tallies(*attempts, **fields):
     workflow = WorkflowRef(name="sdlc")
-    return tallies_of(document(phase("build", *attempts), **{"workflow": workflow, "updated_at": ENDED, **fields}))
+    return sums_of(document(phase("build", *attempts), **{"workflow": workflow, "updated_at": ENDED, **fields}))
 
 
 def numbers(found, kind: str) -> dict[str, int]:
@@ -117,10 +119,10 @@ def test_failures_are_grouped_by_category_class_and_message_without_numbers():
     )
 
     assert sorted(numbers(result, "failure").values()) == [1, 1, 1, 2]
-    categories = sorted(key.item.rpartition(":")[0] for key in result.lasts)
-    assert categories == ["interrupted", "transient", "transient", "unknown"]
-    assert Last(f"{DAY}T10:00:00Z", "1a2b3c4d", "port 22 is taken") in result.lasts.values()
-    assert max(len(last.label) for last in result.lasts.values()) == 300
+    groups = {key.item: total for key, total in result.sums.items() if key.kind == "failure"}
+    assert sorted(item.rpartition(":")[0] for item in groups) == ["interrupted", "transient", "transient", "unknown"]
+    assert ReportSum(2, 0, f"{DAY}T10:00:00Z", "1a2b3c4d", "port 22 is taken") in groups.values()
+    assert max(len(total.label) for total in groups.values()) == 300
 
 
 def test_costs_are_kept_by_who_was_paid_in_whole_millionths():
@@ -134,15 +136,18 @@ def test_costs_are_kept_by_who_was_paid_in_whole_millionths():
     assert numbers(result, "cost_unknown") == {"openai": 1}
 
 
-def test_the_difference_is_what_has_to_be_added():
-    """Adding it to what was makes what is, also where something is gone."""
-    same, gone, grown, new = (SumKey("cost", DAY, name) for name in ("same", "gone", "grown", "new"))
-    before = {same: ReportSum(1, 1), gone: ReportSum(2, 5), grown: ReportSum(1, 1)}
-    after = {same: ReportSum(1, 1), grown: ReportSum(3, 2), new: ReportSum(1)}
+@pytest.mark.parametrize(
+    ("now", "since"), [((2026, 3, 31), "2026-01-01"), ((2026, 1, 1), "2025-11-01"), ((2026, 12, 5), "2026-10-01")]
+)
+def test_a_history_is_that_of_this_month_and_of_two_before_it(now, since):
+    assert reports_model.history_since(datetime(*now, tzinfo=UTC)) == since
 
-    assert reports_model.difference(before, after) == {
-        gone: ReportSum(-2, -5),
-        grown: ReportSum(2, 1),
-        new: ReportSum(1),
-    }
-    assert reports_model.difference(after, after) == {}
+
+def test_a_history_is_read_off_the_buckets():
+    of = reports_model.bucket_of
+    history = reports_model.history_of("sdlc", "build", {of(1000): 90, of(8000): 9, of(64_000): 1})
+
+    assert (history.workflow, history.phase, history.count) == ("sdlc", "build", 100)
+    assert 0.8 < history.median < 1.2
+    assert 8.0 <= history.p95 <= 9.6
+    assert 64.0 <= history.longest <= 77.0

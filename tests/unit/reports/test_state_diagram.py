@@ -52,30 +52,6 @@ def test_a_move_that_not_every_phase_has_is_drawn_from_the_phases_that_have_it()
     assert ("paused", "working") not in arrows(text)
 
 
-def test_the_diagram_shows_where_a_workflow_starts_and_ends():
-    result = arrows(charts.mermaid(TABLE))
-
-    assert ("[*]", "pending") in result
-    assert {source for source, target in result if target == "[*]"} == {"completed", "rolled_back"}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "testing --> building : rework",
-        "planning --> building",
-        "working --> paused : pause",
-        "working --> failed : fail",
-        "paused --> working : resume",
-        "paused --> pending : resume",
-        "failed --> working : retry",
-        "completed --> rolled_back : roll back",
-    ],
-)
-def test_a_move_says_what_it_means(line):
-    assert line in [item.strip() for item in charts.mermaid(TABLE).splitlines()]
-
-
 def test_the_page_has_the_diagram_of_the_table():
     _, result, rest = PAGE.read_text(encoding="utf-8").partition(START_MARK)
     block, mark, _ = rest.partition(END_MARK)

@@ -32,14 +32,6 @@ def test_attempts_are_blocks_and_the_time_before_the_first_is_spent_in_the_queue
     assert [lane.name for lane in result.lanes] == ["plan", "build"]
 
 
-def test_an_attempt_that_runs_is_open_until_now():
-    result = timeline(document(phase("build", tried(1, 0), status="running")), now=at(30))
-
-    (bar,) = result.bars
-    assert (short(bar), bar.is_open, bar.label) == (("build", "running", 0, 30), True, "attempt 1 running")
-    assert result.end == at(30)
-
-
 def test_an_attempt_is_told_with_its_round_its_waiting_and_its_error():
     error = {"message": "x" * 300, "category": "transient"}
     one = tried(3, 0, 40, "failed", round=2, error=error, waited_seconds=12.0)
@@ -178,15 +170,6 @@ def test_a_retry_that_is_planned_reaches_to_its_moment_and_counts_until_now():
     assert bars(result)[-1] == ("build", "retry", 100, 130)
     assert result.bars[-1].is_open
     assert (result.end, result.is_cut, result.spent["retry"]) == (at(130), False, 10)
-
-
-def test_a_retry_far_away_is_cut_so_that_the_past_stays_in_the_picture():
-    waits = phase("build", tried(1, 0, 400, "failed"), status="retry_wait", retry_at=text(999_999))
-
-    result = timeline(document(waits), now=at(400))
-
-    assert (result.end, result.is_cut) == (at(500), True)
-    assert bars(result)[-1] == ("build", "retry", 400, 500)
 
 
 def test_a_long_wait_for_a_person_is_cut_and_counted_whole():

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from adws.adw_modules.reports.charts import about_timeline, clock_text, legend, timeline_svg, words
+from adws.adw_modules.reports.charts import about_timeline, clock_text, legend, timeline_svg
 from adws.adw_modules.reports.timeline import Timeline, timeline
 from tests.unit.timeline_cases import at, document, move, phase, text, tried
 
@@ -52,10 +52,6 @@ def test_blocks_lie_where_their_time_is_and_have_their_number_where_there_is_roo
     assert [one.text for one in found(tree, "text", "number")] == ["1", "1", "2"]
     thin = timeline(document(phase("build", tried(1, 0, 1), tried(2, 1))), now=at(100))
     assert [one.text for one in found(picture(thin), "text", "number")] == ["2"]
-
-
-def test_a_failure_has_a_notch_so_that_colour_is_not_all_that_tells_it():
-    assert len(found(picture(BUSY), "rect", "notch")) == 1
 
 
 def test_the_picture_is_told_in_words():
@@ -126,10 +122,6 @@ def test_a_mark_outside_of_the_picture_is_not_drawn():
     assert found(picture(timeline(ended, now=at(99))), "g", "mark") == []
 
 
-def test_a_workflow_without_phases_has_a_picture_too():
-    assert picture(timeline(document(), now=at(10))).get("height") == "66"
-
-
 def test_the_legend_names_what_is_in_the_picture_work_first():
     assert legend(BUSY) == [
         ("succeeded", "succeeded", False),
@@ -138,7 +130,3 @@ def test_the_legend_names_what_is_in_the_picture_work_first():
         ("retry", "waits for its next attempt", True),
         ("queue", "waits for a worker", True),
     ]
-
-
-def test_a_bar_is_told_with_its_length():
-    assert words(BUSY.bars[0]) == "plan: waits for a worker (10 s)"

@@ -71,23 +71,18 @@ def test_nothing_is_left_of_a_workflow_from_whatever_state(tmp_path, state):
     assert world.released == [ADW_ID]
 
 
-def test_an_active_workflow_passes_through_abandoned(world):
-    world.roll_back()
-
-    moves = [(move.from_state, move.to_state) for move in world.home.document().state_history]
-    assert moves[-2:] == [("building", "abandoned"), ("abandoned", "rolled_back")]
-    assert world.home.document().state_history[-2].metadata["rollback"] is True
-
-
-def test_the_issue_is_freed_once_and_not_asked_for_with_every_write(world, monkeypatch):
+def test_an_active_workflow_passes_through_abandoned_and_its_issue_is_freed_once(world, monkeypatch):
     locks, asked = world.home.parts.locks, []
     release = locks.release
     monkeypatch.setattr(locks, "release", lambda *args, **more: asked.append(args) or release(*args, **more))
 
     world.roll_back()
 
-    assert len(asked) == 1
-    assert world.what_is_left()["locks"] == []
+    history = world.home.document().state_history
+    moves = [(move.from_state, move.to_state) for move in history]
+    assert moves[-2:] == [("building", "abandoned"), ("abandoned", "rolled_back")]
+    assert history[-2].metadata["rollback"] is True
+    assert (len(asked), world.what_is_left()["locks"]) == (1, [])
 
 
 def test_a_second_rollback_changes_nothing(world):
@@ -99,6 +94,7 @@ def test_a_second_rollback_changes_nothing(world):
     assert report.is_complete
     assert world.what_is_left() == before
     assert len(world.killer.moments) == moments
+    assert statuses(world.plan())["worktree"] == "done", "a dry run shows what was done"
 
 
 def test_what_is_kept_for_safety_is_there_and_listed(world):
@@ -147,12 +143,6 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(world):
     assert (report.is_dry_run, report.is_complete) == (True, False)
     assert set(statuses(report).values()) == {"planned"}
     assert report.to_json()["dry_run"] is True
-
-
-def test_a_dry_run_of_what_is_over_shows_what_was_done(world):
-    world.roll_back()
-
-    assert statuses(world.plan())["worktree"] == "done"
 
 
 def test_the_comments_tell_what_happened_and_cannot_start_anything(world):
@@ -205,21 +195,6 @@ def test_a_rollback_killed_before_or_after_any_act_ends_the_same_when_it_is_run_
         assert report.is_complete, world.killer.moments[moment]
         assert world.what_is_left() == expected, world.killer.moments[moment]
         assert (world.root / "state" / ADW_ID / "salvage.patch").exists()
-
-
-def test_a_rollback_that_is_killed_again_and_again_comes_to_its_end(tmp_path):
-    world = RollbackWorld(tmp_path)
-    for moment in range(3, 400, 3):
-        world.killer.moments.clear()
-        world.killer.strike_at = moment
-        try:
-            report = world.roll_back()
-        except Killed:
-            world.die()
-            continue
-        assert report.is_complete
-        return
-    pytest.fail("it never ended")
 
 
 def test_a_rollback_that_was_begun_lets_nothing_else_happen(world):
@@ -279,14 +254,18 @@ def test_what_is_not_worth_a_retry_is_not_retried(world):
     assert world.home.clock.slept == []
 
 
-def test_a_worktree_deleted_by_hand_is_no_obstacle(world):
+def test_everything_may_be_gone_already(world):
     world.git.trees.clear()
+    world.git.heads.pop(BRANCH)
+    world.git.remote.pop(BRANCH)
+    world.forge.pulls[7] = replace(world.forge.pulls[7], state="closed")
+    world.ports.rows.clear()
 
     report = world.roll_back()
 
     assert report.is_complete
-    assert statuses(report)["worktree"] == "gone"
-    assert world.git.heads == {"main": START}
+    assert world.forge.said[7] == []
+    assert {statuses(report)[key] for key in ("worktree", "pull_request", "ports")} == {"gone"}
 
 
 def test_a_half_made_worktree_is_removed_though_nothing_can_be_salvaged(tmp_path):
@@ -310,37 +289,12 @@ def test_work_that_cannot_be_salvaged_keeps_its_worktree_until_force_says_otherw
     assert world.git.trees == {}
 
 
-def test_everything_may_be_gone_already(world):
-    world.git.trees.clear()
-    world.git.heads.pop(BRANCH)
-    world.git.remote.pop(BRANCH)
-    world.forge.pulls[7] = replace(world.forge.pulls[7], state="closed")
-    world.ports.rows.clear()
-
-    report = world.roll_back()
-
-    assert report.is_complete
-    assert world.forge.said[7] == []
-    assert statuses(report)["pull_request"] == "gone"
-    assert statuses(report)["ports"] == "gone"
-
-
 def test_a_pull_request_that_was_only_meant_is_found_by_its_mark(tmp_path):
     world = world_with(tmp_path, "pull_request", {"outcome": "intended", "undo": {"branch": BRANCH}})
 
     world.roll_back()
 
     assert world.forge.pulls[7].state == "closed"
-
-
-def test_a_copied_mark_of_somebody_else_is_not_taken_for_ours(world):
-    world.forge.said[42] = [replace(comment, author="stranger") for comment in world.forge.said[42]]
-    before = world.forge.said[42][0].body
-
-    world.roll_back()
-
-    assert world.forge.said[42][0].body == before
-    assert len(world.forge.said[42]) == 2
 
 
 @pytest.mark.parametrize("fields", [{"body": "made by a person"}, {"author": "stranger"}], ids=["no-mark", "copied"])
@@ -426,23 +380,17 @@ def test_a_push_that_was_cut_off_is_still_ours(tmp_path, changes):
     assert BRANCH not in world.git.remote
 
 
-def test_a_local_branch_that_somebody_continued_is_left(world):
-    world.git.trees.clear()
+@pytest.mark.parametrize("is_in_our_worktree", [True, False])
+def test_commits_that_nobody_wrote_down_are_ours_only_in_our_own_worktree(world, is_in_our_worktree):
     world.git.heads[BRANCH] = OTHER_SHA
+    if not is_in_our_worktree:
+        world.git.trees.clear()
 
     report = world.roll_back()
 
-    assert world.git.heads[BRANCH] == OTHER_SHA
-    assert "commits that adw did not make" in detail(report, f"branch:{BRANCH}")
     assert report.is_complete
-
-
-def test_commits_in_our_own_worktree_are_ours_though_nobody_wrote_them_down(world):
-    world.git.heads[BRANCH] = OTHER_SHA
-
-    world.roll_back()
-
-    assert BRANCH not in world.git.heads
+    assert (BRANCH in world.git.heads) is not is_in_our_worktree
+    assert is_in_our_worktree or "commits that adw did not make" in detail(report, f"branch:{BRANCH}")
     assert world.git.saved == {f"refs/adw/salvage/{ADW_ID}": OTHER_SHA}
 
 
@@ -542,17 +490,13 @@ def test_what_is_on_another_machine_blocks_and_says_where_to_go(tmp_path):
     assert "it is on there: run adw rollback 1a2b3c4d there" in detail(report, "worktree")
 
 
-def test_without_a_forge_a_pull_request_stays_on_the_list(world):
+def test_what_a_home_without_forge_or_git_cannot_undo_stays_on_the_list(world, tmp_path):
     report = world.roll_back(forge_if_any=None)
-
     assert "no forge is configured" in detail(report, "pull_request")
     assert not report.is_complete
 
-
-def test_a_home_without_git_can_roll_back_what_is_not_git(tmp_path):
-    world = RollbackWorld(tmp_path, resources=[effect("port:9100", "port", port=9100)], worktree=None)
-
-    assert world.roll_back(git_if_any=None).is_complete
+    made = [effect("port:9100", "port", port=9100)]
+    assert RollbackWorld(tmp_path / "two", resources=made, worktree=None).roll_back(git_if_any=None).is_complete
 
 
 # --- processes -------------------------------------------------------------------------------------------------
@@ -588,18 +532,13 @@ def test_a_workflow_that_somebody_works_on_is_not_touched(world):
 # --- for scripts -----------------------------------------------------------------------------------------------
 
 
-def test_the_class_of_scripts_rolls_back_and_logs(world, caplog):
+def test_the_class_of_scripts_needs_a_reason_rolls_back_and_logs(world, caplog):
     caplog.set_level(logging.INFO)
-
-    report = WorkflowRollback(ADW_ID, logging.getLogger("x"), home=RollbackHome(world)).rollback("why")
-
-    assert report.is_complete
+    with default_home.using(RollbackHome(world)):
+        with pytest.raises(UsageError, match="say why"):
+            WorkflowRollback(ADW_ID).rollback("  ")
+        assert WorkflowRollback(ADW_ID, logging.getLogger("x")).rollback("why").is_complete
     assert "Rollback ended" in caplog.text
-
-
-def test_a_rollback_needs_a_reason(world):
-    with pytest.raises(UsageError, match="say why"):
-        WorkflowRollback(ADW_ID, None, home=RollbackHome(world)).rollback("  ")
 
 
 def test_a_workflow_is_marked_with_the_error_message_as_the_reason(world):
@@ -607,13 +546,7 @@ def test_a_workflow_is_marked_with_the_error_message_as_the_reason(world):
 
     document = world.home.document()
     assert (report.is_complete, document.current_state) == (True, "rolled_back")
-    assert world.what_is_left()["trees"] == {}
     assert document.state_history[-1].metadata["reason"] == "the build is broken"
-
-
-def test_the_home_that_is_open_is_used_when_none_is_named(world):
-    with default_home.using(RollbackHome(world)):
-        assert WorkflowRollback(ADW_ID).rollback("why").is_complete
 
 
 def test_a_document_with_an_old_record_of_a_rollback_can_be_rolled_back(tmp_path):

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from adws.adw_modules import effects
-from adws.adw_modules.document import RollbackRecord
-from adws.adw_modules.effects import Effect
+from adws.adw_modules.document import Resource, RollbackRecord
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.rollback import plan as rollback_plan
 from adws.adw_modules.rollback.plan import ORDER, RollbackOptions, Step, plan_rollback
@@ -198,7 +197,7 @@ def test_every_kind_that_is_waited_for_comes_before_who_waits():
     ],
 )
 def test_an_effect_is_called_by_what_the_ledger_knows(kind, undo, name):
-    assert effects.name_of(Effect(key="key", kind=kind, undo=undo)) == name
+    assert effects.name_of(Resource(key="key", kind=kind, undo=undo)) == name
 
 
 def test_the_commit_of_an_effect_is_found_by_any_of_its_names():

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.circuit_breaker import BreakerRow, DatabaseBreakers, Permit
-from adws.adw_modules.costs import CostEntry
 from adws.adw_modules.document import AttemptRecord, PhaseRecord
 from adws.adw_modules.housekeeping.inventory import Orphan
 from adws.adw_modules.queue.model import NewRun
@@ -86,7 +84,6 @@ class Lab:
         self.sent: list[str] = []
         self.steps: tuple[RecoveryStep, ...] = ()
         self.collector = Collector()
-        self.costs: list[CostEntry] = []
         self.stuck: tuple[StuckNow, ...] = ()
         self.home = self.open()
 
@@ -96,8 +93,7 @@ class Lab:
         home.quotas = self.meter
         home.channels = {"http": self}
         home.recovery = SimpleNamespace(recover=lambda: SimpleNamespace(steps=self.steps))
-        home.costs = SimpleNamespace(entries=lambda since: [one for one in self.costs if one.ended_at >= since])
-        home.reporting = SimpleNamespace(stuck=lambda: self.stuck)
+        home.reporting.stuck = lambda: self.stuck
         return home
 
     def send(self, row) -> None:
@@ -271,18 +267,13 @@ def test_the_report_counts_states_outcomes_failures_waiting_runs_and_the_cost_of
             make_document(adw_id, current_state="building", created_at=moment, updated_at=moment, issue_number=number)
         )
         lab.home.runs.enqueue(NewRun(adw_id=adw_id))
-    common = {"adw_id": "1a2b3c40", "workflow": "sdlc", "phase": "plan", "status": "succeeded", "provider": "anthropic"}
-    for attempt, (ended_at, cost) in enumerate(
-        [("2026-01-29T00:00:00.000000Z", 9.0), ("2026-01-31T08:00:00.000000Z", 1.25), (DUE, None)], start=1
-    ):
-        lab.costs.append(
-            CostEntry(**common, attempt=attempt, ended_at=ended_at, model="", cost_usd=cost, tokens=TokenUsage())
-        )
-
     ended = {"created_at": moment, "updated_at": moment, "issue_number": None}
     error = {"category": "fatal", "message": "no"}
-    attempt = AttemptRecord(number=1, status="failed", started_at=moment, ended_at=moment, error=error)
-    phase = PhaseRecord(name="build", state="building", attempts=[attempt])
+    attempts = [
+        AttemptRecord(number=1, status="failed", started_at=at, ended_at=at, error=error, report={"cost_usd": cost})
+        for at, cost in (("2026-01-29T00:00:00.000000Z", 9.0), (moment, 1.25))
+    ]
+    phase = PhaseRecord(name="build", state="building", attempts=attempts)
     lab.home.store.create(make_document("5e6f7a8b", current_state="failed", phases=[phase], **ended))
     lab.home.store.create(make_document("9c0d1e2f", current_state="completed", **ended))
     lab.stuck = (stuck("1a2b3c4d"),)
@@ -294,7 +285,7 @@ def test_the_report_counts_states_outcomes_failures_waiting_runs_and_the_cost_of
     assert "Ended since 2026-01-30: 50%: 1 of 2 completed" in end.details
     assert "  1 x build, fatal: no" in end.details
     assert "  1a2b3c4d: it takes long; adw status 1a2b3c4d" in end.details
-    assert "Spent since 2026-01-30T09:00:00.000000Z: 1.25 USD in 2 attempts" in end.details
+    assert "Spent since 2026-01-30: 1.25 USD in 1 attempt" in end.details
     assert [notice.key for notice in end.notices] == [f"report:{DUE}"]
     assert end.memo["report"].splitlines() == list(end.details)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -77,26 +77,12 @@ def test_other_events_are_told_to_nobody(made):
     assert notify.notice_of(made, all_channels) is None
 
 
-def test_a_person_is_told_what_to_type():
-    assert notify.notice_of(event(status="failed"), all_channels).text == (
-        "adw status 1a2b3c4d shows why and what to do"
-    )
-    assert notify.hint_of("quota_free", "") == ""
-
-
 def test_a_long_reason_is_cut_and_has_one_line():
     told = notify.notice_of(event(status="failed", data={"reason": "a\nb " * 500}), all_channels)
 
     assert len(told.title) == notify.MAX_TITLE
     assert "\n" not in told.title
     assert told.title.endswith("...")
-
-
-@pytest.mark.parametrize(("attempts", "seconds"), [(1, 60.0), (2, 120.0), (4, 480.0), (5, None), (6, None)], ids=str)
-def test_a_notice_is_tried_again_ever_later_and_then_given_up(attempts, seconds):
-    wanted = None if seconds is None else NOW + timedelta(seconds=seconds)
-
-    assert notify.retry_at(attempts, NOW) == wanted
 
 
 def test_every_kind_has_a_switch_and_the_settings_know_them_all():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.phase import Failed, Next, RetryAt, WaitingForChildren
+from adws.adw_modules.phase import RetryAt, WaitingForChildren
+from adws.adw_modules.queue.model import RunState
 from adws.adw_modules.worker import control as worker_control
 from adws.testing import START
 from tests.unit import timeline_cases
+from tests.unit.conduct_cases import Home
 from tests.unit.engine_cases import ADW_ID, BROKEN, World, phase, spec_of
 
 AT = "2026-01-31T10:00:00.000000Z"
@@ -56,48 +58,50 @@ def test_what_waits_for_no_moment_of_its_own_is_no_retry(document):
 # --- giving up -------------------------------------------------------------------------------------------------
 
 
-def waiting(**changes) -> World:
-    world = World(spec_of(phase("plan", **changes), "build"), {"plan": [BROKEN]})
-    assert isinstance(world.attempt(), RetryAt)
-    return world
+@pytest.fixture
+def waiting():
+    made = []
+
+    def waiting(**changes) -> Home:
+        home = Home()
+        made.append(home)
+        home.runner.add("plan", BROKEN)
+        home.create(spec=spec_of(phase("plan", **changes), "build"))
+        assert isinstance(home.work().outcome, RetryAt)
+        return home
+
+    yield waiting
+    for home in made:
+        home.lease_renewer.close()
 
 
-def cancelled(world: World, **how):
-    index = worker_control.waiting_phase(world.document)
-    return world.change(lambda draft: worker_control.cancel(draft, world.spec, index, **how))
+def test_a_required_phase_fails_with_its_workflow_and_its_run_is_over(waiting):
+    home = waiting()
 
+    done = home.control.cancel_retry(ADW_ID, by="ada", reason="enough")
 
-def test_a_required_phase_fails_with_its_workflow():
-    world = waiting()
-
-    outcome = cancelled(world, by="ada", reason="enough")
-
-    assert outcome == Failed(phase="plan", reason="RETRY_CANCELLED", message="ada cancelled its next attempt: enough")
-    assert (world.state, world.document.terminal_reason) == ("failed", "RETRY_CANCELLED")
-    assert world.record("plan").retry_at is None
-    (told,) = world.events("phase_failed")
+    assert (done.state, done.run, done.message) == ("failed", None, "plan is not retried; the workflow is failed")
+    assert (home.state(), home.document().terminal_reason) == ("failed", "RETRY_CANCELLED")
+    assert home.record("plan").retry_at is None
+    [told] = [event for event in home.parts.events.of_workflow(ADW_ID) if event.event_type == "phase_failed"]
     assert told.data["message"] == "ada cancelled its next attempt: enough"
+    assert home.run().state is RunState.STOPPED
+    with pytest.raises(UsageError, match="has no scheduled retry"):
+        home.control.cancel_retry(ADW_ID, by="ada")
 
 
-def test_one_that_is_not_required_is_passed_over():
-    world = waiting(is_required=False)
+def test_one_that_is_not_required_is_passed_over_and_the_next_phase_is_queued(waiting):
+    home = waiting(is_required=False)
 
-    assert cancelled(world, by="ada") == Next(phase="build")
-    assert world.document.warnings == ["plan was passed over: ada cancelled its next attempt"]
+    done = home.control.cancel_retry(ADW_ID, by="ada")
+
+    assert (done.state, done.run.state) == ("planning", RunState.PENDING)
+    assert home.document().warnings == ["plan was passed over: ada cancelled its next attempt"]
 
 
 def test_a_phase_that_waits_for_others_is_no_retry():
     world = World(spec_of("build"), {"build": [WaitingForChildren(reason="waits", until=START)]})
     world.attempt()
-
-    with pytest.raises(UsageError):
-        worker_control.waiting_phase(world.document)
-
-
-def test_a_workflow_that_has_failed_has_no_retry_left():
-    world = waiting()
-    cancelled(world, by="ada")
-    world.change(lambda draft: draft.change_phase(0, status="retry_wait"))
 
     with pytest.raises(UsageError):
         worker_control.waiting_phase(world.document)

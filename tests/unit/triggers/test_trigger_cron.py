@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,14 +36,9 @@ class Lab:
 
     def cron(self, *entries: ScheduleEntry, jobs=None) -> Cron:
         entries = entries or (EVERY_MINUTE,)
-        return Cron(
-            entries,
-            {entry.name: self.job for entry in entries} | (jobs or {}),
-            book=self.book,
-            clock=self.clock,
-            me=self.processes.me("cron"),
-            processes=self.processes,
-        )
+        jobs = {entry.name: self.job for entry in entries} | (jobs or {})
+        home = SimpleNamespace(schedule=self.book, cron_jobs=jobs, clock=self.clock, processes=self.processes)
+        return Cron(home, entries)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from adws.adw_modules.document import Cost
 from adws.adw_modules.engine import transitions
 from adws.adw_modules.engine.transitions import Failure
 from adws.adw_modules.phase import WaitingForChildren
-from adws.adw_modules.worker.control import GoingOn, Possible, allowed_actions
+from adws.adw_modules.worker.control import Possible, allowed_actions
 from adws.testing import START, FakeClock
 from tests.unit.engine_cases import ADW_ID, WELL, document_of, draft_of, phase, spec_of
 
@@ -64,7 +64,8 @@ def test_a_paused_workflow_is_resumed_where_it_was_or_from_an_earlier_phase():
     result = asked(paused())
 
     assert (result.may_pause, result.may_stop, result.may_abandon, result.is_retry) == (False, False, True, False)
-    assert result.going_on == GoingOn(plan=f"workflow {ADW_ID} continues with build", phases=("plan", "build"))
+    assert (result.plan, result.needs) == (f"workflow {ADW_ID} continues with build", ())
+    assert (result.phases, result.refusal) == (("plan", "build"), "")
     assert result.may_go_on
 
 
@@ -72,7 +73,7 @@ def test_a_phase_that_waits_for_a_person_is_decided_and_not_gone_on_with():
     result = asked(waiting())
 
     assert (result.approval, result.may_go_on) == ("build", False)
-    assert "waits for approval of build" in result.going_on.refusal
+    assert "waits for approval of build" in result.refusal
     assert asked(waiting(), is_live=True).approval == ""
 
 
@@ -80,11 +81,11 @@ def test_a_failed_workflow_is_retried():
     result = asked(failed())
 
     assert (result.is_retry, result.may_go_on, result.may_pause, result.cancels) == (True, True, False, "")
-    assert result.going_on.phases == ("plan", "build")
+    assert result.phases == ("plan", "build")
 
 
 def test_a_workflow_whose_attempts_are_used_up_needs_a_grant_and_says_so():
-    going_on = asked(failed(used=2)).going_on
+    going_on = asked(failed(used=2))
 
     assert going_on.needs == ("grant",)
     assert going_on.plan == f"workflow {ADW_ID} continues with build"
@@ -95,14 +96,14 @@ def test_a_workflow_whose_attempts_are_used_up_needs_a_grant_and_says_so():
 def test_a_workflow_that_has_spent_its_money_needs_a_budget():
     spent = Cost(total_usd=5.0)
 
-    assert asked(paused(cost=spent), max_cost_usd=5.0).going_on.needs == ("budget",)
-    assert asked(paused(cost=spent), max_cost_usd=5.0).going_on.phases == ("plan", "build")
-    assert asked(failed(used=2, cost=spent), max_cost_usd=5.0).going_on.needs == ("grant", "budget")
-    assert asked(paused(cost=spent), max_cost_usd=6.0).going_on.needs == ()
+    assert asked(paused(cost=spent), max_cost_usd=5.0).needs == ("budget",)
+    assert asked(paused(cost=spent), max_cost_usd=5.0).phases == ("plan", "build")
+    assert asked(failed(used=2, cost=spent), max_cost_usd=5.0).needs == ("grant", "budget")
+    assert asked(paused(cost=spent), max_cost_usd=6.0).needs == ()
 
 
 def test_a_workflow_whose_health_budget_is_gone_cannot_be_resumed():
-    going_on = asked(failed(max_total_attempts=2)).going_on
+    going_on = asked(failed(max_total_attempts=2))
 
     assert (going_on.plan, going_on.needs) == ("", ())
     assert "health budget" in going_on.refusal
@@ -121,7 +122,7 @@ def test_an_attempt_that_waits_for_others_is_not_resumed():
     transitions.fork(draft, result, WaitingForChildren(until=START + timedelta(hours=1), reason="waits for a step"))
     possible = asked(draft.finished())
 
-    assert (possible.may_go_on, possible.going_on.refusal, possible.may_pause) == (False, "", True)
+    assert (possible.may_go_on, possible.refusal, possible.may_pause) == (False, "", True)
 
 
 @pytest.mark.parametrize("state", ["completed", "abandoned"])
@@ -146,7 +147,7 @@ def test_while_a_rollback_waits_for_a_worker_nothing_else_is_ordered():
 
 
 def test_a_document_of_an_older_version_says_what_it_lacks():
-    going_on = asked(document_of(SPEC, workflow=None)).going_on
+    going_on = asked(document_of(SPEC, workflow=None))
 
     assert going_on.plan == ""
     assert "has no definition" in going_on.refusal

@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from adws.adw_modules.errors import DatabaseUnavailable, SchemaMismatch
+from adws.adw_modules.errors import SchemaMismatch
 from adws.adw_modules.queue.dispatch import WatchDispatcher
 from adws.adw_modules.queue.model import NewRun, RunState
 from adws.adw_modules.worker.worker import Worker
@@ -101,16 +101,6 @@ def test_the_next_run_is_claimed_whichever_was_told_of(home):
     assert [note[0] for note in listener.notes if isinstance(note, tuple)][1:] == [newer.run_id, older.run_id]
 
 
-def test_a_run_is_found_without_being_told_of(home):
-    home.create(ADW_ID, issue=1)
-    listener = ScriptedListener(home, [])
-
-    totals = worker(home, listener, once=True).run()
-
-    assert totals.completed == 1
-    assert listener.notes == [("places", 1), "swept", "closed"]
-
-
 def test_nothing_is_taken_up_after_the_last_run_that_was_asked_for(home):
     home.create(ADW_ID, issue=1)
     home.runs.enqueue(NewRun(adw_id=OTHER, priority=-5))
@@ -121,28 +111,6 @@ def test_nothing_is_taken_up_after_the_last_run_that_was_asked_for(home):
     assert listener.hints == [2]
 
 
-def test_it_is_swept_with_every_recovery(home):
-    listener = ScriptedListener(home, [])
-    made = worker(home, listener, recover_seconds=10.0)
-    listener.hear = _ending_after(listener, made, seconds=35.0)
-
-    made.run()
-
-    assert listener.notes.count("swept") == 4
-
-
-def _ending_after(listener, made, *, seconds: float):
-    until = listener.home.clock.monotonic() + seconds
-    hear = listener.hear
-
-    def look(wait: float) -> bool:
-        if listener.home.clock.monotonic() >= until:
-            made.drain()
-        return hear(wait)
-
-    return look
-
-
 def test_a_listener_that_can_never_work_ends_the_worker(home):
     listener = ScriptedListener(home, [])
     listener.trouble = SchemaMismatch("made by a newer one")
@@ -150,19 +118,6 @@ def test_a_listener_that_can_never_work_ends_the_worker(home):
     with pytest.raises(SchemaMismatch):
         worker(home, listener).run()
     assert listener.notes[-1] == "closed"
-
-
-def test_one_without_its_database_for_long_ends_it_too(home, monkeypatch):
-    listener = ScriptedListener(home, [])
-
-    def broken(*args: object, **more: object) -> None:
-        raise DatabaseUnavailable("gone")
-
-    listener.sweep = broken
-    monkeypatch.setattr(home.runs, "may_claim", broken)
-
-    with pytest.raises(DatabaseUnavailable, match="has not answered for"):
-        worker(home, listener, patience_seconds=5.0).run()
 
 
 def test_looking_is_waiting_and_asks_nobody():

@@ -32,6 +32,10 @@ def home():
     made.lease_renewer.close()
 
 
+TWO = spec_of("plan", "build")
+SPENT = "MAX_ATTEMPTS_EXHAUSTED"
+
+
 def asks(home, kind, then=obedient, **payload):
     """An attempt in the middle of which somebody asks the owner for something."""
 
@@ -64,54 +68,26 @@ def test_work_that_only_another_machine_has_is_released_for_that_machine(home):
 # --- outcomes --------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_attempt_goes_back_to_the_queue_until_it_is_due(home):
-    home.runner.add("plan", BROKEN)
-    home.create()
+@pytest.mark.parametrize(
+    ("phase_of", "state", "run", "reason"),
+    [
+        (
+            {"max_attempts": 1},
+            "failed",
+            RunState.FAILED,
+            f"plan failed ({SPENT}): connection reset by peer",
+        ),
+        ({"gates": HUMAN}, "paused", RunState.STOPPED, "paused: awaiting_approval"),
+    ],
+    ids=["failed", "waits for a person"],
+)
+def test_a_workflow_that_does_not_go_on_ends_its_run_with_the_reason(home, phase_of, state, run, reason):
+    home.runner.add("plan", BROKEN if state == "failed" else WELL)
+    home.create(spec=spec_of(phase("plan", **phase_of)))
 
-    end = home.work()
+    home.work()
 
-    run, record = home.run(), home.record("plan")
-    assert isinstance(end.outcome, RetryAt)
-    assert (run.state, run.not_before) == (RunState.PENDING, record.retry_at)
-    assert "connection reset by peer" in run.reason
-    assert home.runs.claim(home.parts.processes.me("worker"), ttl_seconds=30.0) is None, "it is not due yet"
-
-
-def test_a_workflow_that_failed_ends_its_run_as_failed(home):
-    home.runner.add("plan", BROKEN)
-    home.create(spec=spec_of(phase("plan", max_attempts=1)))
-
-    end = home.work()
-
-    assert isinstance(end.outcome, Failed)
-    assert (home.state(), home.run().state) == ("failed", RunState.FAILED)
-    assert home.run().reason == "plan failed (MAX_ATTEMPTS_EXHAUSTED): connection reset by peer"
-
-
-def test_a_workflow_that_waits_for_a_person_stops_its_run(home):
-    home.create(spec=spec_of(phase("plan", gates=HUMAN)))
-
-    end = home.work()
-
-    assert isinstance(end.outcome, Paused)
-    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
-    assert home.run().reason == "paused: awaiting_approval"
-
-
-def test_a_drain_gives_the_run_back_and_burns_no_attempt(home):
-    def drained(context):
-        home.lease_renewer.order_all(Order(kind="drain", reason="SIGTERM"))
-        return obedient(context)
-
-    home.runner.add("plan", drained)
-    home.create()
-
-    end = home.work()
-
-    run, record = home.run(), home.record("plan")
-    assert end.outcome == Stopped(reason="drain")
-    assert (run.state, run.not_before, run.owner) == (RunState.PENDING, "", "")
-    assert (record.status, record.attempts_used, record.attempts[-1].status) == ("suspended", 0, "suspended")
+    assert (home.state(), home.run().state, home.run().reason) == (state, run, reason)
 
 
 def test_a_drain_between_two_phases_suspends_what_was_begun_at_once(home):
@@ -174,38 +150,36 @@ def test_an_outcome_is_described_in_a_few_words(outcome, text):
 # --- requests --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["pause", "stop"])
-def test_a_pause_in_the_middle_of_an_attempt_loses_nothing(home, kind):
-    home.runner.add("plan", asks(home, kind, reason="lunch"))
-    home.create()
-
-    end = home.work()
-
-    assert end.outcome == Paused(reason="lunch")
-    assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
-    assert home.record("plan").attempts_used == 0
-    assert home.answers() == ["paused: lunch"]
+LUNCH = Paused(reason="lunch")
+GONE = Done(state="abandoned")
+UNKNOWN = "dance is nothing that this owner can do"
 
 
-@pytest.mark.parametrize("kind", ["abandon", "rollback"])
-def test_an_abandon_in_the_middle_of_an_attempt_frees_the_issue(home, kind):
-    home.runner.add("plan", asks(home, kind))
-    home.create()
+@pytest.mark.parametrize(
+    ("kind", "then", "outcome", "answer"),
+    [
+        ("pause", obedient, LUNCH, "paused: lunch"),
+        ("stop", obedient, LUNCH, "paused: lunch"),
+        ("abandon", obedient, GONE, "abandoned"),
+        ("rollback", obedient, GONE, "abandoned"),
+        ("pause", BROKEN, LUNCH, "paused: lunch"),
+        ("pause", WELL, LUNCH, "paused: lunch"),
+        ("pause", WELL, Done(state="completed"), "completed"),
+        ("dance", WELL, Done(state="completed"), UNKNOWN),
+    ],
+    ids=["pause", "stop", "abandon", "rollback", "it fails by itself", "between two phases", "too late", "unknown"],
+)
+def test_a_request_in_the_middle_of_an_attempt_is_obeyed_and_answered(home, kind, then, outcome, answer):
+    home.runner.add("plan", asks(home, kind, then=then, reason="lunch"))
+    home.create(spec=spec_of("plan") if answer == "completed" else TWO)
 
-    end = home.work()
+    assert home.work().outcome == outcome
 
-    assert end.outcome == Done(state="abandoned")
-    assert (home.state(), home.run().state) == ("abandoned", RunState.STOPPED)
-    assert home.parts.locks.all() == ()
-    assert home.answers() == ["abandoned"]
-
-
-def test_a_pause_is_obeyed_also_when_the_attempt_fails_by_itself(home):
-    home.runner.add("plan", asks(home, "pause", then=BROKEN, reason="lunch"))
-    home.create()
-
-    assert home.work().outcome == Paused(reason="lunch")
-    assert (home.state(), home.run().state, home.answers()) == ("paused", RunState.STOPPED, ["paused: lunch"])
+    state = outcome.state if isinstance(outcome, Done) else "paused"
+    assert (home.state(), home.answers()) == (state, [answer])
+    assert home.run().state is (RunState.COMPLETED if state == "completed" else RunState.STOPPED)
+    assert home.record("plan").attempts_used == (0 if then is obedient else 1), "an ordered stop does not count"
+    assert bool(home.parts.locks.all()) is (state == "paused"), "the issue is free when it is over"
 
 
 def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
@@ -220,16 +194,7 @@ def test_ctrl_c_parks_the_workflow_also_when_the_attempt_fails_by_itself(home):
     assert (home.state(), home.run().state) == ("paused", RunState.STOPPED)
 
 
-def test_a_pause_is_obeyed_between_two_phases(home):
-    home.runner.add("plan", asks(home, "pause", then=WELL, reason="lunch"))
-    home.create()
-
-    assert home.work().outcome == Paused(reason="lunch")
-    assert home.record("plan").status == "complete"
-    assert [call.phase for call in home.runner.calls] == ["plan"]
-
-
-@pytest.mark.parametrize(("kind", "state"), [("pause", "paused"), ("stop", "paused"), ("abandon", "abandoned")])
+@pytest.mark.parametrize(("kind", "state"), [("pause", "paused"), ("abandon", "abandoned")])
 def test_who_asked_in_the_middle_of_an_attempt_is_written_down(home, kind, state):
     """
     The attempt ends with the order in one write, which knows nothing of who gave it.
@@ -243,24 +208,6 @@ def test_who_asked_in_the_middle_of_an_attempt_is_written_down(home, kind, state
     assert home.state() == state
     [told] = [event for event in home.parts.events.of_workflow(ADW_ID) if event.event_type == "action_asked"]
     assert told.data == {"action": kind, "by": "ada", "from": "dashboard, 10.0.0.7"}
-
-
-def test_who_asked_too_late_did_nothing(home):
-    mark = Mark(delivery="dashboard:1", kind="pause", by="ada", source="dashboard, 10.0.0.7")
-    home.runner.add("plan", asks(home, "pause", then=WELL, mark=mark.to_json()))
-    home.create(spec=spec_of("plan"))
-
-    home.work()
-
-    assert home.document().deliveries == []
-
-
-def test_a_pause_that_comes_with_the_end_is_told_that_it_is_too_late(home):
-    home.runner.add("plan", asks(home, "pause", then=WELL))
-    home.create(spec=spec_of("plan"))
-
-    assert home.work().outcome == Done(state="completed")
-    assert home.answers() == ["completed"]
 
 
 def test_a_pause_of_a_worker_that_drains_is_not_forgotten(home):
@@ -285,33 +232,18 @@ def test_a_pause_and_an_abandon_are_both_answered(home):
     assert home.answers() == ["paused: pause asked by kim", "abandoned"]
 
 
-def test_a_hint_reaches_the_next_attempt(home):
-    home.runner.add("plan", asks(home, "hint", then=BROKEN, text="use the cache"))
+@pytest.mark.parametrize("then", [BROKEN, WELL], ids=["attempt", "phase of the same run"])
+def test_a_hint_reaches_the_next_attempt_or_phase(home, then):
+    home.runner.add("plan", asks(home, "hint", then=then, text="use the cache"))
     home.create()
     home.work()
     home.clock.advance(3600.0)
-
-    home.work()
+    if then is BROKEN:
+        home.work()
 
     assert home.runner.calls[1].context.hints == ("use the cache",)
     assert home.answers() == ["noted for the next attempt"]
-
-
-def test_a_hint_reaches_the_next_phase_of_the_same_run(home):
-    home.runner.add("plan", asks(home, "hint", then=WELL, text="use the cache"))
-    home.create()
-
-    assert home.work().outcome == Done(state="completed")
-    assert home.runner.calls[1].context.hints == ("use the cache",)
     assert [hint["text"] for hint in home.document().hints] == ["use the cache"]
-
-
-def test_a_request_that_nobody_knows_is_answered(home):
-    home.runner.add("plan", asks(home, "dance", then=WELL))
-    home.create()
-
-    assert home.work().outcome == Done(state="completed")
-    assert home.answers() == ["dance is nothing that this owner can do"]
 
 
 def test_what_was_asked_of_an_owner_who_died_is_obeyed_by_the_next(home):
@@ -330,13 +262,9 @@ def test_what_was_asked_of_an_owner_who_died_is_obeyed_by_the_next(home):
     assert home.document().hints[0]["text"] == "use the cache"
 
 
-def test_a_pause_asked_of_an_owner_who_died_far_away_says_what_nobody_can_confirm(home):
-    home.create()
-    home.crash()
-    home.give_process()
+def test_a_pause_of_what_was_closed_in_doubt_is_unconfirmed(home):
+    left_in_doubt(home)
     home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
-    home.runs.take_back(home.run(), reason="its worker is dead")
-    home.engine_changes["end_process"] = lambda _process: FAR_AWAY
 
     assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
     assert home.answers() == [f"paused: {DOUBT} (lunch)"]
@@ -391,13 +319,6 @@ def test_what_runs_on_another_machine_keeps_nobody_from_going_on_here(home):
 
     assert home.work().outcome == Done(state="completed")
     assert home.record("plan").attempts[0].process["in_doubt"]
-
-
-def test_a_pause_of_what_was_closed_in_doubt_is_unconfirmed(home):
-    left_in_doubt(home)
-    home.requests.ask(ADW_ID, "pause", payload={"reason": "lunch"})
-
-    assert home.work().outcome == Paused(reason=f"{DOUBT} (lunch)")
 
 
 def test_the_write_that_parks_the_workflow_ends_its_run_and_releases_everything(home, monkeypatch):
@@ -529,18 +450,6 @@ def test_a_run_that_another_worker_has_is_left_to_it(home):
     assert home.run().state is RunState.PENDING
 
 
-def test_a_busy_workflow_is_retried_soon(home):
-    home.create()
-    home.hold()
-
-    end = home.work()
-
-    assert end.outcome is None
-    assert "is being worked on by" in end.message
-    assert home.run().state is RunState.PENDING
-    assert home.runs.seconds_to_next() == pytest.approx(0.05)
-
-
 def test_a_workflow_that_stays_busy_is_asked_for_less_and_less_often():
     assert [busy_seconds(claims) for claims in (0, 1, 2, 3, 6, 7, 5000)] == [0.05, 0.05, 0.1, 0.2, 1.6, 2.0, 2.0]
 
@@ -622,47 +531,34 @@ class Errand:
         self.given_up.append(why)
 
 
-def errand_run(home):
+@pytest.mark.parametrize(
+    ("error", "state", "told"),
+    [
+        (None, RunState.COMPLETED, []),
+        (UsageError("not like this"), RunState.FAILED, ["not like this"]),
+        (KeyError("x"), RunState.FAILED, ["a bug in adw: KeyError: 'x'"]),
+    ],
+    ids=["done", "refused", "a bug"],
+)
+def test_a_run_of_another_kind_goes_to_its_handler_and_is_given_up_with_a_word(home, caplog, error, state, told):
+    errand = Errand(home, error)
+    executor = RunExecutor(home.changed(job_handler={"delivery": errand}.get))
     home.runs.enqueue(NewRun(adw_id="dddddddd", kind="delivery"))
-    return home.claim()
+    run = home.claim()
+    try:
+        end = executor.work(run)
+    except KeyError as exc:  # as the worker does it
+        end = executor.give_up(run, exc)
 
-
-def test_a_run_of_another_kind_goes_to_its_handler(home):
-    work = RunExecutor(home.changed(job_handler={"delivery": Errand(home)}.get))
-
-    assert work.work(errand_run(home)).run.state is RunState.COMPLETED
-
-
-def test_a_worker_that_cannot_do_a_kind_of_run_says_so(home):
-    end = RunExecutor(home).work(errand_run(home))
-
-    assert end.run.state is RunState.FAILED
-    assert "cannot do what runs of kind delivery are for" in end.run.reason
-
-
-def test_an_errand_that_is_refused_is_given_up_and_told(home):
-    errand = Errand(home, UsageError("not like this"))
-
-    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).work(errand_run(home))
-
-    assert (end.run.state, end.run.reason, errand.given_up) == (RunState.FAILED, "not like this", ["not like this"])
-
-
-def test_an_errand_with_a_bug_is_given_up_without_looking_for_a_workflow(home, caplog):
-    errand = Errand(home)
-    run = errand_run(home)
-
-    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).give_up(run, KeyError("x"))
-
-    assert end.run.state is RunState.FAILED
-    assert errand.given_up == ["a bug in adw: KeyError: 'x'"]
+    assert (end.run.state, errand.given_up) == (state, told)
     assert "could not be parked" not in caplog.text
 
 
-def test_an_errand_that_cannot_even_be_told_still_ends(home):
+def test_an_errand_that_cannot_even_be_told_still_ends_and_one_without_a_handler_says_so(home):
     errand = Errand(home, UsageError("no"))
     errand.give_up = always(DatabaseUnavailable("gone"))
-
-    end = RunExecutor(home.changed(job_handler={"delivery": errand}.get)).work(errand_run(home))
-
-    assert end.run.state is RunState.FAILED
+    for handlers, reason in (({"delivery": errand}, "no"), ({}, "cannot do what runs of kind delivery are for")):
+        home.runs.enqueue(NewRun(adw_id="dddddddd", kind="delivery"))
+        end = RunExecutor(home.changed(job_handler=handlers.get)).work(home.claim())
+        assert end.run.state is RunState.FAILED
+        assert reason in end.run.reason

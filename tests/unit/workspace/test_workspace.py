@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from adws.adw_modules import effects
-from adws.adw_modules.effects import Effect
+from adws.adw_modules.document import Resource
 from adws.adw_modules.errors import GitError, GitUnreachable, LeaseLost
 from adws.adw_modules.phase import Done, Failed, RetryAt
 from tests.unit.engine_cases import ADW_ID, BROKEN, WELL, phase, spec_of
@@ -293,7 +293,7 @@ def test_a_crash_while_ports_are_taken_leaves_enough_to_free_them():
     with pytest.raises(LeaseLost):
         world.attempt()
     [result] = effects.open_effects(world.document)
-    assert result == Effect(key="ports", kind="port", host="testhost", undo={"adw_id": ADW_ID})
+    assert result == Resource(key="ports", kind="port", host="testhost", undo={"adw_id": ADW_ID})
 
     world.attempt()
     assert len(world.ports.all()) == 2
