@@ -128,39 +128,6 @@ def test_sentences_and_empty_values_after_a_secrets_name_stay(text):
     assert Redactor().redact_text(text) in {text, text.replace("={", f"={MASK}")}
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "ghp_" + "a1B2" * 9,
-        "gho_" + "a1B2" * 9,
-        "ghu_" + "a1B2" * 9,
-        "ghs_" + "a1B2" * 9,
-        "ghr_" + "a1B2" * 9,
-        "github_pat_" + "11AAA" * 4 + "_" + "x9" * 20,
-        "glpat-" + "x9" * 10,
-        "sk-ant-api03-" + "Ab1_" * 20,
-        "sk-proj-" + "Ab1_" * 12,
-        "sk-" + "Ab1d" * 12,
-        "xoxb-" + "123456789012-" + "Ab1d" * 6,
-        "AKIA" + "A2B3C4D5" * 2,
-        "AIza" + "Sy-_1" * 7,
-        "ya29." + "a0_b-" * 8,
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
-        "npm_" + "a1B2" * 9,
-        "pypi-AgEIcHlwaS5vcmc" + "Ab1_" * 10,
-        "sk_live_" + "a1B2" * 6,
-        "whsec_" + "a1B2" * 8,
-        "SG." + "a1B2" * 5 + "." + "c3D4" * 10,
-        "hf_" + "a1B2" * 9,
-        "123456789:AA" + "a1-_" * 8 + "x",
-        "AGE-SECRET-KEY-1" + "QZ" * 20,
-    ],
-)
-@pytest.mark.parametrize("around", ["{}", "git push failed for {}, retry", '"{}"', "(see {})", "\x1b[31m{}\x1b[0m"])
-def test_a_token_of_a_known_kind_is_hidden_wherever_it_stands(token, around):
-    assert Redactor().redact_text(around.format(token)) == around.format(MASK)
-
-
 def test_a_token_with_terminal_codes_inside_is_hidden():
     assert Redactor().redact_text("a ghp_abcd\x1b[1mefgh1234\x1b[0mijkl z") == f"a {MASK} z"
 
@@ -634,16 +601,16 @@ UNKNOWN_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("token", UNKNOWN_TOKENS)
-@pytest.mark.parametrize("before", ["", "see ", "line\n", "tab\t", 'quote"', "é"])
-def test_a_token_nobody_knows_is_taken_out_of_the_strings_of_json(token, before):
-    payload = json.dumps({"note": f"{before}{token}\nend", token: [token], "n": 1.50}, indent=1).encode()
+def test_a_token_nobody_knows_is_taken_out_of_names_and_strings_of_json():
+    """Every kind, after everything: tests/unit/redaction/test_redaction_surroundings.py."""
+    for token in UNKNOWN_TOKENS:
+        payload = json.dumps({"note": f"line\n{token}\nend", token: [token], "n": 1.50}, indent=1).encode()
 
-    scrubbed = Redactor().scrub_bytes(payload)
+        scrubbed = Redactor().scrub_bytes(payload)
 
-    assert json.loads(scrubbed) == {"note": f"{before}{MASK}\nend", MASK: [MASK], "n": 1.5}
-    assert b"1.5" in scrubbed
-    assert Redactor().scrub_bytes(scrubbed) == scrubbed
+        assert json.loads(scrubbed) == {"note": f"line\n{MASK}\nend", MASK: [MASK], "n": 1.5}, token
+        assert b"1.5" in scrubbed
+        assert Redactor().scrub_bytes(scrubbed) == scrubbed
 
 
 @pytest.mark.parametrize("password", ["hunter2", "p@ss", "ümlaut", "back\\slash"])
@@ -856,8 +823,8 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
     ],
 )
 def test_a_hostile_line_takes_linear_time(unit, repeat):
-    """Quadratic work on 400,000 characters would take many minutes: the time-out is the assertion."""
-    line = unit * (repeat(400_000, 1_000_000) // len(unit))
+    """Quadratic work on 200,000 characters would take minutes: the time-out is the assertion."""
+    line = unit * (repeat(200_000, 1_000_000) // len(unit))
 
     Redactor([PLAIN_SECRET]).redact_text(line)
     Redactor([PLAIN_SECRET]).redact_text('password="' + line)

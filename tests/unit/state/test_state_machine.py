@@ -35,7 +35,6 @@ from adws.adw_modules.state_machine import (
 from tests.unit.state_cases import (
     ADW_ID,
     EDGES,
-    NOT_EDGES,
     START,
     TABLE,
     S,
@@ -75,23 +74,24 @@ def test_every_state_has_a_row_and_the_table_cannot_be_changed():
         TABLE[S.COMPLETED] = (S.PENDING,)
 
 
-@pytest.mark.parametrize(("from_state", "to_state"), EDGES)
-def test_can_transition_knows_every_edge(from_state, to_state):
-    assert StateTransition.can_transition(from_state, to_state)
-    assert StateTransition.can_transition(from_state.value, to_state.value)
+def test_can_transition_knows_every_edge_and_no_other():
+    known = {(a, b) for a in S for b in S if StateTransition.can_transition(a, b)}
+    by_name = {(a, b) for a in S for b in S if StateTransition.can_transition(a.value, b.value)}
+
+    assert known == by_name == set(EDGES)
 
 
-@pytest.mark.parametrize(("from_state", "to_state"), NOT_EDGES)
-def test_a_move_that_is_no_edge_is_refused_and_leaves_no_mark(from_state, to_state):
+@pytest.mark.parametrize("from_state", S)
+def test_a_move_that_is_no_edge_is_refused_and_leaves_no_mark(from_state):
     made = machine(*way_to(from_state))
 
-    error = refuse(made, to_state)
+    for to_state in set(S) - set(TABLE[from_state]):
+        error = refuse(made, to_state)
 
-    assert not StateTransition.can_transition(from_state, to_state)
-    assert (error.current, error.wanted) == (from_state.value, to_state.value)
-    assert from_state.value in str(error)
-    assert to_state.value in str(error)
-    assert all(name in str(error) for name in error.legal)
+        assert (error.current, error.wanted) == (from_state.value, to_state.value)
+        assert from_state.value in str(error)
+        assert to_state.value in str(error)
+        assert all(name in str(error) for name in error.legal)
 
 
 def test_the_text_of_a_state_is_as_good_as_the_state():
