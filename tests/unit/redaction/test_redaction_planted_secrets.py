@@ -13,7 +13,7 @@ import pytest
 
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor, StreamRedactor
-from tests.planted import ALPHANUMERIC, WRITINGS, assert_hidden, draw, filler, make_secret
+from tests.planted import WRITINGS, assert_hidden, draw, filler, make_secret
 
 COUNT = 1000
 #: Ways to write a secret after which it is not whole: documents are not searched for those.
