@@ -43,6 +43,9 @@ FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "
 #: The name of the thread that renews what a process owns.
 KEEPER_THREAD = "adw-keeper"
 
+#: How much more time than in the ordinary run a test with a limit of its own has for full counts.
+SOAK_PATIENCE = 12
+
 #: Settings of the test run itself.
 KEPT_NAMES = frozenset(
     {
@@ -106,6 +109,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (left_out if tiers.MARKERS & {mark.name for mark in item.iter_markers()} else kept).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    for item in items if sampling.is_soak() else ():
+        if limit := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SOAK_PATIENCE * limit.args[0]), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -47,7 +47,7 @@ def test_ordered_stops_in_a_row_use_up_no_attempt(store, tmp_path, seed, repeat)
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_carrying_a_workflow_on_survives_a_kill_at_any_call(store, tmp_path, seed, repeat):
     """The lock, the document, the run: recovery finds all of them or none."""
-    count = repeat(6, 1000)
+    count = repeat(6, 300)
     result = drive("continues", tmp_path / "home", store, count=count, seed=seed)
 
     assert result["problems"] == []

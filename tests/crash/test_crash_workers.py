@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="flock is not 
 
 WORKERS = 3
 #: Workflows for each restart of the database.
-FOR_EACH_RESTART = 6
+FOR_EACH_RESTART = 4
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -30,7 +30,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(storm_home, s
     """
     200 kills over 300 workflows: each phase has one committed result, made by the attempt that has it.
     """
-    kills, workflows = repeat(4, 200), repeat(6, 300)
+    kills, workflows = repeat(2, 200), repeat(4, 300)
     with storm_home.open() as app:
         made = Supervisor(storm_home, workers=WORKERS, rng=random.Random(seed))
 

@@ -36,7 +36,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing_it_acknowledged(store, tmp_
     """
     A load gives a valid revision at or after the last acknowledged one, and leaves at most one temporary file.
     """
-    report = drive("kills", tmp_path, store, "--count", str(repeat(50, 20000)), "--seed", str(seed))
+    report = drive("kills", tmp_path, store, "--count", str(repeat(30, 2000)), "--seed", str(seed))
 
     assert report["problems"] == []
     assert report["steps"] >= report["kills"] // 2
@@ -113,9 +113,9 @@ def test_a_full_disk_refuses_the_write_and_keeps_the_old_revision(store, tmp_pat
 @pytest.mark.parametrize("store", STORES)
 def test_power_cuts_lose_nothing_acknowledged(store, tmp_path, seed, repeat):
     """
-    Power cuts under a writer on ext4, 1,000 in the soak: then the last acknowledged revision or a later one is there.
+    Power cuts under a writer on ext4, 200 in the soak: then the last acknowledged revision or a later one is there.
     """
-    report = drive("power", tmp_path, store, "--count", str(repeat(6, 1000)), "--seed", str(seed))
+    report = drive("power", tmp_path, store, "--count", str(repeat(4, 200)), "--seed", str(seed))
 
     assert report["problems"] == []
     assert report["steps"] >= report["cuts"]
