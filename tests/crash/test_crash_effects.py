@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import sampling
+
 DRIVER = Path(__file__).with_name("effects_driver.py")
 
 
-@pytest.mark.parametrize("how", [(), ("--without-clean",)], ids=["cleaned", "released"])
+@pytest.mark.parametrize("how", sampling.some([(), ("--without-clean",)], 1), ids=str)
 def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, repeat, how):
     count = repeat(3, 0)
     done = subprocess.run(
