@@ -160,17 +160,14 @@ def test_base64_of_ordinary_text_is_stored_as_it_is(rng):
             assert redactor.scrub_text(coded) == coded
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_only_resembles_a_token_is_stored_as_it_is():
+    for text in [
         *("highs_and_lows_of_the_year_2026", "graphs_directory_of_things", "the task-management-of-things-1234567890"),
         *("C:\\highs_and_lows_of_the_year", "100%ighs_and_lows_of_it", "basic package-10 and basic docs/setup-2.md"),
         *("https://example.com/?code=ABCDEF12&key=GERMANY1", "ssh://org-1234567890123@github.com/acme/shop"),
         *("a bearer of news", "npm_config_loglevel=warn", "risk-assessment0123456789abcdef", "xoxo-", "monkey_live_x"),
-    ],
-)
-def test_what_only_resembles_a_token_is_stored_as_it_is(text):
-    payload = json.dumps({"note": text, "inner": json.dumps({"x": f"\n{text}"})}).encode()
+    ]:
+        payload = json.dumps({"note": text, "inner": json.dumps({"x": f"\n{text}"})}).encode()
 
-    assert Redactor().scrub_bytes(payload) is payload
-    assert Redactor().scrub_text(text) == text
+        assert Redactor().scrub_bytes(payload) is payload, text
+        assert Redactor().scrub_text(text) == text, text
