@@ -1,8 +1,8 @@
 """
-The composition root: `Home` is the only place that names concrete classes.
+The composition root: only `Home` names concrete classes.
 
-Each part is built on first use, and its module is imported then: showing one workflow loads neither the models nor the
-database schema. Tests and embedders assign other parts before they are used: `home.forge = MemoryForge()`.
+Each part is built on first use, and its module is imported only then: showing one workflow loads neither the models nor
+the database schema. Tests and embedders replace parts before their first use: `home.forge = MemoryForge()`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _NO_FORGE = (
     "no forge is configured: set github.repository in adw.toml and ADW_GITHUB_TOKEN for GitHub, or "
     'kind = "local" under [forge] in adw.toml for issues and pull requests as files'
 )
-#: The forges that a plugin may build on.
+#: The forges that come with adw, which a plugin may build on.
 BUILT_IN_FORGES = ("github", "local")
 
 logger = logging.getLogger("adw.work")
@@ -130,22 +130,22 @@ _Value = TypeVar("_Value")
 
 
 def open_home(settings: Settings, *, role: str = "cli", wrap_clock: Callable[[Clock], Clock] | None = None) -> Home:
-    """Return a home, to be used with `with`; *role* is what this process is to others."""
+    """Return a home, for use in a `with` statement; *role* is how other processes see this one."""
     clock: Clock = SystemClock()
 
     return Home(settings, clock=wrap_clock(clock) if wrap_clock else clock, role=role)
 
 
 def open_default() -> Home:
-    """Return the home this process is in, for library calls that name none."""
+    """Return the default home of this process, for library calls that pass none."""
     return open_home(from_environment(), role="library")
 
 
 class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as property is
     """
-    A part of a home: built on first use, then kept, and replaced by assignment.
+    A part of a home: built on first use, then kept; assignment replaces it.
 
-    One thread at a time builds parts of a home: requests of the server and threads of a worker may ask at once.
+    Only one thread at a time builds parts of a home, as server requests and worker threads may need them at once.
     """
 
     @overload
@@ -157,8 +157,7 @@ class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as prope
             return self
         home, name = cast("Home", instance), cast("str", self.attrname)
         with home.building:
-            # Not by super(): until Python 3.12 its lock is shared by all homes, and two threads with two homes could
-            # wait for each other.
+            # Does not call super(): until Python 3.12 its lock is shared by all homes, and two threads could deadlock.
             if name not in home.__dict__:
                 home.__dict__[name] = self.func(home)
             value: _Value = home.__dict__[name]
@@ -167,20 +166,20 @@ class part(cached_property[_Value]):  # noqa: N801 - a decorator, named as prope
 
 
 class Home:
-    """Everything there is in a home, built when it is first asked for."""
+    """All parts of a home, each built on first use."""
 
-    #: Whether SQLite databases and worktrees survive a power cut; the homes of `adws.testing` turn it off.
+    #: Whether SQLite databases and worktrees survive a power cut; the homes of `adws.testing` turn this off.
     is_synced = True
 
     def __init__(self, settings: Settings, *, clock: Clock, role: str, env: Mapping[str, str] | None = None) -> None:
-        """*env* is where the variables of processes come from; the environment of this one unless it is given."""
+        """*env* is the environment for child processes; by default that of this process."""
         self.settings = settings
         self.clock = clock
         self._role = role
         self.building = threading.RLock()  #: held while a part is built
         self.env = process_environment() if env is None else env
-        # Both are set before work begins, by the command that shows progress.
-        self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: a line of a phase's output
+        # The command that shows progress sets both before work begins.
+        self.say: Callable[[str, str], None] = lambda _adw_id, _line: None  #: receives each line of a phase's output
         self.tell: Callable[[WorkflowDocument, Sequence[Event]], None] = lambda _document, _events: None
 
     def __enter__(self) -> Self:
@@ -192,9 +191,9 @@ class Home:
         self.close()
 
     def close(self) -> None:
-        """Bring the projection up to date and close what was opened."""
+        """Bring the projection up to date and close the parts that were built."""
         for name in _CLOSED_IN_ORDER:
-            part = self.__dict__.pop(name, None)  # only what somebody asked for
+            part = self.__dict__.pop(name, None)  # only parts that were built
             if part is not None:
                 part.close()
 
@@ -202,40 +201,40 @@ class Home:
 
     @part
     def processes(self) -> SystemProcesses:
-        """Processes, known by more than their pid."""
+        """The processes of this machine, identified by more than their pid."""
         from adws.adw_modules.process.identity import SystemProcesses
 
         return SystemProcesses(clock=self.clock, host=self.settings.worker_host)
 
     @part
     def host(self) -> str:
-        """This machine, as leases, ports and the ledger name it."""
+        """The name of this machine in leases, ports and the ledger."""
         return self.processes.me(self._role).host
 
     @property
     def me(self) -> OwnerRecord:
-        """This process, as an owner."""
+        """This process as an owner."""
         return self.processes.me(self._role)
 
     @part
     def redactor(self) -> Redactor:
-        """What keeps the secrets we know out of everything that is written."""
+        """Removes known secrets from everything that is written."""
         return make_redactor(self.settings)
 
     def folder_of(self, adw_id: str) -> Path:
-        """Return a workflow's own directory."""
+        """Return the directory of a workflow."""
         return self.settings.state_dir / adw_id
 
     def load(self, adw_id: str) -> WorkflowDocument:
-        """Return the document of a workflow as it is now."""
+        """Return the current document of a workflow."""
         return self.store.load(adw_id).document
 
     def end_process(self, data: Mapping[str, object]) -> ProcessEnding:
-        """End what is left of a recorded process, and say what was found, also when that proves nothing."""
+        """End the remains of a recorded process; return what was found, even if that proves nothing."""
         return self._end_recorded(data, grace_seconds=self.settings.grace_seconds)
 
     def end_process_in_time(self, data: Mapping[str, object]) -> ProcessEnding:
-        """End what is left of a recorded process well before a lease is over that nobody may be renewing."""
+        """End the remains of a recorded process well before a lease expires that perhaps nobody renews."""
         settings = self.settings
 
         return self._end_recorded(data, grace_seconds=min(settings.grace_seconds, settings.lease_ttl_seconds / 3))
@@ -253,7 +252,7 @@ class Home:
 
     @part
     def store(self) -> StateStore:
-        """The store of documents that the settings chose."""
+        """The document store chosen in the settings."""
         from adws.adw_modules.store.database import DatabaseStateStore
         from adws.adw_modules.store.files import FileStateStore
 
@@ -275,36 +274,36 @@ class Home:
 
     @property
     def _document_places(self) -> tuple[Path, Path]:
-        """The directories of documents, ours and that of older set-ups."""
+        """The directories of documents: ours, and that of older set-ups."""
         return self.settings.state_dir, self.settings.home / "agents"
 
     def no_workflow(self, adw_id: str) -> StateNotFound:
-        """Return the error for a workflow that the database does not know, which names a document of it in a file."""
+        """Return the error for a workflow unknown to the database; it names the file of its document, if any."""
         from adws.adw_modules.store.files import not_found
 
         return not_found(adw_id, self._document_places)
 
     def files_of_documents(self) -> list[Path]:
-        """Return the files of documents, ours and those of older set-ups."""
+        """Return the document files, ours and those of older set-ups."""
         return sorted(path for place in self._document_places for path in place.glob("*/adw_state.json"))
 
     def may_have_projection(self) -> bool:
-        """Say whether there can be a projection: reading a broken document must not create a database."""
+        """Say whether a projection may exist: reading a broken document must not create a database."""
         file = self.settings.database_file
 
         return "database" in self.__dict__ or file is None or _is_made(file)
 
     def catch_up(self, adw_id: str) -> None:
-        """Bring the projection of a document in files up to what is on the disk."""
+        """Bring the projection of a document in files up to date."""
         if self.settings.store == "files":
             cast("FileStateStore", self.store).catch_up(adw_id)
 
     def flush_projection(self) -> None:
-        """Bring the projection of all documents up to date; with documents in the database there is none."""
+        """Bring the projection of all documents up to date; database stores have no projection."""
         if self.settings.store == "files":
             self.projection.flush()
 
-    # Methods, not the redactor's own: making a redactor takes time, and a view that writes nothing needs none.
+    # Methods instead of the redactor's own: making a redactor takes time, and a view that writes nothing needs none.
     def _scrub(self, payload: bytes) -> bytes:
         return self.redactor.scrub_bytes(payload)
 
@@ -316,7 +315,7 @@ class Home:
 
     @part
     def projection(self) -> Projection:
-        """The database copy of documents that live in files."""
+        """The database copy of documents in files."""
         from adws.adw_modules.store.projection import Projection
 
         return Projection(self)
@@ -332,7 +331,7 @@ class Home:
 
     @part
     def database(self) -> Database:
-        """What workflows share: leases, locks, requests, events, the projection; created where nobody worked yet."""
+        """The database with leases, locks, requests, events and projection; created unless one was lost."""
         from adws.adw_modules.db.migrate import open_database
         from adws.adw_modules.store.database import leave
 
@@ -353,7 +352,7 @@ class Home:
         return opened
 
     def has_database(self) -> bool:
-        """Say whether there is a database to look into; raise DatabaseUnavailable when there is none but should be."""
+        """Say whether a database exists to read; raise DatabaseUnavailable if one should exist but does not."""
         self.refuse_lost_database()
         file = self.settings.database_file
 
@@ -361,11 +360,11 @@ class Home:
 
     def refuse_lost_database(self) -> None:
         """
-        Raise DatabaseUnavailable when the database is gone, and documents with it or documents in files that it knew.
+        Raise DatabaseUnavailable if the database was lost that held documents, or the records of documents in files.
 
-        An empty one in its place would hide the loss and give away the issues of all these workflows. Only
-        `reconstruction`, which makes it again from a backup or from files, does not ask. Documents of older versions
-        never had a database: they do not count.
+        An empty database in its place would hide the loss and release the issues of all these workflows. Only
+        `reconstruction`, which recreates it from a backup or from files, skips this check. Documents of older versions
+        never had a database and do not count.
         """
         from adws.adw_modules.store.database import marker_of
 
@@ -388,33 +387,33 @@ class Home:
         try:
             notices = self.store.load(adw_id).notices
         except AdwError:
-            return False  # what cannot be read cannot say whose issue it has; `adw db check` names it
+            return False  # an unreadable document cannot say which issue it has; `adw db check` reports it
 
         return all(notice.kind != "migrated" for notice in notices)
 
     @part
     def reconstruction(self) -> Reconstruction:
-        """The database in whatever condition it is, for backup, restore and rebuild."""
+        """The database in any condition, for backup, restore and rebuild."""
         from adws.adw_modules.maintenance.rebuild import Reconstruction
 
         return Reconstruction(self.settings.database_url, clock=self.clock, boot_id=self.processes.boot_id)
 
     @part
     def catalogue(self) -> Catalogue:
-        """Lists and look-ups."""
+        """Lists of workflows, and look-ups."""
         from adws.adw_modules.db.listing import Catalogue
 
         return Catalogue(self.database, repository=self.settings.repository or "")
 
     @part
     def events(self) -> EventLog:
-        """What happened."""
+        """The event log."""
         from adws.adw_modules.db.listing import EventLog
 
         return EventLog(self.database)
 
     def changes(self) -> ChangeFeed:
-        """Return what sees whether anything changed: a new one for each caller."""
+        """Return a new feed that detects changes; each caller needs its own."""
         from adws.adw_modules.db.listing import ChangeFeed
 
         return ChangeFeed(self.database)
@@ -423,35 +422,35 @@ class Home:
 
     @part
     def local_lock(self) -> LocalLock:
-        """The file locks that live owners on this machine hold."""
+        """The file locks held by live owners on this machine."""
         from adws.adw_modules.ownership.local_lock import LocalLock
 
         return LocalLock(self.settings.state_dir)
 
     @part
     def leases(self) -> Leases:
-        """Who works on what."""
+        """The leases of workflows."""
         from adws.adw_modules.ownership.leases import Leases
 
         return Leases(self.database, clock=self.clock)
 
     @part
     def locks(self) -> IssueLocks:
-        """Which workflow has which issue."""
+        """The issue locks of workflows."""
         from adws.adw_modules.ownership.issue_locks import IssueLocks
 
         return IssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
 
     @part
     def requests(self) -> Requests:
-        """Requests to live owners."""
+        """The requests to live owners."""
         from adws.adw_modules.ownership.leases import Requests
 
         return Requests(self.database, clock=self.clock)
 
     @part
     def registry(self) -> WorkflowRegistry | DocumentRegistry:
-        """New workflows."""
+        """Registers new workflows."""
         from adws.adw_modules.ownership.issue_locks import DocumentRegistry, WorkflowRegistry
         from adws.adw_modules.store.database import DatabaseStateStore
 
@@ -463,7 +462,7 @@ class Home:
 
     @part
     def ownership(self) -> WorkflowOwnership:
-        """Taking workflows and giving them back."""
+        """Takes and releases workflows."""
         from adws.adw_modules.ownership.ownership import WorkflowOwnership
 
         return WorkflowOwnership(
@@ -480,7 +479,7 @@ class Home:
         )
 
     def end_former_processes(self, takeover: Takeover) -> None:
-        """End what the former owner of a workflow left running; raise WorkflowBusy when that cannot be ended."""
+        """End processes that the former owner of a workflow left; raise WorkflowBusy if they cannot be ended."""
         from adws.adw_modules.engine.transitions import running_attempt
 
         adw_id = takeover.document.adw_id
@@ -519,21 +518,21 @@ class Home:
 
     @part
     def runs(self) -> RunStore:
-        """Queued and running jobs."""
+        """The queue of waiting and running runs."""
         from adws.adw_modules.queue.store import RunStore
 
         return RunStore(self.database, clock=self.clock)
 
     @part
     def workers(self) -> WorkerRegistry:
-        """The workers there are."""
+        """The registered workers."""
         from adws.adw_modules.queue.workers import WorkerRegistry
 
         return WorkerRegistry(self.database, clock=self.clock)
 
     @part
     def providers(self) -> Mapping[str, str]:
-        """The provider that the agent of a runner calls, by the runner's name; other runners call none."""
+        """Runner name -> the provider that its agent calls; other runners call none."""
         from adws.adw_modules.agents.base import PROVIDERS
         from adws.adw_modules.workflow.model import AGENT
 
@@ -541,7 +540,7 @@ class Home:
 
     @part
     def run_factory(self) -> RunFactory:
-        """What makes the runs of workflows."""
+        """Makes the runs of workflows."""
         from adws.adw_modules.queue.model import RunFactory
 
         return RunFactory(
@@ -551,7 +550,7 @@ class Home:
 
     @part
     def claim_policy(self) -> ClaimPolicy:
-        """On which terms runs are claimed here: what this machine offers, and how many runs are executed at a time."""
+        """The terms for claims here: the capabilities of this machine, and the limits of simultaneous runs."""
         from adws.adw_modules.queue.model import ClaimPolicy
         from adws.adw_modules.workflow.requirements import Capabilities
 
@@ -561,10 +560,9 @@ class Home:
 
     def dispatcher(self, tick: Callable[[], object] | None = None) -> Dispatcher:
         """
-        Return what brings runs to workers.
+        Return the dispatcher that brings runs to workers.
 
-        On PostgreSQL *tick* is called each minute, by one of all workers: it does what is due on the schedule. On one
-        machine that is left to `adw cron`.
+        On PostgreSQL, one worker calls *tick* each minute to process the schedule. On one machine `adw cron` does.
         """
         from adws.adw_modules.db.sqlite import CommitWatcher, SqliteDatabase
         from adws.adw_modules.queue.dispatch import WatchDispatcher
@@ -572,7 +570,7 @@ class Home:
         if isinstance(self.database, SqliteDatabase):
             return WatchDispatcher(partial(CommitWatcher, self.database), clock=self.clock)
         try:
-            # Late: it is an extra, and users of SQLite do not have it.
+            # Imported late: it is an extra, which users of SQLite do not have.
             module = importlib.import_module("adws.adw_modules.queue.procrastinate")
         except ImportError as exc:
             raise DatabaseUnavailable(
@@ -587,7 +585,7 @@ class Home:
 
     @part
     def workflows(self) -> Workflows:
-        """The workflows there are to run; raises WorkflowInvalid when `adw.toml` defines one that is not sound."""
+        """The available workflows; raises WorkflowInvalid if `adw.toml` defines an unsound one."""
         from adws.adw_modules.plugins import RUNNERS as PLUGIN_RUNNERS
         from adws.adw_modules.plugins import SINKS as PLUGIN_SINKS
         from adws.adw_modules.plugins import KnownNames
@@ -606,14 +604,14 @@ class Home:
         )
 
     def _why_idle(self, phase: PhaseSpec) -> str:
-        """Return why *phase* cannot be run on this machine, "" when it can."""
+        """Return why *phase* cannot run on this machine, or "" if it can."""
         from adws.adw_modules.workflow.model import RUNNERS
 
         return (self.agent_runner.why_idle if phase.runner in RUNNERS else self.plugins.why_idle)(phase)
 
     @part
     def plugins(self) -> Plugins:
-        """The runners, sinks and forges that other packages bring."""
+        """The runners, sinks and forges that other packages provide."""
         from adws.adw_modules.plugins import Plugins
 
         return Plugins(self)
@@ -622,24 +620,24 @@ class Home:
 
     @part
     def forge(self) -> Forge:
-        """Where issues and pull requests are; raises ConfigError when nothing is configured."""
+        """The forge with the issues and pull requests; raises ConfigError if none is configured."""
         return self._open_forge(self.settings.forge_kind)
 
     @part
     def has_forge(self) -> bool:
-        """Whether issues and pull requests have a place."""
+        """Whether a forge is configured."""
         return self.settings.forge_kind != "none"
 
     @part
     def forge_if_any(self) -> Forge | None:
-        """The forge, None when none is configured."""
+        """The forge, or None if none is configured."""
         try:
             return self.forge
         except ConfigError:
             return None
 
     def forge_access(self) -> ForgeAccess:
-        """Ask the forge who we are and what it lets us do; a forge that cannot tell says only who we are."""
+        """Ask the forge who we are and what we may do; some forges report only who we are."""
         from adws.adw_modules.forge.model import ForgeAccess
 
         forge = self.forge
@@ -653,18 +651,18 @@ class Home:
 
     @part
     def forge_key(self) -> bytes:
-        """The key that markers on the forge are signed with."""
+        """The key that signs markers on the forge."""
         return key_of(self.settings, clock=self.clock)
 
     def built_in_forge(self, kind: str) -> Forge:
-        """Return a new forge that comes with adw, for a plugin to build on; raise ConfigError when there is none."""
+        """Return a new built-in forge, for a plugin to build on; raise ConfigError if *kind* is not built in."""
         if kind not in BUILT_IN_FORGES:
             raise ConfigError(f"{kind!r} is no forge that comes with adw: name one of {', '.join(BUILT_IN_FORGES)}")
 
         return self._open_forge(kind)
 
     def _open_forge(self, kind: str) -> Forge:
-        """Return the forge of that kind; raise ConfigError when it is not configured, or not wholly."""
+        """Return the forge of that kind; raise ConfigError if it is not, or not completely, configured."""
         if kind == "github":
             return self._github()
         if kind == "local":
@@ -716,7 +714,7 @@ class Home:
         return forge
 
     def forge_effects(self, check: Callable[[], None] = lambda: None) -> ForgeEffects:
-        """Return what makes pull requests and comments, each once; *check* raises when they are not ours to make."""
+        """Return what makes each pull request and comment only once; *check* raises if we may not make them."""
         from adws.adw_modules.forge.effects import ForgeEffects
 
         return ForgeEffects(self.forge, clock=self.clock, key=self.forge_key, check=check)
@@ -731,7 +729,7 @@ class Home:
 
     @part
     def git_commands(self) -> GitCommands:
-        """The commands of git in this home."""
+        """Runs git commands in this home."""
         from adws.adw_modules.git.git import GitCommands
         from adws.adw_modules.git.private_dir import NAME as PRIVATE_GIT
         from adws.adw_modules.identifiers import OWN_SECRETS
@@ -757,11 +755,11 @@ class Home:
 
     @part
     def git_if_any(self) -> Repository | None:
-        """The repository of the home, None when the home is in none."""
+        """The repository of the home, or None if the home is in none."""
         try:
             _ = self.git.root
         except RepositoryNotTrusted:
-            raise  # it is there, and what is in it must not be taken for gone
+            raise  # it exists, and its contents must not be taken for lost
         except GitError:
             return None
 
@@ -769,7 +767,7 @@ class Home:
 
     @part
     def has_worktrees(self) -> bool:
-        """Whether workflows work in worktrees; else they work in place and nothing of git is loaded."""
+        """Whether workflows use worktrees; otherwise they work in place, and no git module is loaded."""
         return self.settings.worktree_enabled and is_in_repository(self.settings.home)
 
     @part
@@ -786,7 +784,7 @@ class Home:
 
     @part
     def diffs(self) -> Diffs:
-        """What workflows changed."""
+        """The changes that workflows made."""
         from adws.adw_modules.git.diff import Diffs
 
         return Diffs(self.git_commands, clock=self.clock, redact=self.redactor.redact_text)
@@ -795,19 +793,19 @@ class Home:
 
     @part
     def ports(self) -> Ports:
-        """The ports of workflows."""
+        """The ports reserved for workflows."""
         from adws.adw_modules.resources.ports import Ports
 
         return Ports(self.database, clock=self.clock, me=self.me, ports=port_range(self.settings))
 
     @part
     def quotas(self) -> Quotas:
-        """The limits of this machine and of everybody who shares its database."""
+        """The limits of this machine, and those shared through its database."""
         return open_quotas(self.settings, self.database, clock=self.clock, host=self.host)
 
     @property
     def known_quotas(self) -> Quotas:
-        """The limits, for those who only look: a home without a database does not get one by that."""
+        """The limits for readers: does not create a missing database."""
         if self.has_database():
             return self.quotas
 
@@ -815,7 +813,7 @@ class Home:
 
     @part
     def breakers(self) -> CircuitBreakerRegistry:
-        """The circuit breakers of external services, which everybody who uses the database shares."""
+        """The circuit breakers of external services, shared through the database."""
         from adws.adw_modules.circuit_breaker import CircuitBreakerConfig, CircuitBreakerRegistry, DatabaseBreakers
 
         settings = self.settings
@@ -830,7 +828,7 @@ class Home:
 
     @part
     def prompts(self) -> PromptFiles:
-        """The prompts of this home."""
+        """The prompt files of this home."""
         from adws.adw_modules.agents.prompts import PromptFiles
 
         return PromptFiles(self.settings.home)
@@ -843,7 +841,7 @@ class Home:
         return AgentPreflight(self)
 
     def look_at_agent(self, name: str) -> tuple[AgentProfile, AgentState]:
-        """Return an agent and what is known about it here; asks the agent itself."""
+        """Return an agent and its state on this machine; runs the agent to find out."""
         from adws.adw_modules.agents.base import profile as agent_profile
 
         profile = agent_profile(name)
@@ -851,7 +849,7 @@ class Home:
         return profile, self.agent_preflight.look(profile, self.agent_variables(profile))
 
     def agent_variables(self, profile: AgentProfile) -> dict[str, str]:
-        """Return the environment that an agent is asked in about itself: as in its work, without our own secrets."""
+        """Return the environment for querying an agent: as in its work, without our own secrets."""
         from adws.adw_modules.agents.preflight import variables_of
         from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
         from adws.adw_modules.identifiers import OWN_SECRETS
@@ -863,21 +861,21 @@ class Home:
 
     @part
     def agent_runner(self) -> AgentRunner:
-        """What runs phases with agents."""
+        """Runs phases with agents."""
         from adws.adw_modules.engine.runner_agent import AgentRunner
 
         return AgentRunner(self)
 
     @part
     def git_guard(self) -> Guard:
-        """What watches over the git directory that all worktrees share."""
+        """Guards the git directory shared by all worktrees."""
         from adws.adw_modules.engine.git_guard import Guard
 
         return Guard(self.git if self.has_worktrees else None)
 
     @property
     def agent_runners(self) -> dict[str, Runner]:
-        """The one driver, under guard, under the name of every agent."""
+        """The one guarded driver, under the name of every agent."""
         from adws.adw_modules.agents.base import names as agent_names
         from adws.adw_modules.engine.git_guard import GuardedRunner
         from adws.adw_modules.workflow.model import AGENT
@@ -886,7 +884,7 @@ class Home:
 
     @part
     def cost_of(self) -> CostOf:
-        """What tokens cost: as `[prices]` of adw.toml says, else by the list that comes with adw."""
+        """Prices of tokens: from `[prices]` in adw.toml, or else from the list that comes with adw."""
         from adws.adw_modules.agents.prices import cost_of as price_of
         from adws.adw_modules.agents.prices import read_prices
 
@@ -894,21 +892,21 @@ class Home:
 
     @part
     def sessions(self) -> AgentSessions:
-        """Whose agents are at work."""
+        """The agent sessions."""
         from adws.adw_modules.agents.sessions import AgentSessions
 
         return AgentSessions(self.database, clock=self.clock)
 
     @part
     def agent_session_recorder(self) -> AgentSessionRecorder:
-        """What records which agent sessions are open."""
+        """Records which agent sessions are open."""
         from adws.adw_modules.agents.sessions import AgentSessionRecorder
 
         return AgentSessionRecorder(self)
 
     @part
     def costs(self) -> CostStore:
-        """What was spent."""
+        """The amounts spent."""
         from adws.adw_modules.resources.quotas import CostStore
 
         return CostStore(self.database)
@@ -917,14 +915,14 @@ class Home:
 
     @part
     def workspace(self) -> Workspace:
-        """The place of a workflow."""
+        """Prepares and releases the workspaces of workflows."""
         from adws.adw_modules.workspace.workspace import Workspace
 
         return Workspace(self)
 
     @part
     def publisher(self) -> Publisher | None:
-        """What brings work to the remote; None: no other machine can continue it, and nobody asked for it."""
+        """Publishes work to the remote; None: no other machine can continue it, and nobody asked for it."""
         from adws.adw_modules.workspace.relocation import Publisher
 
         is_wanted = self.settings.is_shared or self.settings.workspace_publish_work == "always"
@@ -933,7 +931,7 @@ class Home:
 
     @part
     def left_behind(self) -> RelocationCleanup | None:
-        """What takes away what workflows left here that moved; None: there is no other machine to move to."""
+        """Removes files here of workflows that moved away; None: there is no other machine to move to."""
         from adws.adw_modules.workspace.relocation import RelocationCleanup
 
         return RelocationCleanup(self) if self.has_worktrees and self.settings.is_shared else None
@@ -949,42 +947,42 @@ class Home:
 
     @part
     def checkpoint_manager(self) -> CheckpointManager:
-        """What phases keep, to continue from there."""
+        """Checkpoints of phases, from which they continue."""
         from adws.adw_modules.checkpoint import CheckpointManager
 
         return CheckpointManager(self.checkpoints, clock=self.clock)
 
     @part
     def past_checkpoints(self) -> PastCheckpoints:
-        """What deletes the checkpoints of phases that are over."""
+        """Deletes the checkpoints of phases that have ended."""
         from adws.adw_modules.checkpoint import PastCheckpoints
 
         return PastCheckpoints(self)
 
     @part
     def commands(self) -> CommandRunner:
-        """What runs commands, for phases and for gates."""
+        """Runs commands for phases and gates."""
         from adws.adw_modules.engine.runner_command import CommandRunner
 
         return CommandRunner(self)
 
     @part
     def sandboxes(self) -> Sandboxes:
-        """What puts agents, commands and gates into boxes."""
+        """Puts agents, commands and gates into sandboxes."""
         from adws.adw_modules.sandbox.sandbox import Sandboxes
 
         return Sandboxes(self)
 
     @part
     def gates(self) -> Gates:
-        """What checks the gates of phases."""
+        """Checks the gates of phases."""
         from adws.adw_modules.engine.gates import Gates
 
         return Gates(self.commands, self.git_guard, self.base_check)
 
     @part
     def base_check(self) -> BaseCheck:
-        """What runs the gates of workflows on the commits that they start from."""
+        """Runs the gates of workflows on their base commits."""
         from adws.adw_modules.engine.base_check import BaseCheck
 
         return BaseCheck(self)
@@ -992,9 +990,9 @@ class Home:
     @part
     def phase_runners(self) -> Mapping[str, Runner]:
         """
-        The runners of phases that come with adw, by name; plugins bring further ones.
+        The built-in runners of phases, by name; plugins add more.
 
-        Those that run what others wrote are under guard; the tools of steps are, one call at a time.
+        Runners that execute foreign code are guarded; the tools of steps are guarded call by call.
         """
         from adws.adw_modules.engine.git_guard import GuardedRunner
         from adws.adw_modules.engine.runner_command import CleanRunner
@@ -1006,7 +1004,7 @@ class Home:
         git = self.git if self.has_worktrees else None
         command: Runner = self.commands
         python: Runner = PythonRunner(search=(self.settings.home,), checkpoints=self.checkpoint_manager)
-        if self.has_worktrees:  # else nothing is shared with other worktrees
+        if self.has_worktrees:  # else there is no shared git directory
             command, python = GuardedRunner(command, self.git_guard), GuardedRunner(python, self.git_guard)
 
         return {
@@ -1021,21 +1019,21 @@ class Home:
 
     @part
     def ship_runner(self) -> ShipRunner:
-        """What pushes work and opens pull requests; the forge is opened when something is shipped."""
+        """Pushes work and opens pull requests; opens the forge only to ship something."""
         from adws.adw_modules.engine.runner_ship import ShipRunner
 
         return ShipRunner(self)
 
     @part
     def status_comment(self) -> StatusComment:
-        """What keeps the status comment on the issue up to date."""
+        """Keeps the status comment on the issue up to date."""
         from adws.adw_modules.engine.runner_ship import StatusComment
 
         return StatusComment(self)
 
     @part
     def advisor(self) -> Advisor | None:
-        """What advises after failed attempts; None when it is off."""
+        """Advises after failed attempts; None if turned off."""
         from adws.adw_modules.engine.advisor import AgentAdvisor, CallAdvisor, RulesAdvisor
         from adws.adw_modules.engine.runner_python import Callables
 
@@ -1052,7 +1050,7 @@ class Home:
 
     @part
     def service_guard(self) -> ServiceGuard:
-        """The external services of phases, and the circuit breakers before them."""
+        """The external services of phases, behind their circuit breakers."""
         from adws.adw_modules.engine.service_guard import ServiceGuard
 
         return ServiceGuard(
@@ -1066,7 +1064,7 @@ class Home:
 
     @part
     def service_waits(self) -> ServiceWaits:
-        """The runs that wait for an external service, to be made due when it is available again."""
+        """The runs that wait for an external service, made due when it is available again."""
         from adws.adw_modules.engine.service_guard import ServiceWaits
 
         return ServiceWaits(self)
@@ -1074,9 +1072,9 @@ class Home:
     @part
     def engine(self) -> Home:
         """
-        This home, with everything built that attempts are made with.
+        This home, with all parts built that attempts need.
 
-        Settings that cannot be used are refused here, before any work begins, and threads find the parts built.
+        Unusable settings are refused here, before any work begins, and threads find the parts built.
         """
         for name in _PARTS_OF_ATTEMPTS:
             getattr(self, name)
@@ -1085,49 +1083,49 @@ class Home:
 
     @part
     def workflow_logs(self) -> WorkflowLogs:
-        """The logs of the workflows that are worked on."""
+        """The logs of workflows being worked on."""
         from adws.adw_modules.attempt_files import LOG_NAME
         from adws.adw_modules.structured_logger import WorkflowLogs
 
         return WorkflowLogs(self.settings.state_dir, LOG_NAME)
 
     def log_of(self, adw_id: str) -> AbstractContextManager[object]:
-        """Return the log of a workflow, to be used with `with`: what is logged inside is written to it."""
+        """Return the log of a workflow, for a `with` block: records logged inside are written to it."""
         return self.workflow_logs.open(adw_id)
 
     # --- steps and external tasks ------------------------------------------------------------------------------
 
     @part
     def executions(self) -> Executions:
-        """Steps whose calls are spread over workers."""
+        """The executions of steps whose calls are spread over workers."""
         from adws.adw_modules.steps.store import Executions
 
         return Executions(self.database, clock=self.clock, redactor=self.redactor)
 
     @part
     def execution_views(self) -> ExecutionViews:
-        """Looking at executions."""
+        """Views of executions."""
         from adws.adw_modules.steps.views import ExecutionViews
 
         return ExecutionViews(self.database)
 
     @part
     def step_runner(self) -> StepRunner:
-        """What runs phases that are made of steps."""
+        """Runs phases made of steps."""
         from adws.adw_modules.steps.runner import StepRunner
 
         return StepRunner(self)
 
     @part
     def iteration_worker(self) -> IterationWorker:
-        """What works on the iterations of executions."""
+        """Executes the iterations of executions."""
         from adws.adw_modules.steps.iteration_worker import IterationWorker
 
         return IterationWorker(self)
 
     @part
     def step_calls(self) -> ToolCalls:
-        """What makes the calls of steps, in any thread of a worker."""
+        """Makes the calls of steps, in any thread of a worker."""
         from adws.adw_modules.steps.iteration_worker import ToolCalls
 
         return ToolCalls(self)
@@ -1146,21 +1144,21 @@ class Home:
 
     @part
     def step_http(self) -> HttpClient:
-        """What makes the HTTP requests of steps."""
+        """Makes the HTTP requests of steps."""
         from adws.adw_modules.steps.http_client import HttpClient
 
         return HttpClient(self.clock, allowed_hosts=self.settings.steps_http_allow)
 
     @part
     def external_tasks(self) -> ExternalTasks:
-        """The store of tasks that are done outside of adw."""
+        """The store of tasks done outside adw."""
         from adws.adw_modules.external_tasks import ExternalTasks
 
         return ExternalTasks(self.database, clock=self.clock, executions=self.executions)
 
     @part
     def external(self) -> ExternalTaskService:
-        """The service by which external tasks are claimed and reported."""
+        """The service for claiming and reporting external tasks."""
         from adws.adw_modules.external_tasks import ExternalTaskService
 
         return ExternalTaskService(self)
@@ -1169,20 +1167,20 @@ class Home:
 
     @part
     def run_claimer(self) -> RunClaimer:
-        """What claims runs, with the lease of their workflow and their place in the quotas."""
+        """Claims runs, with the leases of their workflows and their quota reservations."""
         from adws.adw_modules.worker.claim import RunClaimer
 
         return RunClaimer(self)
 
     @part
     def run_executor(self) -> RunExecutor:
-        """What executes one run."""
+        """Executes one run."""
         from adws.adw_modules.worker.run_executor import RunExecutor
 
         return RunExecutor(self)
 
     def job_handler(self, kind: str) -> JobHandler | None:
-        """Return what executes runs of *kind*; None for runs that continue a workflow. Each is built on first use."""
+        """Return the handler for runs of *kind*, built on first use, or None for runs that continue a workflow."""
         from adws.adw_modules.queue.model import CRON, DELIVERY, ITERATION, ROLLBACK
 
         names = {
@@ -1202,14 +1200,14 @@ class Home:
         on_end: Callable[[RunResult], None] = lambda _end: None,
         tick: Callable[[], object] | None = None,
     ) -> Worker:
-        """Return a worker of this home; *tick* is for a dispatcher that can keep time (`dispatcher`)."""
+        """Return a worker of this home; *tick* is called by a dispatcher that can keep time (`dispatcher`)."""
         from adws.adw_modules.worker.worker import Worker
 
         return Worker(self, options, on_end=on_end, tick=tick)
 
     @part
     def workflow_creator(self) -> WorkflowCreator:
-        """What creates workflows."""
+        """Creates workflows."""
         from adws.adw_modules.worker.create_workflow import WorkflowCreator
 
         return WorkflowCreator(
@@ -1222,34 +1220,34 @@ class Home:
 
     @part
     def preflight(self) -> Preflight:
-        """What checks whether a workflow can be started."""
+        """Checks whether a workflow can be started."""
         from adws.adw_modules.worker.preflight import Preflight
 
         return Preflight(self)
 
     @part
     def control(self) -> Control:
-        """What people do to workflows."""
+        """The actions people take on workflows."""
         from adws.adw_modules.worker.control import Control
 
         return Control(self)
 
     @part
     def pending_retries(self) -> PendingRetries:
-        """Pending retries."""
+        """The pending retries."""
         from adws.adw_modules.worker.control import PendingRetries
 
         return PendingRetries(self)
 
     @part
     def recovery(self) -> Recovery:
-        """What finds runs of dead workers."""
+        """Finds runs of dead workers."""
         from adws.adw_modules.recovery.recovery import Recovery
 
         return Recovery(self)
 
     def free_left_behind(self) -> None:
-        """Free ports of dead workers here, places of workflows that nobody works on, and what those left that moved."""
+        """Free ports of dead workers and quotas of unowned workflows, and clean up after work that ended or moved."""
         self.ports.free_left_behind(self.processes.verdict)
         self.quotas.free_left_behind()
         self.executions.cancel_left()
@@ -1261,21 +1259,21 @@ class Home:
 
     @part
     def deliveries(self) -> DeliveryStore:
-        """Webhook deliveries, each stored with its run."""
+        """The webhook deliveries, each stored with its run."""
         from adws.adw_modules.deliveries.store import DeliveryStore
 
         return DeliveryStore(self.database, clock=self.clock, scrub=self._scrub)
 
     @part
     def delivery_handler(self) -> DeliveryHandler:
-        """What carries out deliveries."""
+        """Carries out deliveries."""
         from adws.adw_modules.deliveries.handler import DeliveryHandler
 
         return DeliveryHandler(self)
 
     @part
     def post_merge_cleanup(self) -> PostMergeCleanup:
-        """What takes worktree and branch away when a pull request was merged."""
+        """Removes worktree and branch after a pull request was merged."""
         from adws.adw_modules.deliveries.handler import PostMergeCleanup
 
         return PostMergeCleanup(self)
@@ -1284,14 +1282,14 @@ class Home:
 
     @property
     def rollbacks(self) -> Rollbacks:
-        """What undoes everything a workflow made: at once, or as a run."""
+        """Undoes everything a workflow made, at once or as a run."""
         from adws.adw_modules.rollback.run import Rollbacks
 
         return Rollbacks(self)
 
     @part
     def inventory(self) -> Inventory:
-        """Everything of ours on this machine."""
+        """Everything adw has on this machine."""
         from adws.adw_modules.housekeeping.inventory import Inventory
 
         return Inventory(self)
@@ -1305,7 +1303,7 @@ class Home:
 
     @property
     def retention(self) -> Retention:
-        """Deletes what is older than the settings say."""
+        """Deletes data older than the settings allow."""
         from adws.adw_modules.housekeeping.retention import Retention
 
         return Retention(self)
@@ -1319,7 +1317,7 @@ class Home:
 
     @property
     def adoption(self) -> Adoption:
-        """Takes worktrees back."""
+        """Adopts orphaned worktrees."""
         from adws.adw_modules.housekeeping.gc import Adoption
 
         return Adoption(self)
@@ -1328,35 +1326,35 @@ class Home:
 
     @part
     def schedule(self) -> ScheduleStore:
-        """The entries of the schedule, which all crons share."""
+        """The entries of the schedule, shared by all crons."""
         from adws.adw_modules.schedule.store import ScheduleStore
 
         return ScheduleStore(self.database, clock=self.clock)
 
     @part
     def cron_jobs(self) -> dict[str, Job]:
-        """What is done on the schedule, by the names of its entries."""
+        """The jobs of the schedule, by the names of its entries."""
         from adws.adw_modules.schedule.jobs import CronJobs, PollJobs
 
         return {**CronJobs(self).all(), **PollJobs(self).all()}
 
     @part
     def cron_runs(self) -> CronRuns:
-        """What queues runs that do an entry of the schedule, and does them."""
+        """Queues and executes the runs of schedule entries."""
         from adws.adw_modules.schedule.jobs import CronRuns
 
         return CronRuns(self)
 
     @part
     def notifications(self) -> NotificationStore:
-        """What people are to be notified of."""
+        """The pending and sent notifications."""
         from adws.adw_modules.schedule.store import NotificationStore
 
         return NotificationStore(self.database, clock=self.clock)
 
     @part
     def channels(self) -> dict[str, Channel]:
-        """The ways by which people are notified."""
+        """The channels by which people are notified."""
         from adws.adw_modules.schedule.notify import COMMAND, COMMENT, HTTP, CommandChannel, CommentChannel, HttpChannel
         from adws.config.kinds import commands_in
 
@@ -1373,14 +1371,14 @@ class Home:
 
     @part
     def notifier(self) -> Notifier:
-        """Gathers notifications and sends them."""
+        """Collects and sends notifications."""
         from adws.adw_modules.schedule.notify import Notifier
 
         return Notifier(self)
 
     @part
     def notify_thread(self) -> NotifyThread:
-        """Notifies beside the work of this process."""
+        """Sends notifications alongside the work of this process."""
         from adws.adw_modules.schedule.notify import NotifyThread
 
         return NotifyThread(self)
@@ -1389,48 +1387,48 @@ class Home:
 
     @part
     def reports(self) -> ReportStore:
-        """What was done, and what is now."""
+        """The stored sums and current figures behind reports."""
         from adws.adw_modules.reports.store import ReportStore
 
         return ReportStore(self.database, clock=self.clock)
 
     @part
     def reporting(self) -> Reporting:
-        """What makes reports, and finds what is stuck."""
+        """Makes reports, and finds stuck work."""
         from adws.adw_modules.reports.reports import Reporting
 
         return Reporting(self)
 
     @part
     def counters(self) -> Counters:
-        """What was counted."""
+        """The counters."""
         from adws.adw_modules.reports.metrics import Counters
 
         return Counters(self.database)
 
     @part
     def tally(self) -> EventTally:
-        """Events, counted."""
+        """Counts events."""
         from adws.adw_modules.reports.metrics import EventTally
 
         return EventTally(self.database)
 
     @part
     def gauges(self) -> Gauges:
-        """How many workflows, runs and executions there are now, by state."""
+        """The current numbers of workflows, runs and executions, by state."""
         from adws.adw_modules.reports.metrics import Gauges
 
         return Gauges(self.database, clock=self.clock)
 
     @part
     def metrics_collector(self) -> MetricsCollector:
-        """What collects the metrics."""
+        """Collects the metrics."""
         from adws.adw_modules.reports.metrics import MetricsCollector
 
         return MetricsCollector(self)
 
 
-#: What `Home.engine` builds.
+#: The parts that `Home.engine` builds.
 _PARTS_OF_ATTEMPTS = (
     "workspace",
     "service_guard",
@@ -1444,7 +1442,7 @@ _PARTS_OF_ATTEMPTS = (
     "status_comment",
 )
 
-#: What `Home.close` closes, in this order: threads before what they use.
+#: The parts that `Home.close` closes, in order: threads before the parts they use.
 _CLOSED_IN_ORDER = (
     "notify_thread",
     "step_calls",
@@ -1477,7 +1475,7 @@ def _private_key(settings: Settings) -> str:
 
 
 def key_of(settings: Settings, *, clock: Clock) -> bytes:
-    """Return the key that markers on the forge are signed with."""
+    """Return the key that signs markers on the forge."""
     from adws.adw_modules.forge.text import KEY_NAME, read_or_make
 
     if settings.forge_key:
@@ -1488,9 +1486,9 @@ def key_of(settings: Settings, *, clock: Clock) -> bytes:
 
 def make_redactor(settings: Settings | None) -> Redactor:
     """
-    Return what hides the secrets of *settings*, if there are any yet, and of the environment.
+    Return the redactor for the secrets of *settings*, if given, and of the environment.
 
-    Those of the environment too: commands of phases are given variables by name, and print them.
+    The environment counts too: commands of phases get variables by name, and may print them.
     """
     known = settings.secrets() if settings is not None else ()
 
@@ -1499,14 +1497,14 @@ def make_redactor(settings: Settings | None) -> Redactor:
 
 @lru_cache(maxsize=2)
 def _make_redactor(env: frozenset[tuple[str, str]], known: frozenset[str]) -> Redactor:
-    """Return it; the log of a process and its work share one, for many secrets take long to index."""
+    """Return the redactor, shared by the process log and its work, as many secrets take long to index."""
     from adws.adw_modules.redaction.redactor import Redactor
 
     return Redactor.from_environment(dict(env), known_values=known)
 
 
 def port_range(settings: Settings) -> PortRange:
-    """Return the ports that workflows get theirs from."""
+    """Return the range of ports for workflows."""
     from adws.adw_modules.resources.ports import PortRange
 
     return PortRange(
@@ -1517,7 +1515,7 @@ def port_range(settings: Settings) -> PortRange:
 
 
 def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, host: str) -> Quotas:
-    """Return the limits of this machine and of everybody who shares *database*, None when there is none yet."""
+    """Return the limits of this machine and those shared through *database*, which is None if there is none yet."""
     from adws.adw_modules.resources.quotas import Limits, Quotas
 
     limits = Limits(
@@ -1534,7 +1532,7 @@ def open_quotas(settings: Settings, database: Database | None, *, clock: Clock, 
 
 
 def open_checkpoints(place: str) -> OpenedCheckpoints:
-    """Return the checkpoints in the database at *place*, a path or a URL, which is made when it is not there."""
+    """Return the checkpoints of the database at *place*, a path or URL; the database is created if missing."""
     from adws.adw_modules.checkpoint import CheckpointStore
     from adws.adw_modules.db.migrate import open_database
     from adws.adw_modules.default_home import OpenedCheckpoints

@@ -1,8 +1,8 @@
 """
-The home used when a library caller names none.
+The home used when a library caller passes none.
 
-Capabilities do not know how a home is built: `adws/__init__.py` leaves a factory here. Tests and embedders put their
-own home in place with `using()`.
+Library modules do not know how a home is built: `adws/__init__.py` registers a factory here. Tests and embedders set
+their own home with `using()`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenedCheckpoints:
-    """The checkpoints in a database that was opened for them."""
+    """The checkpoints of a database opened for them."""
 
     store: CheckpointStore
     clock: Clock
@@ -36,19 +36,19 @@ _current: ContextVar[Home | None] = ContextVar("adw_home", default=None)
 
 
 def provide(factory: Callable[[], Home]) -> None:
-    """Remember how the default home is opened; nothing is built before the first use."""
-    global _factory  # noqa: PLW0603 - the one place where the composition root leaves a factory
+    """Register how to open the default home; nothing is built before its first use."""
+    global _factory  # noqa: PLW0603 - the only place where the composition root registers a factory
     _factory = factory
 
 
 def provide_checkpoints(opener: Callable[[str], OpenedCheckpoints]) -> None:
-    """Remember how the checkpoints in a database are opened by its path or URL."""
-    global _opener  # noqa: PLW0603 - the one place where the composition root leaves a factory
+    """Register how to open the checkpoints of a database, given by path or URL."""
+    global _opener  # noqa: PLW0603 - the only place where the composition root registers a factory
     _opener = opener
 
 
 def open_checkpoints(place: str) -> OpenedCheckpoints:
-    """Return the checkpoints in the database at *place*, a path or a URL."""
+    """Return the checkpoints of the database at *place*, a path or URL."""
     if _opener is None:
         raise UsageError("databases cannot be opened by name here: import adws, or pass the store explicitly")
 
@@ -56,7 +56,7 @@ def open_checkpoints(place: str) -> OpenedCheckpoints:
 
 
 def get() -> Home:
-    """Return the home in force here, opened on first use by the factory."""
+    """Return the current home, opened by the factory on first use."""
     current = _current.get()
     if current is not None:
         return current
@@ -70,7 +70,7 @@ def get() -> Home:
 
 @contextmanager
 def using(home: Home) -> Iterator[Home]:
-    """Use *home* inside the block, and the home before it again afterwards."""
+    """Use *home* inside the block, and restore the previous home afterwards."""
     token = _current.set(home)
     try:
         yield home

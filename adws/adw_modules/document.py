@@ -1,8 +1,8 @@
 """
 The workflow document, schema 3.0, and the draft of its next revision.
 
-Unknown keys survive a round trip. `current_state` is assigned by `state_machine` alone. A document is parsed once, when
-it is loaded; what adw itself built is not validated again on save.
+Unknown keys survive a round trip. Only `state_machine` assigns `current_state`. A document is validated once, when it
+is loaded; documents built by adw itself are not validated again on save.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from adws.adw_modules.state_schema import CURRENT_VERSION
 
 if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject, JsonValue
-else:  # pydantic cannot resolve a recursive alias; what JSON may hold is checked where the bytes are read
+else:  # pydantic cannot resolve a recursive alias; JSON values are checked where the bytes are read
     JsonObject = dict[str, Any]
 
 
 class Part(BaseModel):
-    """Base of everything in a document: unknown keys are kept."""
+    """Base of every part of a document; keeps unknown keys."""
 
-    # Left alone, pydantic silently writes NaN as null; as a constant it can be found and refused. Schemas are built
-    # when they are first needed, for the start-up of commands.
+    # By default pydantic silently writes NaN as null; as a constant it can be detected and rejected. Schemas are built
+    # on first use, so that commands start faster.
     model_config = ConfigDict(extra="allow", populate_by_name=True, ser_json_inf_nan="constants", defer_build=True)
-    #: The text under which a store wrote this part last, for `store.serialization.Serializer` alone. It belongs to this
-    #: very object: a copy has none, and setting a field drops it.
+    #: The text that a store last wrote for this part, for `store.serialization.Serializer` alone. It belongs to this
+    #: object only: copies start without it, and setting a field drops it.
     __slots__ = ("stored_text",)
     if TYPE_CHECKING:
         stored_text: ClassVar[tuple[object, bytes] | None]
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set a field, and forget the stored text."""
+        """Set a field, and drop the stored text."""
         object.__setattr__(self, "stored_text", None)
         super().__setattr__(name, value)
 
     def assign(self, **fields: object) -> None:
-        """Set *fields*, of the right types, all at once: pydantic's own assignment takes them one by one, slowly."""
+        """Set *fields*, which must have the right types, in one step; pydantic would assign them one by one, slowly."""
         object.__setattr__(self, "stored_text", None)
         values, names = self.__dict__, self.__pydantic_fields_set__
         values |= fields
         names |= {*fields}
 
     def changed(self, **fields: object) -> Self:
-        """Return a copy with *fields*, of the right types: what `model_copy` does, but each step makes five."""
+        """Return a copy with *fields*, of the right types. Faster than `model_copy`: each step makes five copies."""
         made = object.__new__(type(self))
         put = object.__setattr__
         put(made, "__dict__", {**self.__dict__, **fields})
         put(made, "__pydantic_extra__", {**(self.__pydantic_extra__ or {})})
         put(made, "__pydantic_fields_set__", {*self.__pydantic_fields_set__, *fields})
-        put(made, "__pydantic_private__", None)  # it has no private attributes
+        put(made, "__pydantic_private__", None)  # parts have no private attributes
         put(made, "stored_text", None)
 
         return made
 
 
-#: Return what a part's slot holds; raises AttributeError for one that was never set, without asking pydantic first.
+#: Returns a part's stored text; raises AttributeError if it was never set. Bypasses pydantic's attribute lookup.
 stored_text_of: Callable[[Part], tuple[object, bytes] | None] = Part.__dict__["stored_text"].__get__
 
 
@@ -83,54 +83,54 @@ class HistoryEntry(Part):
 class AttemptRecord(Part):
     """One attempt at a phase, recorded before it runs."""
 
-    number: int  #: counts from 1 and never goes back
+    number: int  #: counts from 1 and never decreases
     round: int = 1
     status: str = "running"
     started_at: str
     ended_at: str | None = None
     owner: str | None = None
-    fence: int = 0  #: of the ownership it was begun under
+    fence: int = 0  #: fence of the lease under which it began
     deadline_at: str | None = None
     error: JsonObject | None = None  #: classified: category, class, message, advice, traceback
-    duration: float | None = None  #: seconds of work, when it ended in an orderly way
-    waiting_since: str | None = None  #: while it waits for work that others do
-    waited_seconds: float = 0.0  #: for that, before it went on: no work of its own
-    report: JsonObject | None = None  #: what its runner said: summary, exit code, cost, output files, was_done
-    process: JsonObject | None = None  #: recorded before it executes anything
-    model: str | None = None  #: chosen when it was begun; None: the agent's own choice
+    duration: float | None = None  #: seconds of work, if the attempt ended normally
+    waiting_since: str | None = None  #: set while it waits for work done elsewhere
+    waited_seconds: float = 0.0  #: total time spent waiting for such work, not part of `duration`
+    report: JsonObject | None = None  #: what its runner reported: summary, exit code, cost, output files, was_done
+    process: JsonObject | None = None  #: recorded before the process executes anything
+    model: str | None = None  #: chosen when the attempt began; None: the agent's own choice
     agent: JsonObject | None = None  #: name, provider, session_id, is_resumed, hashes of prompt and rules files
-    shared: JsonObject | None = None  #: marks of the shared git directory before it, and of what it changed there
-    leftovers: bool = False  #: all of its work is committed: what else it leaves in the worktree is to be discarded
-    commit: str | None = None  #: the head of the branch when its work was recorded; None: it changed nothing
+    shared: JsonObject | None = None  #: marks of the shared git directory before the attempt, and of its changes there
+    leftovers: bool = False  #: all its work is committed: anything else it leaves in the worktree is discarded
+    commit: str | None = None  #: head of the branch when its work was recorded; None: it changed nothing
 
 
 class PhaseRecord(Part):
-    """What is known about one phase: counters, status and every attempt."""
+    """The record of one phase: counters, status and every attempt."""
 
     name: str
-    state: str  #: the workflow state it runs under
+    state: str  #: the workflow state the phase runs under
     status: str = "queued"  #: queued running retry_wait waiting complete failed skipped interrupted suspended
     attempts_used: int = 0  #: in this round
     max_attempts: int = 5
-    granted: int = 0  #: further attempts a person allowed
+    granted: int = 0  #: extra attempts granted by a person
     round: int = 1
     last_attempt_timestamp: str | None = None
     last_failure_reason: str | None = None
     terminal_reason: str | None = None
     retry_at: str | None = None
-    wait_reason: str | None = None  #: why it waits until retry_at, when that is no failed attempt: a quota, a breaker
-    result: JsonObject | None = None  #: what its last success gave back
-    parks: int = 0  #: in a row: waits for a quota or a service, which use no attempt
-    waits_for: dict[str, int] = Field(default_factory=dict)  #: services -> generation of the breaker when it failed
-    wait_deadline_at: str | None = None  #: when a service is no longer waited for
-    model: str | None = None  #: what the advisor chose for the next attempts
-    doctor: list[JsonObject] = Field(default_factory=list)  #: what the advisor was asked and decided, oldest first
-    sent_back: JsonObject | None = None  #: what sent the work back to it for this round: phase, attempt, reason
+    wait_reason: str | None = None  #: why it waits until retry_at without a failed attempt: a quota, a circuit breaker
+    result: JsonObject | None = None  #: output of its last success
+    parks: int = 0  #: consecutive waits for a quota or a service, which use no attempt
+    waits_for: dict[str, int] = Field(default_factory=dict)  #: service -> generation of its breaker at the failure
+    wait_deadline_at: str | None = None  #: when to stop waiting for a service
+    model: str | None = None  #: model the advisor chose for the next attempts
+    doctor: list[JsonObject] = Field(default_factory=list)  #: requests to the advisor and its decisions, oldest first
+    sent_back: JsonObject | None = None  #: what sent the work back to this phase for this round: phase, attempt, reason
     attempts: list[AttemptRecord] = Field(default_factory=list)
 
 
 class Resource(Part):
-    """An effect on the outside world, written down before it is made."""
+    """An external effect, recorded before it is made."""
 
     key: str
     kind: str
@@ -140,38 +140,38 @@ class Resource(Part):
 
 
 class WorkflowRef(Part):
-    """The workflow's definition, frozen at the start."""
+    """The workflow definition, frozen when the workflow started."""
 
     name: str
     version: str = "1"
     phases: list[JsonObject] = Field(default_factory=list)
-    demands: JsonObject = Field(default_factory=dict)  #: host and tags of the workers that may continue it
-    workload: JsonObject = Field(default_factory=dict)  #: values that templates of its steps know
-    base: str = ""  #: what a gate that is red on the base commit means; "": as the setting says
-    run_phases: list[str] = Field(default_factory=list)  #: those of the definition that it is carried on with; []: all
+    demands: JsonObject = Field(default_factory=dict)  #: host and tags required of workers that continue it
+    workload: JsonObject = Field(default_factory=dict)  #: values available in the templates of its steps
+    base: str = ""  #: what a red gate on the base commit means; "": as configured
+    run_phases: list[str] = Field(default_factory=list)  #: phases of the definition that a continuation runs; []: all
     earlier: list[JsonObject] = Field(
         default_factory=list
-    )  #: definitions before: name, version, states, moves till then
+    )  #: earlier definitions: name, version, states, moves made until each ended
 
 
 class Cost(Part):
-    """Money spent so far, in US dollars."""
+    """Money spent so far, in US dollars, and tokens used."""
 
     total_usd: float = 0.0
     by_phase: dict[str, float] = Field(default_factory=dict)
     by_provider: dict[str, float] = Field(default_factory=dict)
     token_counts: dict[str, int] = Field(default_factory=dict)  #: input, output, cache_read, cache_write
-    is_estimated: bool = False  #: some of it was reckoned from a price table
-    warned_at: float | None = None  #: the cap of which four fifths were spent when that was said
+    is_estimated: bool = False  #: part of it was calculated from a price table
+    warned_at: float | None = None  #: the cap for which the warning at four fifths was given
 
 
-#: Control characters, NUL first of all, and halves of characters. Not the escape of terminal codes: without it the rest
-#: of the code would stand in the text, inside a token perhaps, which redaction would not recognise any more.
+#: Control characters (including NUL) and lone surrogates. Escape (0x1b) is kept: without it the rest of a terminal code
+#: would stay in the text, perhaps inside a token, and redaction would no longer recognise the token.
 _UNPRINTED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f\ud800-\udfff]")
 
 
 class FrozenIssue(Part):
-    """The issue as it was when the workflow was started."""
+    """The issue as it was when the workflow started."""
 
     title: str = ""
     body: str = ""
@@ -180,14 +180,14 @@ class FrozenIssue(Part):
     labels: list[str] = Field(default_factory=list)
 
     def cleaned(self) -> FrozenIssue:
-        """Return the same without characters that no command, commit or database takes; the title is one line."""
+        """Return a copy without characters that commands, commits or databases reject; the title becomes one line."""
         title = " ".join(_UNPRINTED.sub(" ", self.title).split())
 
         return self.model_copy(update={"title": title, "body": _UNPRINTED.sub("", self.body)})
 
 
 class RollbackRecord(Part):
-    """A rollback that was begun: its steps and what blocks it."""
+    """A rollback that has begun: its steps and what blocks it."""
 
     reason: str = ""
     started_at: str | None = None
@@ -201,33 +201,33 @@ class WorkflowDocument(Part):
     state_version: str = CURRENT_VERSION
     adw_id: str
     issue_number: int | None  #: None: a workflow without an issue
-    repository: str = ""  #: owner/name, "" for the repository of this home
+    repository: str = ""  #: owner/name, or "" for the repository of this home
     revision: int = 0  #: grows by one with each write; 0: never written
-    fence: int = 0  #: token of the owner who wrote it
+    fence: int = 0  #: fence of the owner who wrote it
 
     current_state: str = "pending"
     resume_state: str | None = None  #: the phase that was left for PAUSED
     failed_phase: str | None = None  #: the state of the phase that failed
-    furthest_failed: str | None = None  #: of all that failed since retry_count was 0: it must succeed to set it back
+    furthest_failed: str | None = None  #: furthest phase that failed since retry_count was 0; its success resets it
     retry_count: int = 0
-    retry_marks: int = 0  #: retries that are counted but not used yet
+    retry_marks: int = 0  #: retries counted but not used yet
     max_retries: int = 3
-    retries_granted: int = 0  #: how much of max_retries a person added
+    retries_granted: int = 0  #: the part of max_retries that a person added
     reworks: int = 0
     max_reworks: int = 3
-    history_dropped: int = 0  #: older entries that only the event log has
+    history_dropped: int = 0  #: number of older entries that only the event log has
     terminal_reason: str | None = None
     warnings: list[str] = Field(default_factory=list)
     pause_reason: str | None = None
-    hints: list[JsonObject] = Field(default_factory=list)  #: what people said to do differently: text, by, at
-    max_total_attempts: int | None = None  #: health budget of the whole workflow
-    max_minutes: float | None = None  #: health budget of work, waiting left out
-    doctor_calls: int = 0  #: over all phases
+    hints: list[JsonObject] = Field(default_factory=list)  #: instructions people gave: text, by, at
+    max_total_attempts: int | None = None  #: attempt budget of the whole workflow
+    max_minutes: float | None = None  #: time budget for work, excluding waits
+    doctor_calls: int = 0  #: advisor calls over all phases
     replans: int = 0
-    max_cost_usd: float | None = None  #: a cap of its own, raised by a person; None: that of the settings
+    max_cost_usd: float | None = None  #: cap set by a person for this workflow; None: the configured cap
 
     cost: Cost = Field(default_factory=Cost)
-    pr_merged: bool = False  #: from here on nothing is rolled back
+    pr_merged: bool = False  #: once merged, nothing is rolled back
 
     branch_name: str | None = None
     plan_file: str | None = None
@@ -238,13 +238,13 @@ class WorkflowDocument(Part):
     issue_class: str | None = None
     model_set: str | None = None
     all_adws: list[str] = Field(default_factory=list)
-    deliveries: list[str] = Field(default_factory=list)  #: guids of the newest whose wish is in here already
-    continues: str | None = None  #: the workflow whose branch and pull request it continues
-    followups: int = 0  #: how often a review or red checks sent the work on, that of `continues` included
+    deliveries: list[str] = Field(default_factory=list)  #: ids of the newest deliveries already applied here
+    continues: str | None = None  #: the workflow whose branch and pull request this one continues
+    followups: int = 0  #: follow-up rounds after a review or red checks, including those of `continues`
 
     created_at: str
     updated_at: str
-    # What grows comes last, see `PARTS`.
+    # Fields that grow come last, see `PARTS`.
     outbox: list[JsonObject] = Field(default_factory=list)  #: events that may not be in the database yet
     workflow: WorkflowRef | None = None
     issue: FrozenIssue | None = None
@@ -255,44 +255,43 @@ class WorkflowDocument(Part):
 
     @property
     def issue_title(self) -> str:
-        """The title that lists show, "" for a workflow without an issue."""
+        """The title shown in lists, or "" for a workflow without an issue."""
         return self.issue.title if self.issue is not None else ""
 
     @property
     def workflow_name(self) -> str:
-        """The name of the workflow definition, "" when none is recorded."""
+        """The name of the workflow definition, or "" if none is recorded."""
         return self.workflow.name if self.workflow is not None else ""
 
     def add_history(self, moves: Sequence[JsonObject], *, keep: int) -> None:
-        """Append *moves* and keep the last *keep* of all; for the state machine, which loads without pydantic."""
+        """Append *moves* and keep the last *keep* entries; for the state machine, which loads without pydantic."""
         entries = [*self.state_history, *map(HistoryEntry.model_validate, moves)]
         self.assign(state_history=entries[-keep:])
 
     def to_bytes(self, *, indent: int | None = 1) -> bytes:
-        """Return `to_bytes(self)`: a caller that has a document need not import this module to write it."""
+        """Return `to_bytes(self)`, so that callers need not import this module."""
         return to_bytes(self, indent=indent)
 
     def to_plain(self) -> JsonObject:
-        """Return the document as plain JSON, a copy."""
+        """Return a copy of the document as plain JSON."""
         data: JsonObject = json.loads(to_bytes(self, indent=None))
 
         return data
 
     def begin_rollback(self) -> None:
-        """Write down that a rollback was begun, if that is not written yet."""
+        """Record that a rollback has begun, unless it is recorded already."""
         if self.rollback is None:
             self.rollback = RollbackRecord()
 
 
-#: The last fields of a document, after its outbox: parts and lists of parts. A store does not serialise those again
-#: that did not change.
+#: The last fields of a document, after its outbox: parts and lists of parts. A store serialises only changed ones.
 PARTS = ("workflow", "issue", "rollback", "resources", "state_history", "phases")
-#: Those of them that are one part, or null.
+#: Fields of `PARTS` that are one part or null.
 SINGLE_PARTS = frozenset({"workflow", "issue", "rollback"})
 
 
 def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
-    """Return the document in *data*, which is of the current version; raise StateInvalid naming every bad field."""
+    """Return the document in *data*, which must have the current version; raise StateInvalid naming every bad field."""
     version = data.get("state_version", CURRENT_VERSION)
     if version != CURRENT_VERSION:
         raise StateInvalid(f"the document has version {version!r}, not {CURRENT_VERSION!r}: migrate it before parsing")
@@ -308,7 +307,7 @@ def parse(data: Mapping[str, JsonValue]) -> WorkflowDocument:
 
 
 def readable(text: str) -> WorkflowDocument | None:
-    """Return the document in the text of a row, None for one that cannot be read: `adw db check` names it."""
+    """Return the document in a database row's text, or None if it is unreadable; `adw db check` reports such rows."""
     try:
         return WorkflowDocument.model_validate_json(text)
     except ValidationError:
@@ -317,9 +316,9 @@ def readable(text: str) -> WorkflowDocument | None:
 
 def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
     """
-    Return *document* as JSON text, one key a line so that people can read and grep it; without *indent* all in one.
+    Return *document* as JSON text: one key per line for people and grep, or all on one line if *indent* is None.
 
-    Raises StateUnserialisable for a value that JSON cannot represent; NaN and the infinities are such values.
+    Raises StateUnserialisable for values that JSON cannot represent, including NaN and the infinities.
     """
     try:
         body = document.__pydantic_serializer__.to_json(document, indent=indent, by_alias=True)
@@ -333,21 +332,21 @@ def to_bytes(document: WorkflowDocument, *, indent: int | None = 1) -> bytes:
 def part_to_json(
     part: Part, *, indent: int | None, exclude: set[str] | None = None, exclude_none: bool = False
 ) -> bytes:
-    """Return one part of a document, without the fields *exclude*, as JSON text; constants are not looked for."""
+    """Return one part of a document as JSON text, without the fields *exclude*; does not check for constants."""
     return part.__pydantic_serializer__.to_json(
         part, indent=indent, by_alias=True, exclude=exclude, exclude_none=exclude_none
     )
 
 
 def object_to_json(data: JsonObject | Sequence[JsonObject], *, indent: int | None) -> bytes:
-    """Return a plain object, or a list of some, as JSON text; constants are not looked for."""
+    """Return a plain object, or a list of them, as JSON text; does not check for constants."""
     return to_json(data, indent=indent, inf_nan_mode="constants")
 
 
 def refuse_constants(adw_id: str, text: bytes) -> None:
-    """Raise StateUnserialisable when NaN or an infinity is a value in *text*, which is JSON but for that."""
-    # The names of these constants also occur in texts, so a hit is only a reason to check closely. Searching for one
-    # byte is ten times as fast as searching for a name.
+    """Raise StateUnserialisable if *text*, otherwise valid JSON, has NaN or an infinity as a value."""
+    # These names also occur inside strings, so a match only triggers a full check. Searching for one byte is ten times
+    # as fast as searching for a name.
     if (b"N" in text and b"NaN" in text) or (b"I" in text and b"Infinity" in text):
         json.loads(text, parse_constant=lambda word: _refuse_constant(adw_id, word))
 
@@ -358,13 +357,14 @@ def _refuse_constant(adw_id: str, word: str) -> NoReturn:
     )
 
 
-# The next revision of a document in the making: changes, moves and the events about them, for one write.
+# --- the draft of the next revision ----------------------------------------------------------------------------
 #
-# The document that comes in is never changed. State moves only through the machine.
+# A draft collects changes, moves and their events for one write. The original document is never changed, and the state
+# changes only through the machine.
 
 
 class Draft:
-    """A document being changed; `document` and `events` go into one write."""
+    """A document being changed; `document` and `events` are stored in one write."""
 
     def __init__(
         self,
@@ -375,18 +375,18 @@ class Draft:
         max_cost_usd: float | None = None,
         queue: JsonObject | None = None,
     ) -> None:
-        """*queue* is who makes the changes, and on which run: `queue_id` and `worker_id`."""
+        """*queue* says which worker makes the changes, and for which run: `queue_id` and `worker_id`."""
         self.document = document.changed(phases=list(document.phases))
         self.machine = machine
         self.now = now
-        self.max_cost_usd = max_cost_usd  #: the cap of the settings, for documents that have none; None: no cap
+        self.max_cost_usd = max_cost_usd  #: configured cap for documents without their own; None: no cap
         self._meta: JsonObject = {"queue": queue} if queue else {}
         self.events: list[Event] = []
-        self.at = now()  #: the one moment of this write
+        self.at = now()  #: the timestamp of everything in this write
         self.text = timestamps.to_text(self.at)
 
     def finished(self) -> WorkflowDocument:
-        """Return the document with the machine's state written into it."""
+        """Write the machine's state into the document and return it."""
         self.machine.write_into(self.document)
 
         return self.document
@@ -394,7 +394,7 @@ class Draft:
     # --- state -------------------------------------------------------------------------------------------------
 
     def move(self, state: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
-        """Move the workflow; nothing when it is there already."""
+        """Move the workflow to *state*; do nothing if it is there already."""
         before = self.machine.current_state
         if before is state:
             return
@@ -403,9 +403,9 @@ class Draft:
 
     def advance_to(self, state: WorkflowState) -> None:
         """
-        Advance to *state*, through the states in between whose phases were all skipped.
+        Advance to *state* through the states in between, whose phases were all skipped.
 
-        The table has no move past a state: a state that is silently left out would not be in the history.
+        The table has no move that skips a state, and a skipped state must appear in the history.
         """
         start, table = self.machine.current_state, self.machine.table
         if state is start:
@@ -416,7 +416,7 @@ class Draft:
         self.move(state)
 
     def record_transition(self, before: WorkflowState, metadata: Mapping[str, JsonValue] | None = None) -> None:
-        """Add the event of a move that the machine made since it was in *before*."""
+        """Add the event of a move that the machine made from *before*."""
         after = self.machine.current_state
         start, end = before._value_, after._value_
         data: JsonObject = {"from": start, "to": end, **(metadata or {})}
@@ -425,7 +425,7 @@ class Draft:
     # --- phases ------------------------------------------------------------------------------------------------
 
     def phase(self, index: int) -> PhaseRecord:
-        """Return the record of a phase as it stands in this draft."""
+        """Return the record of a phase in this draft."""
         return self.document.phases[index]
 
     def change_phase(self, index: int, **changes: object) -> PhaseRecord:
@@ -438,7 +438,7 @@ class Draft:
     def end_attempt(
         self, index: int, status: str, *, phase: Mapping[str, object] = MappingProxyType({}), **changes: object
     ) -> AttemptRecord:
-        """Close the newest attempt of a phase, and change fields of the *phase* with it."""
+        """Close the newest attempt of a phase, and change fields of the *phase* record with it."""
         record = self.document.phases[index]
         ended = record.attempts[-1].changed(status=status, ended_at=self.text, deadline_at=None, **changes)
         self.change_phase(index, attempts=[*record.attempts[:-1], ended], **phase)
@@ -446,7 +446,7 @@ class Draft:
         return ended
 
     def mark_attempt(self, index: int, **changes: object) -> None:
-        """Write something down about the newest attempt of a phase."""
+        """Change fields of the newest attempt of a phase."""
         record = self.document.phases[index]
         self.change_phase(index, attempts=[*record.attempts[:-1], record.attempts[-1].changed(**changes)])
 
@@ -455,7 +455,7 @@ class Draft:
     def add_event(
         self, event_type: str, index: int | None = None, *, data: JsonObject | None = None, **fields: Any
     ) -> None:
-        """Add an event, about the phase at *index* when one is given."""
+        """Add an event, about the phase at *index* if given."""
         if index is not None:
             record = self.document.phases[index]
             number = record.attempts[-1].number if record.attempts else None
@@ -474,28 +474,26 @@ class Draft:
 
 
 def _is_between(start: WorkflowState, state: WorkflowState, end: WorkflowState) -> bool:
-    """Say whether the pipeline has *state* after *start* and before *end*."""
+    """Say whether *state* comes after *start* and before *end* in the pipeline."""
     return rank(start) < rank(state) < rank(end)
 
 
-#: Deliveries that a document remembers: more than can be under way at once.
+#: How many deliveries a document remembers: more than can be in progress at once.
 REMEMBERED = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """
-    Who asked for a change: written with the change, so that nobody makes it twice, and its history says who.
-    """
+    """Who asked for a change. Stored with the change, so that it is applied only once and the history names who."""
 
-    delivery: str  #: the delivery, or the click of a person
+    delivery: str  #: id of the delivery, or of a person's click
     kind: str = ""
     by: str = ""
     is_follow_up: bool = False
-    source: str = ""  #: the interface a person used, and from where; "": it is a delivery's
+    source: str = ""  #: the interface a person used, and from where; "": the mark comes from a delivery
 
     def to_json(self) -> JsonObject:
-        """Return the mark as it travels in a request to the owner of a workflow."""
+        """Return the mark as sent in a request to the owner of a workflow."""
         return {
             "delivery": self.delivery,
             "kind": self.kind,
@@ -506,7 +504,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, data: JsonValue) -> Mark | None:
-        """Return the mark that `to_json` wrote, None when *data* is none."""
+        """Return the mark that `to_json` wrote, or None if *data* is not a mark."""
         if not isinstance(data, dict) or not isinstance(data.get("delivery"), str):
             return None
 
@@ -520,12 +518,12 @@ class Mark:
 
 
 def is_marked(document: WorkflowDocument, mark: Mark | None) -> bool:
-    """Say whether what the delivery of *mark* asked for is in *document* already."""
+    """Say whether the change requested by the delivery of *mark* is already in *document*."""
     return mark is not None and mark.delivery in document.deliveries
 
 
 def mark(draft: Draft, made: Mark | None) -> None:
-    """Record who asked for this change, once; None: nobody has to be named."""
+    """Record once who asked for this change; None: there is nobody to name."""
     if made is None or is_marked(draft.document, made):
         return
     document = draft.document

@@ -1,9 +1,9 @@
 """
-Replacing a file so that a crash or a power cut leaves the old one or the new one, whole.
+Replace a file so that a crash or power cut leaves either the old or the new file, complete.
 
-The order is the rule: temp file in the same directory, all bytes, sync, rename, sync of the directory. Every function
-works relative to an open directory, never follows a symbolic link and never waits for a FIFO. A temp is opened with
-O_EXCL and locked (flock), so at most one writer has it and one that a dead writer left is recognised.
+The order of steps guarantees this: temp file in the same directory, all bytes, sync, rename, sync of the directory.
+Every function works relative to an open directory, never follows a symbolic link and never waits for a FIFO. A temp
+file is opened with O_EXCL and locked (flock), so it has at most one writer, and one of a dead writer is recognised.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable
 
 from adws.adw_modules.errors import AdwError, DurabilityUnknown, StateWriteFailed, UnsafePath
 
-#: Mode of a file that was not there before, and of new directories.
+#: Modes of new files and new directories.
 NEW_FILE_MODE = 0o600
 NEW_DIRECTORY_MODE = 0o700
 
 _TEMP_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: How a file is opened that may have been replaced by a link or a FIFO.
+#: Flags to open a file that may have been replaced by a link or a FIFO.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
 class TempBusy(Exception):
-    """Another writer is in the middle of a write with this temp name."""
+    """Another writer is using this temp name."""
 
 
 class TempBlocked(Exception):
-    """A directory stands at the temp name: this writer was fenced out."""
+    """A directory exists at the temp name: this writer was fenced out."""
 
 
 class TooLarge(Exception):
@@ -40,12 +40,12 @@ class TooLarge(Exception):
 
 
 def open_directory(path: str, *, follow: bool = True) -> int:
-    """Return a descriptor of the directory *path*; with *follow* False a symbolic link is refused with OSError."""
+    """Return a descriptor of the directory *path*; if *follow* is False, a symbolic link raises OSError."""
     return os.open(path, _DIRECTORY_FLAGS if follow else _DIRECTORY_FLAGS | os.O_NOFOLLOW)
 
 
 def make_directory(path: str) -> None:
-    """Make *path* and its missing parents, durably; nothing happens when it is there."""
+    """Make *path* and its missing parents, durably; do nothing if it exists."""
     try:
         os.mkdir(path, NEW_DIRECTORY_MODE)  # noqa: PTH102 - Path.mkdir would make another object for the same call
     except FileExistsError:
@@ -71,7 +71,7 @@ def sync_directory_at(path: str) -> None:
 
 
 def sync_file(name: str, *, directory: int) -> None:
-    """Make the bytes of the file *name* durable, also when another program wrote them."""
+    """Make the bytes of the file *name* durable, even if another program wrote them."""
     fd = _open_to_read(name, directory)
     try:
         os.fsync(fd)
@@ -81,9 +81,9 @@ def sync_file(name: str, *, directory: int) -> None:
 
 def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
     """
-    Return a descriptor of the new, empty and locked temp *name*; keep it open until the rename.
+    Return a descriptor of the new, empty and locked temp file *name*; keep it open until the rename.
 
-    What a dead writer left is removed. A live writer is waited for, or raises TempBusy.
+    A temp left by a dead writer is removed. If its writer is alive, wait for it or raise TempBusy.
     """
     while True:
         try:
@@ -93,7 +93,7 @@ def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the open and the lock another writer may have taken the temp for a left-over and removed it.
+            # Between open and lock, another writer may have mistaken the temp for an abandoned one and removed it.
             if os.fstat(fd).st_nlink:
                 return fd
         except BlockingIOError:
@@ -105,18 +105,18 @@ def claim_temp(directory: int, name: str, *, wait: bool = False) -> int:
 
 
 def discard_temp(directory: int, name: str, fd: int) -> None:
-    """Remove the temp *name* of *fd* and close it; a tombstone in its place stays, and no error hides the first one."""
+    """Remove the temp *name* of *fd* and close *fd*. Keeps a tombstone at *name*; no error here hides a prior one."""
     try:
         if is_at(directory, name, fd):
             os.unlink(name, dir_fd=directory)
     except OSError:
-        pass  # the next writer recognises it as left over, because its lock ends with *fd*
+        pass  # the next writer recognises it as abandoned, because its lock ends with *fd*
     finally:
         close_quietly(fd)
 
 
 def _clear_stale(directory: int, name: str, *, wait: bool) -> None:
-    """Remove the temp *name* if no live writer has it; raise TempBusy or TempBlocked."""
+    """Remove the temp *name* unless a live writer has it; raise TempBusy or TempBlocked."""
     try:
         fd = os.open(name, READ_FLAGS, dir_fd=directory)
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def _clear_stale(directory: int, name: str, *, wait: bool) -> None:
         if not stat.S_ISREG(mode):
             raise UnsafePath(f"{name} is not a regular file: move it away")
         fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # We hold its lock, so its writer is gone, finished (then the name is another file), or sees that we removed it.
+        # We hold the lock: its writer is gone, has finished (the name is another file), or will see that we removed it.
         if is_at(directory, name, fd):
             os.unlink(name, dir_fd=directory)
     except BlockingIOError as exc:
@@ -151,7 +151,7 @@ def is_at(directory: int, name: str, fd: int) -> bool:
 
 
 def fill(fd: int, payload: bytes, *, mode: int) -> None:
-    """Write *payload* into the new file of *fd*, set its mode and sync it; a failed sync is never repeated."""
+    """Write *payload* to the new file *fd*, set its mode and sync it. A failed sync is never repeated."""
     left = memoryview(payload)
     while left:
         written = os.write(fd, left)
@@ -163,18 +163,18 @@ def fill(fd: int, payload: bytes, *, mode: int) -> None:
 
 
 def settle(directory: int, fd: int) -> None:
-    """Finish a replace after its rename: close the file and make the new name durable, each once."""
+    """Finish a replacement after its rename: close the file and make the new name durable, each once."""
     _unlock_quietly(fd)
     try:
         os.close(fd)
     except InterruptedError:
-        pass  # the descriptor is closed all the same
+        pass  # the descriptor is closed anyway
     finally:
         os.fsync(directory)
 
 
 def _unlock_quietly(fd: int) -> None:
-    # A child that was forked meanwhile has the descriptor too: closing ours alone would leave its lock on the file.
+    # A child forked meanwhile has the descriptor too: closing only ours would leave the file locked.
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     except OSError:
@@ -185,21 +185,21 @@ def link_previous(directory: int, name: str, previous: str) -> None:
     """
     Make *previous* a second name of *name*, which is about to be replaced.
 
-    By a link, so that there is no moment without *name*; and never over an old *previous*, which is unlinked before: so
-    a writer that was stopped here for long and goes on can only make it the present file, never an older one.
+    A link leaves no moment without *name*. An old *previous* is unlinked first and never overwritten, so a writer that
+    stalls here and later continues can only link the current file, never an older one.
     """
-    try:  # noqa: SIM105 - each step passes here, and `suppress` costs three calls
+    try:  # noqa: SIM105 - runs on each step, and `suppress` costs three calls
         os.unlink(previous, dir_fd=directory)
     except FileNotFoundError:
         pass
     try:  # noqa: SIM105 - as above
         os.link(name, previous, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except FileExistsError:
-        pass  # a writer that was stopped at this very place did it for us
+        pass  # a writer that stalled at this point linked it already
 
 
 def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return the bytes of the regular file *name* and what it is; raise FileNotFoundError, UnsafePath, TooLarge."""
+    """Return the bytes of the regular file *name* and its stat; raise FileNotFoundError, UnsafePath or TooLarge."""
     fd = _open_to_read(name, directory)
     try:
         result = _regular(fd, name)
@@ -211,17 +211,17 @@ def read_file(name: str, *, directory: int | None = None, max_bytes: int) -> tup
 
 
 def look_at_end(name: str, *, directory: int, size: int) -> tuple[os.stat_result, bytes]:
-    """Return what the regular file *name* is and its last *size* bytes; raise as `read_file` does."""
+    """Return the stat of the regular file *name* and its last *size* bytes; raise as `read_file` does."""
     return _look(name, directory, size, lambda length: max(0, length - size))
 
 
 def look_at_part(name: str, *, directory: int, start: int, size: int) -> tuple[os.stat_result, bytes]:
-    """Return what the regular file *name* is and up to *size* bytes from *start* on; raise as `read_file` does."""
+    """Return the stat of the regular file *name* and up to *size* bytes from *start*; raise as `read_file` does."""
     return _look(name, directory, size, lambda _length: start)
 
 
 def _look(name: str, directory: int, size: int, place: Callable[[int], int]) -> tuple[os.stat_result, bytes]:
-    """Return what a file is and *size* bytes of it, from where *place* says when it knows the length."""
+    """Return the stat of a file and up to *size* bytes of it, from the offset that *place* computes from its length."""
     fd = _open_to_read(name, directory)
     try:
         result = _regular(fd, name)
@@ -258,7 +258,7 @@ def _read_all(fd: int, max_bytes: int) -> bytes:
 
 
 def close_quietly(fd: int) -> None:
-    """Close *fd*; an error is of no use here, because nothing unsynced depends on it."""
+    """Close *fd* and ignore errors, as nothing unsynced depends on it."""
     try:
         os.close(fd)
     except OSError:
@@ -274,10 +274,9 @@ def _unsafe(name: str, exc: OSError) -> UnsafePath:
 LOCK_NAME = ".lock"
 
 
-# Replacing a file durably, as a whole: a reader sees the old one or the new one, also after a power cut.
+# --- replacing a whole file ------------------------------------------------------------------------------------
 #
-# What goes wrong is said in our own errors: before the new name is in place the old file is intact, after it nobody
-# knows what is on the disk.
+# Errors are our own: before the new name is in place the old file is intact; after that, the disk's content is unknown.
 
 
 def replace_file(
@@ -289,9 +288,9 @@ def replace_file(
     mode: Callable[[], int] = lambda: NEW_FILE_MODE,
 ) -> None:
     """
-    Make *payload* all that is in the file *name* of an open *directory*; errors call it *path*.
+    Replace the content of the file *name* in an open *directory* by *payload*; errors call the file *path*.
 
-    *mode* is asked for the permissions of the new file. Raises UnsafePath, StateWriteFailed or DurabilityUnknown.
+    *mode* returns the permissions of the new file. Raises UnsafePath, StateWriteFailed or DurabilityUnknown.
     """
     temp = f".{name}.tmp"
     try:

@@ -1,9 +1,9 @@
 """
-The ledger of external effects in a document: reading it, making effects by it, and on which machine the work is.
+The ledger of external effects in a document: read it, make effects through it, and find the host of the work.
 
-All but `Ledger` is pure. Worktree and branch have plain keys on the host where the work is now. What the workflow left
-on a host that it moved away from keeps its entry, under a key that names that host. Work can move when nothing was
-committed yet, or when its last commit is on the remote.
+Everything except `Ledger` is pure. The worktree and branch on the host where the work is now have plain keys. Effects
+left on a host that the work moved away from keep their entries, under keys that name that host. Work can move if
+nothing was committed yet, or if its last commit is on the remote.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.attempt import WorkSession
 
 
-# --- what the facts of an effect mean ------------------------------------------------------------------------------
+# --- reading the facts of an effect ----------------------------------------------------------------------------
 #
-# Documents of older versions call them by other names: all of these are known here.
+# Documents of older versions use other keys for the same facts; the functions below accept all of them.
 
 
 def name_of(effect: Effect) -> str:
-    """Return an effect as people call it."""
+    """Return the name of an effect as shown to people."""
     if effect.kind == "pull_request":
         number = number_of(effect.undo)
         return f"#{number}" if number is not None else f"of {branch_of(effect.undo) or effect.key}"
@@ -39,7 +39,7 @@ def name_of(effect: Effect) -> str:
 
 
 def path_of(facts: Mapping[str, JsonValue]) -> str:
-    """Return where a worktree or directory is, "" when that is not recorded."""
+    """Return the path of a worktree or directory, or "" if it is not recorded."""
     return _text(facts, "path", "worktree_path")
 
 
@@ -49,7 +49,7 @@ def branch_of(facts: Mapping[str, JsonValue]) -> str:
 
 
 def commit_of(facts: Mapping[str, JsonValue]) -> str:
-    """Return the commit that adw last put there, "" when none is recorded."""
+    """Return the commit that adw last put on the branch or ref, or "" if none is recorded."""
     return _text(facts, "sha", "commit", "head_sha")
 
 
@@ -68,7 +68,7 @@ def _text(facts: Mapping[str, JsonValue], *names: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effect:
-    """An effect on the outside world, as the ledger has it."""
+    """An effect on the outside world, as recorded in the ledger."""
 
     key: str  #: unique in the workflow, such as worktree, branch:<name>, pull_request, port:9100
     #: worktree | branch | remote_branch | wip_ref | pull_request | comment | label | port | process | directory
@@ -78,11 +78,11 @@ class Effect:
     undo: JsonObject = field(default_factory=dict)  #: what is needed to find and undo it
 
 
-#: Outcomes of effects that are there, or may be.
+#: Outcomes of effects that exist or may exist.
 OPEN_OUTCOMES: Sequence[str] = ("intended", "made", "adopted", "observed")
 
 
-#: Effects that are certainly there, as far as the ledger knows.
+#: Outcomes of effects that certainly exist, as far as the ledger knows.
 MADE = frozenset({"made", "adopted", "observed"})
 
 
@@ -92,20 +92,20 @@ def effects(document: WorkflowDocument) -> tuple[Effect, ...]:
 
 
 def effect(document: WorkflowDocument, key: str) -> Effect | None:
-    """Return the effect called *key*."""
+    """Return the effect with the key *key*, or None."""
     return next((_effect(entry) for entry in document.resources if entry.key == key), None)
 
 
 def open_effects(document: WorkflowDocument) -> tuple[Effect, ...]:
-    """Return the effects that are there or may be, newest first: what a rollback has to undo."""
+    """Return the effects that exist or may exist, newest first: those a rollback has to undo."""
     return tuple(item for item in reversed(effects(document)) if item.outcome in OPEN_OUTCOMES)
 
 
 def secured_head(document: WorkflowDocument) -> str:
     """
-    Return the last commit on the workflow's branch that a phase was concluded with, "" when there is none yet.
+    Return the last commit on the workflow's branch that was recorded when a phase ended, or "" without one.
 
-    What an attempt did that was cut off comes on top of it, so the next one finds it as work of the phase.
+    Work of an interrupted attempt comes on top of this commit, so the next attempt treats it as work of its phase.
     """
     if not document.branch_name:
         return ""
@@ -115,7 +115,7 @@ def secured_head(document: WorkflowDocument) -> str:
 
 
 def phase_commits(document: WorkflowDocument) -> tuple[tuple[str, int, str], ...]:
-    """Return phase, attempt and commit of everything recorded that must be on the branch: what no rebase replaced."""
+    """Return phase, attempt and commit of each recorded commit that must be on the branch: no rebase replaced it."""
     branch = effect(document, f"branch:{document.branch_name}")
     replaced = branch.undo.get(REPLACED) if branch is not None else None
     gone = set(replaced) if isinstance(replaced, list) else set()
@@ -129,7 +129,7 @@ def phase_commits(document: WorkflowDocument) -> tuple[tuple[str, int, str], ...
 
 
 def replaced_commits(document: WorkflowDocument) -> JsonObject:
-    """Return the fact about the branch that its history was rewritten: no commit recorded so far is on it any more."""
+    """Return the branch fact, recorded after a history rewrite, that marks all recorded commits as replaced."""
     branch = effect(document, f"branch:{document.branch_name}")
     before = branch.undo.get(REPLACED) if branch is not None else None
     known = [str(sha) for sha in before] if isinstance(before, list) else []
@@ -138,7 +138,7 @@ def replaced_commits(document: WorkflowDocument) -> JsonObject:
 
 
 def intend(draft: Draft, *meant: Effect) -> None:
-    """Write down that effects are about to be made; one of that key that is over is begun again, as the newest."""
+    """Record that effects are about to be made. A new, newest entry replaces an older one with the same key."""
     document = draft.document
     keys = {item.key for item in meant}
     others = [entry for entry in document.resources if entry.key not in keys]
@@ -148,7 +148,7 @@ def intend(draft: Draft, *meant: Effect) -> None:
 
 
 def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None) -> None:
-    """Record the result of an effect; *facts* are added to what is needed to undo it."""
+    """Record the outcome of an effect, and add *facts* to the data needed to undo it."""
     document = draft.document
     document.resources = [
         entry.model_copy(update={"outcome": outcome, "undo": {**entry.undo, **(facts or {})}})
@@ -160,7 +160,7 @@ def settle(draft: Draft, key: str, outcome: str, facts: JsonObject | None = None
 
 
 def note(draft: Draft, key: str, facts: JsonObject) -> None:
-    """Add to what is known about an effect, without settling its result."""
+    """Add facts about an effect without recording an outcome."""
     draft.document.resources = [
         entry.model_copy(update={"undo": {**entry.undo, **facts}}) if entry.key == key else entry
         for entry in draft.document.resources
@@ -168,7 +168,7 @@ def note(draft: Draft, key: str, facts: JsonObject) -> None:
 
 
 def become(draft: Draft, key: str, *made: Effect) -> None:
-    """Put the effects that resulted from the one called *key* in its place: only now their own keys are known."""
+    """Replace the effect *key* by the effects it resulted in, whose own keys are known only now."""
     keys = {key, *(item.key for item in made)}
     others = [entry for entry in draft.document.resources if entry.key not in keys]
     draft.document.resources = [*others, *map(_resource, made)]
@@ -177,7 +177,7 @@ def become(draft: Draft, key: str, *made: Effect) -> None:
 
 
 def observe(draft: Draft, seen: Effect) -> None:
-    """Write down an effect that somebody else's tool made for us, such as a ref that appeared during a phase."""
+    """Record an effect that another tool made for the workflow, such as a ref that appeared during a phase."""
     if effect(draft.document, seen.key) is None:
         draft.document.resources = [*draft.document.resources, _resource(seen)]
         draft.add_event("effect_observed", data={"key": seen.key, "kind": seen.kind})
@@ -193,31 +193,31 @@ def _resource(meant: Effect) -> Resource:
     )
 
 
-#: The ledger's key of a workflow's worktree.
+#: Ledger key of a workflow's worktree.
 WORKTREE = "worktree"
-#: The ledger's key and kind of the ref of the remote that has work which is not shipped yet.
+#: Ledger key and kind of the remote ref that holds work not shipped yet.
 WIP, WIP_KIND = "wip", "wip_ref"
-#: Fact of a branch: recorded commits that a rebase, or a phase that rewrote the history, put others in the place of.
+#: Fact of a branch: recorded commits that were replaced by a rebase or by a phase that rewrote the history.
 REPLACED = "replaced"
-#: Kinds of effects that are on one machine, and can only be looked at and undone there.
+#: Kinds of effects that exist on one machine, and can be checked and undone only there.
 LOCAL_KINDS = frozenset({"worktree", "branch", "ref", "directory"})
-#: What became of effects on a host that was given up for good.
+#: Outcome of effects on a host that was abandoned for good.
 FORGOTTEN = "forgotten"
-#: Between the key of an effect and the host it was left on: no ref has a space in its name.
+#: Separates the key of an effect from the host it was left on; no ref name contains a space.
 _ON = " on "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """A ref of the remote that has work of a workflow."""
+    """A remote ref that holds work of a workflow."""
 
     ref: str
-    sha: str  #: the commit that it is at as far as the ledger knows, "" when nobody can be sure that it is there
-    commits: tuple[str, ...]  #: what adw put there last, and what it meant to: it can be at one of them
+    sha: str  #: the commit the ref points to according to the ledger, or "" if the ref may not exist
+    commits: tuple[str, ...]  #: the commits it may point to: the last one adw pushed, and the one it was about to push
 
 
 def wip_ref(adw_id: str) -> str:
-    """Return the ref of the remote that has the work of a workflow until it is shipped."""
+    """Return the remote ref that holds the work of a workflow until it is shipped."""
     return f"refs/adw/wip/{adw_id}"
 
 
@@ -232,14 +232,14 @@ def is_left(effect: Effect) -> bool:
 
 
 def host_of_work(document: WorkflowDocument) -> str:
-    """Return the host where the work is now, "" when there is none yet or the ledger does not say."""
+    """Return the host where the work is now, or "" if there is none yet or the ledger does not say."""
     result = (effect(document, key) for key in (WORKTREE, f"branch:{document.branch_name}"))
 
     return next((one.host for one in result if one is not None and one.host and _is_open(one)), "")
 
 
 def branch_of_work(document: WorkflowDocument) -> Effect | None:
-    """Return the workflow's own branch where it is, or else where it was last."""
+    """Return the workflow's own branch where the work is now, else the last one left on another host, else None."""
     key = f"branch:{document.branch_name}"
     present = effect(document, key)
     if present is not None and _is_open(present):
@@ -257,7 +257,7 @@ def has_commits(branch: Effect | None) -> bool:
 
 
 def is_pushed(document: WorkflowDocument) -> bool:
-    """Say whether the remote has all that was committed on the workflow's branch; also when that is nothing."""
+    """Say whether the remote has every commit on the workflow's branch; True if nothing was committed."""
     branch, remote = (effect(document, f"{kind}:{document.branch_name}") for kind in ("branch", "remote_branch"))
     if branch is None or not branch.undo.get("sha"):
         return False
@@ -268,7 +268,7 @@ def is_pushed(document: WorkflowDocument) -> bool:
 
 
 def published(document: WorkflowDocument) -> tuple[Published, ...]:
-    """Return the refs of the remote that have work of the workflow, the one with its last commit first."""
+    """Return the remote refs that hold work of the workflow, the one with its last commit first."""
     branch = branch_of_work(document)
     last = str(branch.undo.get("sha") or "") if branch is not None else ""
     result = []
@@ -282,7 +282,7 @@ def published(document: WorkflowDocument) -> tuple[Published, ...]:
 
 
 def bound_to(document: WorkflowDocument, *, host: str) -> str:
-    """Return the only host that can go on with the work when that is not *host*, "" when *host* can."""
+    """Return the only host that can continue the work if that is not *host*, or "" if *host* can."""
     where, branch = host_of_work(document), branch_of_work(document)
     if where in {"", host} or branch is None or not has_commits(branch):
         return ""
@@ -292,7 +292,7 @@ def bound_to(document: WorkflowDocument, *, host: str) -> str:
 
 
 def left_on(document: WorkflowDocument, host: str) -> tuple[Effect, ...]:
-    """Return what a workflow has on *host* that it will not use again there, the newest first."""
+    """Return what a workflow has on *host* and will not use again there, newest first."""
     is_over = document.current_state == WorkflowState.COMPLETED.value
 
     return tuple(
@@ -305,7 +305,7 @@ def left_on(document: WorkflowDocument, host: str) -> tuple[Effect, ...]:
 
 
 def move(draft: Draft, *, here: str) -> None:
-    """Leave what is on another host to that host, so that *here* can have a worktree and a branch of its own."""
+    """Mark what exists on other hosts as left there, so that *here* can have its own worktree and branch."""
     document = draft.document
     former = host_of_work(document)
     branch = branch_of_work(document)
@@ -317,7 +317,7 @@ def move(draft: Draft, *, here: str) -> None:
             entries.append(entry.model_copy(update={"key": left_key(entry.key, str(entry.host))}))
         else:
             entries.append(entry)
-    # Of an earlier stay on the same host, which is over: the later entry describes what is there.
+    # An entry of an earlier stay on the same host is outdated: the later entry describes what exists there.
     document.resources = list({entry.key: entry for entry in entries}.values())
     document.assign(worktree_path=None)
     data: JsonObject = {"from": former, "to": here, "commit": branch.undo.get("sha") if branch is not None else None}
@@ -345,10 +345,11 @@ def _is_open(effect: Effect) -> bool:
 
 class Ledger:
     """
-    Makes the effects of the workflow that a session works on, so that a crash can neither lose nor double one.
+    Makes the external effects of the workflow in a session so that a crash can neither lose nor duplicate one.
 
-    The intent is durable before anything is done, with all that is needed to find the effect again. After a crash an
-    intended effect is looked up first and made only when it is not there. An act whose answer was lost stays intended.
+    The intent is durable before anything is done, with all that is needed to find the effect again. After a crash, an
+    intended effect is looked up first and made only if it does not exist. If an act's answer is lost, the effect stays
+    intended.
     """
 
     def __init__(self, session: WorkSession, *, host: str) -> None:
@@ -356,7 +357,7 @@ class Ledger:
         self._host = host
 
     def facts(self, key: str) -> JsonObject | None:
-        """Return what is known about an effect that is there, None when it is not."""
+        """Return the facts of an existing effect, or None if it does not exist."""
         result = effect(self._session.document, key)
 
         return dict(result.undo) if result is not None and result.outcome in MADE else None
@@ -373,11 +374,11 @@ class Ledger:
         also: Sequence[Effect] = (),
     ) -> JsonObject:
         """
-        Return the facts of an effect, made unless it is there.
+        Return the facts of an effect, making it unless it exists.
 
-        *undo* is what is needed to find and undo it, known before. *find* looks it up, *act* makes it; both return what
-        is then known. *fields* are the document's own fields that follow from that. *also* are the effects that the
-        same act makes.
+        *undo* holds what is needed to find and undo the effect, known beforehand. *find* looks the effect up and *act*
+        makes it; both return the facts known then. *fields* derives document fields from those facts. *also* lists
+        other effects that the same act makes.
         """
         known = self.facts(key)
         if known is not None:
@@ -390,7 +391,7 @@ class Ledger:
             try:
                 result, outcome = act(), "made"
             except (ForgeUnavailable, GitUnreachable, OwnershipError):
-                raise  # whether it was done is not known: it stays intended, and the next attempt looks it up
+                raise  # the result is unknown: the effect stays intended, and the next attempt looks it up
             except AdwError as exc:
                 self._fail(meant, str(exc))
                 raise
@@ -417,9 +418,9 @@ class Ledger:
         self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
     ) -> JsonObject:
         """
-        Return the facts of an effect that is there, changed to what is *intended* unless it is that already.
+        Return the facts of an existing effect after changing it to *intended*, unless it already matches.
 
-        What it was stays known until the change is over: after a crash it is one or the other, and both are ours.
+        The old facts stay recorded until the change is done: after a crash the effect matches the old or the new ones.
         """
         self._session.change(lambda draft: note(draft, key, {"intended": intended}))
         facts = find()
@@ -431,15 +432,15 @@ class Ledger:
         return settled
 
     def note(self, key: str, facts: JsonObject) -> None:
-        """Add to what is known about an effect."""
+        """Add facts about an effect."""
         self._session.change(lambda draft: note(draft, key, facts))
 
     def mark_merged(self) -> None:
-        """Write down that the pull request is merged: from here on nothing is rolled back."""
+        """Record that the pull request is merged; from now on nothing is rolled back."""
         self._session.change(lambda draft: draft.machine.mark_merged())
 
     def warn(self, warning: str) -> None:
-        """Write down something that went otherwise than asked for and does not keep the work from being done."""
+        """Record a warning: something differed from what was asked for, but the work can proceed."""
 
         def rule(draft: Draft) -> None:
             if warning not in draft.document.warnings:
@@ -448,9 +449,9 @@ class Ledger:
         self._session.change(rule)
 
     def set_fields(self, **fields: JsonValue) -> None:
-        """Set fields of the document that say where an effect is."""
+        """Set document fields that say where an effect is."""
         self._session.change(lambda draft: draft.document.assign(**fields))
 
     def undone(self, key: str, outcome: str = "undone", facts: JsonObject | None = None) -> None:
-        """Write down that an effect is not there any more, or is kept on request."""
+        """Record that an effect no longer exists, or is kept on request."""
         self._session.change(lambda draft: settle(draft, key, outcome, facts))

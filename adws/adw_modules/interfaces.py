@@ -1,7 +1,7 @@
 """
-The seams with several implementations, and the values that cross them.
+The interfaces with several implementations, and the values passed through them.
 
-`adws/app.py` chooses the implementation; all of them pass the same contract suite (`tests/contracts`).
+`adws/app.py` chooses the implementations, which all pass the same contract suites (`tests/contracts`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Clock(Protocol):
     """The interface for time and randomness."""
 
     def now(self) -> datetime:
-        """Return the moment, aware and in UTC."""
+        """Return the current time, aware and in UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, for durations."""
+        """Return seconds that never go back, for measuring durations."""
 
     def boottime(self) -> float:
-        """Return seconds since this machine started, suspended time included: the clock of local leases."""
+        """Return seconds since the machine started, including suspended time; local leases use this clock."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for *seconds*."""
 
     def random(self) -> float:
         """Return a number from 0.0 up to, not including, 1.0."""
@@ -50,7 +50,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadNotice:
-    """Something a reader should be told about what was loaded."""
+    """A problem or fact to report about a document that was loaded."""
 
     kind: str  #: migrated | recovered | foreign | corrupt
     path: str
@@ -62,28 +62,28 @@ class LoadNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedState:
-    """A document and what was noticed while it was read."""
+    """A document and the notices from reading it."""
 
     document: WorkflowDocument
     notices: tuple[LoadNotice, ...] = ()
 
     @property
     def data(self) -> JsonObject:
-        """The document as plain JSON: a copy, for views that show all of it."""
+        """A copy of the document as plain JSON, for views that show all of it."""
         return self.document.to_plain()
 
 
 class StateStore(Protocol):
     """
-    The home of documents.
+    The store of workflow documents.
 
-    `document.revision` is the revision the caller read. A write is refused with StateConflict when the stored one is
-    another, with Fenced when a higher fence was seen. No argument is ever changed; the returned document is the
-    stored one.
+    `document.revision` is the revision the caller read. A write is refused with StateConflict if the stored revision
+    differs, and with Fenced if a higher fence was seen. Arguments never change; the returned document is the stored
+    one.
     """
 
     def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store *document* as revision 1; raise StateExists when its id is taken."""
+        """Store *document* as revision 1; raise StateExists if its id is taken."""
 
     def load(self, adw_id: str) -> LoadedState:
         """Return the last valid revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
@@ -99,20 +99,20 @@ class StateStore(Protocol):
         """
         Store *document* with *events* as the next revision, in one durable step.
 
-        *may_collect*: with documents in files, their copy in the database may wait for the next save or for `flush`.
+        *may_collect*: if documents are files, their database copy may wait for the next save or for `flush`.
         """
 
     def flush(self, adw_id: str = "") -> None:
-        """Bring the copy of one document, or of all, up to what was saved; raise what prevents it."""
+        """Bring the database copy of one document, or of all, up to date; raise the error that prevents it."""
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
-        """Make every write under *fence* fail from now on, also one that is half done."""
+        """Make every write under *fence* fail from now on, even one in progress."""
 
     def sweep(self, adw_id: str) -> None:
-        """Remove files that killed or fenced-out writers left; only for the holder of the workflow's file lock."""
+        """Remove files left by killed or fenced-out writers. The caller must hold the workflow's file lock."""
 
     def exists(self, adw_id: str) -> bool:
-        """Say whether there is a document, good or bad."""
+        """Say whether a document exists, valid or not."""
 
     def ids(self) -> Iterator[str]:
         """Yield the id of every document, in no order."""
@@ -120,14 +120,14 @@ class StateStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowResult:
-    """What a workflow has come to: where it is, what it cost, and what it made."""
+    """The result of a workflow so far: its phase, its cost, and what it made."""
 
-    phase: str | None  #: the phase it is in, waits in or failed in; None when every phase is over
+    phase: str | None  #: the phase it is in, waits in or failed in; None once every phase has ended
     branch_name: str | None
     pr_number: int | None
-    pull_request_url: str  #: "": there is none that a browser may be sent to
+    pull_request_url: str  #: "": there is no URL that a browser may be sent to
     cost_usd: float
-    work_seconds: float  #: of all attempts at all phases
+    work_seconds: float  #: over all attempts at all phases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,8 +143,8 @@ class WorkflowSummary:
     revision: int
     created_at: str
     updated_at: str
-    owner: str = ""  #: the owner's record as text, "" when nobody works on it
-    result: WorkflowResult | None = None  #: None: it was not asked for, or the document cannot be read
+    owner: str = ""  #: the owner's record as text, or "" if nobody works on it
+    result: WorkflowResult | None = None  #: None: not requested, or the document is unreadable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,18 +152,18 @@ class PageQuery:
     """Which workflows to list: newest first, after *cursor*."""
 
     limit: int = 50
-    cursor: str | None = None  #: `next_cursor` of the page before
+    cursor: str | None = None  #: `next_cursor` of the previous page
     state: str | None = None
     issue_number: int | None = None
     repository: str | None = None
     workflow: str | None = None
-    search: str = ""  #: words that all have to be found, see `db.listing`
-    with_results: bool = False  #: with phase, cost, branch and pull request, which the document of each row is read for
+    search: str = ""  #: words that must all match, see `db.listing`
+    with_results: bool = False  #: include phase, cost, branch and pull request, read from each row's document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """Some lines of a list, and where the next ones start."""
+    """One page of a list, and the cursor of the next page."""
 
     rows: tuple[WorkflowSummary, ...]
     next_cursor: str | None = None
@@ -171,7 +171,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedWrite:
-    """A document write that the database copy has to follow."""
+    """A document write to be copied into the database."""
 
     adw_id: str
     revision: int
@@ -186,7 +186,7 @@ class ProjectedWrite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """Proof of ownership: valid while the row has this owner and this fence."""
+    """Proof of ownership, valid while the lease row has this owner and this fence."""
 
     adw_id: str
     owner: OwnerRecord
@@ -195,35 +195,35 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseRow:
-    """What the database says about the ownership of a workflow."""
+    """The lease row of a workflow: who owns it, and for how long."""
 
     adw_id: str
     fence: int
-    owner: OwnerRecord | None  #: None: nobody
-    seconds_left: float  #: negative when over
+    owner: OwnerRecord | None  #: None: nobody owns it
+    seconds_left: float  #: negative once expired
     taken_at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseTaken:
-    """The lease is ours."""
+    """The lease was taken."""
 
     lease: Lease
-    previous: OwnerRecord | None = None  #: set when a former owner had not released it
+    previous: OwnerRecord | None = None  #: set if the previous owner had not released the lease
     previous_fence: int = 0
-    run: Run | None = None  #: as it was begun with the lease
+    run: Run | None = None  #: the run as begun in the same transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseBusy:
-    """Somebody else has a live lease."""
+    """Another owner has a live lease."""
 
     row: LeaseRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IssueLock:
-    """An issue and the workflow it belongs to."""
+    """An issue and the workflow that holds it."""
 
     repository: str
     issue_number: int
@@ -233,7 +233,7 @@ class IssueLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """Something an owner is asked to do."""
+    """A request to the owner of a workflow."""
 
     request_id: int
     adw_id: str
@@ -250,13 +250,13 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegisteredWorker:
-    """A worker as it said it is."""
+    """A worker as it registered itself."""
 
     runner_id: str  #: the token of its owner record
     owner: OwnerRecord
     tags: frozenset[str]
-    concurrency: int  #: how many places it has; 0: it has left
-    busy: int  #: runs it had at its last heartbeat
+    concurrency: int  #: number of slots; 0: the worker has left
+    busy: int  #: number of runs at its last heartbeat
     version: str  #: of adw
     is_draining: bool
     started_at: str
@@ -268,13 +268,13 @@ class RegisteredWorker:
 
 
 class SessionStatus(Enum):
-    """Where the session of an agent stands."""
+    """The status of an agent session."""
 
     RUNNING = "running"
-    STOPPING = "stopping"  #: its run shall stop
+    STOPPING = "stopping"  #: its run has been told to stop
     STOPPED = "stopped"  #: ended on order
     FINISHED = "finished"  #: its attempt ended with success
-    FAILED = "failed"  #: its attempt failed or was cut off
+    FAILED = "failed"  #: its attempt failed or was interrupted
 
 
 #: Sessions that have not ended.
@@ -285,31 +285,30 @@ LIVE_SESSIONS = frozenset({SessionStatus.RUNNING, SessionStatus.STOPPING})
 class AgentSession:
     """An agent at work on one attempt of a phase."""
 
-    session_id: str  #: ours: `<adw_id>.<phase>.<attempt>`
+    session_id: str  #: our id: `<adw_id>.<phase>.<attempt>`
     adw_id: str
-    run_id: int | None  #: the run it works for
+    run_id: int | None  #: the run the session belongs to
     phase: str
     attempt_number: int
     agent: str  #: name of its profile
     host: str
     status: SessionStatus
-    executor_session_id: str = ""  #: what the agent itself calls it, "" when it said nothing yet
-    reason: str = ""  #: why it is in this state, for people
+    executor_session_id: str = ""  #: the agent's own session id, "" if not reported yet
+    reason: str = ""  #: why the session has this status, for people
     started_at: str = ""
     ended_at: str | None = None
 
 
 # --- dispatch --------------------------------------------------------------------------------------------------
 #
-# A dispatcher carries the id of a run to a worker and nothing else: the row in `runs` is the truth, and claiming it is
-# the one compare-and-set.
+# A dispatcher only brings run ids to workers. The row in `runs` is the truth; claiming it is the compare-and-set.
 
 
 class Listener(Protocol):
     """
-    The listener of one worker, open inside its block.
+    The listener of one worker; entering it opens it, leaving it closes it.
 
-    It says that there may be work, and which run was announced. That is a hint: the claim decides.
+    It reports that there may be work, and which run was announced. Both are hints: the claim decides.
     """
 
     def __enter__(self) -> Self: ...
@@ -319,51 +318,51 @@ class Listener(Protocol):
     ) -> None: ...
 
     def hear(self, seconds: float) -> bool:
-        """Wait until there may be something to claim, at most that long, and say whether there may be."""
+        """Wait up to *seconds* until there may be a run to claim; return whether there may be one."""
 
     def heard(self) -> int | None:
-        """Return the run that was announced last and is not taken up yet; None: it is not known which."""
+        """Return the run announced last that was not taken up yet, or None if it is unknown which run that is."""
 
     def done(self, run_id: int) -> None:
-        """Report that the work on an announced run is over, or that it could not be claimed."""
+        """Report that the work on an announced run has ended, or that the run could not be claimed."""
 
     def sweep(self) -> int:
-        """Give up what was announced to dead workers and never ended, and return how much that was."""
+        """End the announcements to dead workers that never ended, and return their number."""
 
 
 class Dispatcher(Protocol):
-    """Brings runs to workers. Announcing one is part of the transaction that stores it (`queue.store`)."""
+    """Brings runs to workers. A run is announced in the transaction that stores it (`queue.store`)."""
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the listener of a worker that has *places* for runs."""
+        """Return the listener of a worker with *places* slots for runs."""
 
 
-# --- who owns a workflow, and whether that owner is still alive ----------------------------------------------------
+# --- owners of workflows, and whether they are still alive -----------------------------------------------------
 #
-# The record says what was true when the lease was taken, the observation what is true now. A process is only ever
-# called dead on proof; everything unreadable is `unknown`, and then the lease's end decides.
+# The record says what was true when the lease was taken, the observation what is true now. A process is called dead
+# only on proof. Whatever cannot be read gives `unknown`, and then the expiry of the lease decides.
 
 
-#: Fields of a record that are numbers; all others are texts.
+#: Fields of a record that are integers; all others are strings.
 _NUMBERS = frozenset({"pid", "start_ticks"})
-#: Records that are kept in mind: each lease and each claim has one of its own.
+#: Number of records to cache: each lease and each claim has its own.
 _KEPT = 4096
 
 
 class Verdict(Enum):
-    """What is known about an owner."""
+    """What is known about whether an owner is alive."""
 
-    ALIVE = "alive"  #: the very process that took the lease runs
+    ALIVE = "alive"  #: the very process that took the lease is running
     DEAD = "dead"  #: proven: other boot, pid gone, pid reused, or a zombie
-    UNKNOWN = "unknown"  #: other host or pid namespace, or nothing readable
+    UNKNOWN = "unknown"  #: other host or pid namespace, or nothing could be read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerRecord:
-    """Identity of an owning process, enough to recognise it after a restart or a reused pid."""
+    """Identity of an owning process, enough to recognise it after a restart or when its pid is reused."""
 
     token: str  #: random, unique for each owner
-    host: str  #: name of the machine, for people
+    host: str  #: name of the machine, shown to people
     machine: str  #: stable identity of the machine, "" when unknown
     boot_id: str  #: kernel boot, "" when unknown (no /proc)
     pid_namespace: str  #: "" when unknown
@@ -372,12 +371,12 @@ class OwnerRecord:
     role: str = "cli"  #: cli | worker | web | library
 
     def to_text(self) -> str:
-        """Return the record as one line of JSON, as it stands in the lease."""
+        """Return the record as one line of JSON, as stored in the lease."""
         return _text_of(self)
 
     @classmethod
     def from_text(cls, text: str) -> OwnerRecord | None:
-        """Return the record written in *text*, or None when it is empty or not one of ours."""
+        """Return the record in *text*, or None if *text* is empty or not an owner record."""
         return _record_in(text)
 
     def describe(self) -> str:
@@ -390,35 +389,35 @@ _KINDS = tuple((name, int if name in _NUMBERS else str) for name in OwnerRecord.
 
 @lru_cache(maxsize=_KEPT)
 def _record_in(text: str) -> OwnerRecord | None:
-    """Return the record in *text*; recovery reads the same ones again and again."""
+    """Return the record in *text*; cached because recovery reads the same texts often."""
     try:
         record = OwnerRecord(**json.loads(text))
     except (ValueError, TypeError, RecursionError):
         return None
-    # A wrong type (a pid that is a text) would be looked for in /proc, not found, and taken for dead.
+    # A pid of the wrong type (a string) would be looked up in /proc, not found, and taken for dead.
     return record if all(type(getattr(record, name)) is kind for name, kind in _KINDS) else None
 
 
 @lru_cache(maxsize=_KEPT)
 def _text_of(record: OwnerRecord) -> str:
-    """Return the record as text; every statement about a lease or a claim names its owner by it."""
+    """Return the record as text; cached because every lease or claim statement names its owner by this text."""
     return json.dumps({name: getattr(record, name) for name in record.__slots__}, sort_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """What this machine says now about the pid of a record."""
+    """What this machine reports now about the pid of a record."""
 
     machine: str
     boot_id: str
     pid_namespace: str
-    exists: bool | None  #: None: could not be told
+    exists: bool | None  #: None: could not be determined
     start_ticks: int = 0
     is_zombie: bool = False
 
 
 def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
-    """Return whether the owner in *record* lives, given what is *seen* on this machine."""
+    """Return whether the owner in *record* is alive, given what was *seen* on this machine."""
     if record is None or not record.machine or record.machine != seen.machine:
         return Verdict.UNKNOWN
     if not record.boot_id or not seen.boot_id:
@@ -439,13 +438,13 @@ def judge(record: OwnerRecord | None, seen: Observation) -> Verdict:
 class ProcessRecord:
     """A process we started, recorded before it executes anything; enough to recognise and end it after a crash."""
 
-    token: str  #: in its environment as ADW_PROCESS_TOKEN, and in that of all its descendants
+    token: str  #: in the environment of the process and all its descendants, as ADW_PROCESS_TOKEN
     identity: OwnerRecord  #: pid, start ticks, boot, namespace, machine
-    argv: tuple[str, ...]  #: what it runs, without secrets
+    argv: tuple[str, ...]  #: the command it runs, without secrets
     started_at: str
 
     def to_json(self) -> JsonObject:
-        """Return the record as it stands in the document."""
+        """Return the record as stored in the document."""
         return {
             "token": self.token,
             "identity": self.identity.to_text(),

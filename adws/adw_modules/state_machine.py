@@ -1,15 +1,15 @@
 """
 The state machine of a workflow: states, the table of transitions, guards.
 
-Pure: the clock comes in, nothing is read or written. All that decides about a move is in the machine, never in a
-caller, and nothing else in adw assigns a state. A move that is refused leaves no mark.
+Pure: the caller passes the clock in, and nothing is read or written. The machine alone decides about moves, never a
+caller, and nothing else in adw assigns a state. A refused move changes nothing.
 
-Retries. `mark_retry()` counts one retry and leaves a mark; leaving FAILED for work uses one mark, and counts one itself
-when there is none. So every way out of FAILED is counted exactly once, marks that were not used stay good, and with
-neither a mark nor a retry left the way is closed. The count goes back to 0 when the furthest phase that failed has
-succeeded; a retry, a replan or a rework never sets it back.
+Retries. `mark_retry()` counts one retry and leaves a mark. Leaving FAILED for work uses one mark, or counts a retry if
+there is no mark. So every such move is counted exactly once, unused marks stay valid, and without a mark or a retry
+left the workflow cannot leave FAILED for work. The count returns to 0 when the furthest phase that failed has
+succeeded; a retry, a replan or a rework never resets it.
 
-A machine belongs to one thread. Ownership of the workflow keeps processes apart, not this.
+A machine belongs to one thread. Processes are kept apart by ownership of the workflow, not by the machine.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["HISTORY_LIMIT", "StateTransition", "WorkflowState", "WorkflowStateMachine", "end_of_cleaning"]
 
 
-# The states of a workflow, the table of its legal moves, and the proof that a table is sound.
+# --- states, and the table of legal moves ----------------------------------------------------------------------
 #
-# Pure. All that says which move exists stands here, as data. What else has to hold for a move (retries left, where it
-# was paused) is in `state_machine`.
+# Pure. The table says which moves exist; `refusal` holds the other conditions, such as retries left.
 
 
 class WorkflowState(Enum):
-    """Where a workflow stands; the phases are in the order of the pipeline."""
+    """The state of a workflow; the phases are in pipeline order."""
 
-    # Each state exists once. Enum's own hash is a Python function, and every look at a set or a table would call it.
+    # Each state exists once. Enum's own hash is a Python function, which every set or table lookup would call.
     __hash__ = object.__hash__
 
     PENDING = "pending"  #: accepted, no phase begun
@@ -61,14 +60,14 @@ class WorkflowState(Enum):
     DOCUMENTING = "documenting"
     SHIPPING = "shipping"
     CLEANING = "cleaning"
-    COMPLETED = "completed"  #: done; it can be carried on with further phases, or rolled back, until it is merged
+    COMPLETED = "completed"  #: done; until the merge it can be continued with further phases, or rolled back
     FAILED = "failed"  #: a phase used up its attempts; waits for a retry or a person
-    PAUSED = "paused"  #: stopped on purpose; goes on where it was
-    ROLLED_BACK = "rolled_back"  #: everything it made is undone
-    ABANDONED = "abandoned"  #: given up; what it made is kept until a rollback
+    PAUSED = "paused"  #: stopped on purpose; resumes where it was
+    ROLLED_BACK = "rolled_back"  #: everything it made has been undone
+    ABANDONED = "abandoned"  #: abandoned: what it made is kept until a rollback
 
 
-#: Each state by its name; a quarter of the time of `WorkflowState(name)`.
+#: Each state by name; takes a quarter of the time of `WorkflowState(name)`.
 STATES: Mapping[str, WorkflowState] = MappingProxyType({state.value: state for state in WorkflowState})
 
 
@@ -77,7 +76,7 @@ Table: TypeAlias = Mapping[WorkflowState, tuple[WorkflowState, ...]]
 
 _S = WorkflowState
 
-#: The states phases run under, in the order of the pipeline.
+#: The states that phases run under, in pipeline order.
 PIPELINE: tuple[WorkflowState, ...] = (
     _S.PLANNING,
     _S.BUILDING,
@@ -89,14 +88,14 @@ PIPELINE: tuple[WorkflowState, ...] = (
     _S.CLEANING,
 )
 PHASE_STATES = frozenset(PIPELINE)
-#: Work is going on or about to: the ports are held, a process may run.
+#: Work is running or about to run: the ports are reserved, and a process may run.
 ACTIVE_STATES = PHASE_STATES | {_S.PENDING}
-#: Nothing runs, the workflow keeps its issue and waits.
+#: Nothing runs; the workflow keeps its issue and waits.
 PARKED_STATES = frozenset({_S.PAUSED, _S.FAILED})
-#: The issue is free again.
+#: The issue is free for another workflow.
 TERMINAL_STATES = frozenset({_S.COMPLETED, _S.ABANDONED, _S.ROLLED_BACK})
 _TERMINAL_NAMES = frozenset(state.value for state in TERMINAL_STATES)
-#: The two ends that every state must be able to reach; only these may have no way out.
+#: The two final states: every state must be able to reach one, and only these may have no way out.
 END_STATES = frozenset({_S.COMPLETED, _S.ROLLED_BACK})
 #: Phases whose result may send the work back to BUILDING.
 REWORKABLE_STATES = frozenset({_S.TESTING, _S.REVIEWING, _S.SHIPPING})
@@ -129,17 +128,17 @@ class StateTransition:
 
     @classmethod
     def can_transition(cls, from_state: WorkflowState | str, to_state: WorkflowState | str) -> bool:
-        """Say whether the full table has this move; a machine's guards may still refuse it."""
+        """Say whether the full table has this move; the guards of a machine may still refuse it."""
         return state_named(to_state) in cls.TRANSITIONS[state_named(from_state)]
 
 
 def is_terminal(name: object) -> bool:
-    """Say whether *name*, as a document has it, is a state in which a workflow has no more claim to its issue."""
+    """Say whether *name*, as stored in a document, is a state in which a workflow no longer holds its issue."""
     return isinstance(name, str) and name in _TERMINAL_NAMES
 
 
 def state_named(value: object) -> WorkflowState:
-    """Return the state that *value* is or names; raise UsageError listing the states there are."""
+    """Return the state that *value* is or names; raise UsageError listing all states."""
     if isinstance(value, WorkflowState):
         return value
     if not isinstance(value, str) or value not in STATES:
@@ -149,7 +148,7 @@ def state_named(value: object) -> WorkflowState:
 
 
 def rank(state: WorkflowState) -> int:
-    """Return the place of *state* in the pipeline: PENDING 0, then the phases, COMPLETED after the last."""
+    """Return the position of *state* in the pipeline: PENDING is 0, then the phases; COMPLETED follows the last."""
     return _RANK[state]
 
 
@@ -174,11 +173,11 @@ def entry(table: Table) -> WorkflowState:
 
 def derive_table(phases: Iterable[tuple[str, WorkflowState]]) -> Table:
     """
-    Return the table of a workflow whose phases (name, state it runs under) are given in the order they run.
+    Return the table of a workflow from its phases (name, state the phase runs under), given in running order.
 
-    Phases that share a state are one state of the table: the move between them is an event of the phase, not of the
-    workflow. A state without a phase is left out and its neighbours are joined. Raises BadWorkflowGraph for no phases,
-    for a state no phase can run under, and for phases out of the order of the pipeline.
+    Phases that share a state are one state of the table: a move between them is an event of the phase, not of the
+    workflow. States without a phase are left out and their neighbours joined. Raises BadWorkflowGraph if there are no
+    phases, if no phase can run under a given state, or if the phases are not in pipeline order.
     """
     result = tuple(phases)
     if not result:
@@ -197,7 +196,7 @@ def derive_table(phases: Iterable[tuple[str, WorkflowState]]) -> Table:
     return _table_of(tuple(dict.fromkeys(state for _, state in result)))
 
 
-@lru_cache(maxsize=256)  # one for each subset of the pipeline: there are 255
+@lru_cache(maxsize=256)  # one entry per non-empty subset of the pipeline: 255
 def _table_of(states: tuple[WorkflowState, ...]) -> Table:
     followers = (*states[1:], WorkflowState.COMPLETED)
     table = {
@@ -227,7 +226,7 @@ def _rework_of(state: WorkflowState, states: Sequence[WorkflowState]) -> tuple[W
     return (WorkflowState.BUILDING,) if is_possible else ()
 
 
-# --- the proof -------------------------------------------------------------------------------------------------
+# --- the check of a table --------------------------------------------------------------------------------------
 
 
 def frozen(table: Mapping[WorkflowState, Iterable[WorkflowState]]) -> Table:
@@ -239,7 +238,7 @@ def frozen(table: Mapping[WorkflowState, Iterable[WorkflowState]]) -> Table:
 
 
 def check_table(table: Table) -> None:
-    """Raise BadWorkflowGraph, naming the states, when one is unknown, unreachable, a trap, or cut off from the ends."""
+    """Raise BadWorkflowGraph naming states that are unknown, unreachable, dead ends, or cut off from final states."""
     if WorkflowState.PENDING not in table:
         raise BadWorkflowGraph("the table has no pending state, where every workflow starts")
     if not PHASE_STATES.intersection(table[WorkflowState.PENDING]):
@@ -261,7 +260,7 @@ def _refuse(what: str, states: Collection[WorkflowState]) -> None:
 
 
 def _reached(table: Table, starts: Iterable[WorkflowState]) -> set[WorkflowState]:
-    """Return every state that can be reached from *starts*, breadth first."""
+    """Return every state reachable from *starts*, breadth first."""
     seen = set(starts)
     queue = list(seen)
     for state in queue:  # the list grows while it is walked
@@ -275,22 +274,21 @@ def _reached(table: Table, starts: Iterable[WorkflowState]) -> set[WorkflowState
 check_table(StateTransition.TRANSITIONS)
 
 
-# Where a workflow stands, which moves that leaves open, and what a move changes.
+# --- the position of a workflow: which moves are open, and what a move changes ---------------------------------
 #
-# Pure: values in, values out. `refusal` holds every guard and `advance` every counter of the state machine, so that no
-# caller decides about a move.
+# Pure. `refusal` holds every guard and `advance` every counter of the state machine, so no caller decides about a move.
 
 
-class Position(NamedTuple):  # no dataclass: each step makes a copy with changes, here in a fifth of the time
-    """All that decides about the next move, besides the table."""
+class Position(NamedTuple):  # no dataclass: each step copies it with changes, five times as fast this way
+    """Everything that decides about the next move, besides the table."""
 
     state: WorkflowState = WorkflowState.PENDING
-    resume_state: WorkflowState | None = None  #: where PAUSED goes back to
-    failed_phase: WorkflowState | None = None  #: where FAILED goes back to
+    resume_state: WorkflowState | None = None  #: the state to resume from PAUSED
+    failed_phase: WorkflowState | None = None  #: the phase to retry from FAILED
     furthest_failed: WorkflowState | None = None  #: must succeed before retry_count goes back to 0
     retry_count: int = 0
-    retry_marks: int = 0  #: retries that are counted but not used yet, at most retry_count
-    max_retries: int = 3  #: retries_granted included
+    retry_marks: int = 0  #: retries counted but not used yet, at most retry_count
+    max_retries: int = 3  #: includes retries_granted
     retries_granted: int = 0
     reworks: int = 0
     max_reworks: int = 3
@@ -299,7 +297,7 @@ class Position(NamedTuple):  # no dataclass: each step makes a copy with changes
 
 
 def return_phase(at: Position, table: Table) -> WorkflowState:
-    """Return the phase a failed workflow goes back to: when none was begun or recorded, the first."""
+    """Return the phase that a failed workflow returns to; the first one if none was begun or recorded."""
     return at.failed_phase or entry(table)
 
 
@@ -307,7 +305,7 @@ def return_phase(at: Position, table: Table) -> WorkflowState:
 
 
 def refusal(at: Position, table: Table, wanted: WorkflowState) -> str:
-    """Return why *wanted* cannot be entered now, "" when it can."""
+    """Return why the workflow cannot move to *wanted* now, or "" if it can."""
     if wanted not in table:
         return f"this workflow has no {wanted.value} phase"
     if wanted is at.state:
@@ -382,13 +380,13 @@ def advance(at: Position, table: Table, wanted: WorkflowState) -> Position:
 
 
 def _phase_at(at: Position, table: Table) -> WorkflowState:
-    """Return the phase that fails when the workflow fails here: before the first was begun, the first."""
+    """Return the phase that fails if the workflow fails now; the first one if none has begun."""
     where = at.resume_state if at.state is WorkflowState.PAUSED else at.state
     return where if where in PHASE_STATES else entry(table)
 
 
 def failed_in(at: Position, phase: WorkflowState) -> Position:
-    """Return *at* with *phase* as the one that failed; an earlier one does not hide a later one that also failed."""
+    """Return *at* with *phase* as the failed one; an earlier phase does not hide a later one that also failed."""
     furthest = max(phase, at.furthest_failed or phase, key=rank)
     return at._replace(failed_phase=phase, furthest_failed=furthest)
 
@@ -404,8 +402,8 @@ def _succeeded(at: Position, phase: WorkflowState) -> Position:
     """
     Return *at* after *phase* has succeeded.
 
-    The count goes back only past the furthest failure: else a workflow that fails in testing, is planned again and
-    stumbles over building each time would have retries without end.
+    The count resets only once the furthest failure is passed. Otherwise a workflow that fails in testing, is replanned
+    and then fails in building each time would have endless retries.
     """
     if at.furthest_failed is not None and rank(phase) >= rank(at.furthest_failed):
         return at._replace(retry_count=0, retry_marks=0, failed_phase=None, furthest_failed=None)
@@ -416,7 +414,7 @@ def _succeeded(at: Position, phase: WorkflowState) -> Position:
 
 
 def facts(before: Position, after: Position) -> JsonObject:
-    """Return what the machine itself writes into the history entry of a move."""
+    """Return what the machine adds to the history entry of a move."""
     written: JsonObject = {}
     if before.state is WorkflowState.FAILED and after.state in PHASE_STATES:
         written["retry_number"] = after.retry_count - after.retry_marks
@@ -429,14 +427,14 @@ def facts(before: Position, after: Position) -> JsonObject:
     return written
 
 
-# What a document says about the state machine, read and checked.
+# --- reading and checking a document ---------------------------------------------------------------------------
 #
-# Pure. A document that could not have come about by legal moves is refused with StateInvalid, in one sentence that
-# names the workflow and the field. Moves made before or by a migration are taken as they are: older tools had other
-# tables. A document without any history (older tools kept none) gets one move that says so.
+# Pure. A document that legal moves could not have produced is refused with StateInvalid, in one sentence that names the
+# workflow and the field. Moves made before or by a migration are not checked: older tools had other tables. A document
+# without any history (older tools kept none) gets one move that says so.
 
 
-#: `metadata.source` of a move that a migration wrote ends with this.
+#: Suffix of `metadata.source` in moves that a migration wrote.
 MIGRATION_SUFFIX = "_migration"
 
 _COUNTERS = (
@@ -451,7 +449,7 @@ _COUNTERS = (
 
 
 def read_table(document: WorkflowDocument) -> Table:
-    """Return the table of the workflow that is frozen in *document*, the full one when there is none."""
+    """Return the table of the workflow frozen in *document*, or the full table if none is frozen."""
     if document.workflow is None or not document.workflow.phases:
         return StateTransition.TRANSITIONS
 
@@ -459,7 +457,7 @@ def read_table(document: WorkflowDocument) -> Table:
 
 
 def _read_earlier(document: WorkflowDocument) -> list[tuple[int, Table]]:
-    """Return the tables of the definitions before the present one, each with the number of moves made until its end."""
+    """Return the tables of the earlier definitions, each with the number of moves made until it was replaced."""
     earlier = document.workflow.earlier if document.workflow is not None else []
     tables: list[tuple[int, Table]] = []
     for number, definition in enumerate(earlier, 1):
@@ -481,7 +479,7 @@ def _phase_of(document: WorkflowDocument, number: int, phase: JsonObject) -> tup
 
 
 def read_position(document: WorkflowDocument, table: Table) -> Position:
-    """Return where the workflow of *document* stands."""
+    """Return the position of the workflow in *document*."""
     negative = [name for name in _COUNTERS if getattr(document, name) < 0]
     if negative:
         raise _invalid(document, f"{', '.join(negative)} cannot be below 0")
@@ -520,7 +518,7 @@ def _state(document: WorkflowDocument, field: str, value: str, allowed: Collecti
 
 
 def read_history(document: WorkflowDocument, table: Table) -> list[JsonObject]:
-    """Return the moves of *document* as the machine keeps them, checked to be a chain of edges to the present state."""
+    """Return the moves of *document* for the machine, after checking that they form a chain to the current state."""
     entries = document.state_history
     if not entries and not document.history_dropped:
         return _unrecorded(document)
@@ -562,7 +560,7 @@ def _check_chain(document: WorkflowDocument, entries: Sequence[HistoryEntry], fi
     start = first_own
     for moves, made_by in tables:
         end = max(start, min(len(entries), moves - document.history_dropped))
-        # A long history repeats the same few moves: each is looked up once.
+        # A long history repeats a few moves: look each one up once.
         distinct = {(entry.from_state, entry.to_state): entry for entry in entries[start:end]}
         for entry in distinct.values():
             if not _has_move(made_by, entry):
@@ -613,14 +611,14 @@ def _invalid(document: WorkflowDocument, what: str) -> StateInvalid:
 
 
 def as_json(metadata: Mapping[str, JsonValue]) -> JsonObject:
-    """Return a deep copy of *metadata*; raise StateUnserialisable when it would not come back from JSON the same."""
+    """Return a deep copy of *metadata*; raise StateUnserialisable if a JSON round trip would change it."""
     if type(metadata) is not dict and not isinstance(metadata, Mapping):
         raise StateUnserialisable(f"metadata must be an object with text keys, not {type(metadata).__name__}")
     if not metadata:
         return {}
     try:
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
-        text.encode()  # a lone surrogate fails here, not when the document is written
+        text.encode()  # a lone surrogate fails here rather than when the document is written
         read: JsonObject = json.loads(text)
     except (TypeError, ValueError, RecursionError) as exc:
         raise StateUnserialisable(f"metadata cannot be written as JSON: {exc}") from exc
@@ -636,7 +634,7 @@ def copied(value: JsonObject) -> JsonObject:
 
 
 def _copy_of(move: JsonObject) -> JsonObject:
-    """Return a copy of a move; only its metadata can hold more than texts, and is empty nearly always."""
+    """Return a copy of a move. Only its metadata can hold more than texts, and it is nearly always empty."""
     return {**move, "metadata": _copied(move["metadata"]) if move["metadata"] else {}}
 
 
@@ -649,12 +647,12 @@ def _copied(value: JsonValue) -> JsonValue:
     return value
 
 
-#: Moves kept in a document; older ones are counted, and stay in the event log.
+#: Number of moves kept in a document; older moves are only counted, and remain in the event log.
 HISTORY_LIMIT = 1000
 
 
 def end_of_cleaning(*, is_merged: bool, has_failed: bool) -> WorkflowState:
-    """Return where CLEANING ends: work that is merged is completed, however the clean-up went."""
+    """Return the state that CLEANING ends in: merged work is completed, even if the clean-up failed."""
     return WorkflowState.FAILED if has_failed and not is_merged else WorkflowState.COMPLETED
 
 
@@ -673,7 +671,7 @@ class WorkflowStateMachine:
         """
         Start in PENDING, with the full table unless *table* is given.
 
-        *now* gives the moment of each move; without it the clock of the home that is open is asked.
+        *now* returns the time of each move; by default the clock of the open home is used.
         """
         self._adw_id = check_adw_id(adw_id)
         self._table = StateTransition.TRANSITIONS if table is None else frozen(table)
@@ -687,31 +685,31 @@ class WorkflowStateMachine:
     def __repr__(self) -> str:
         return f"<WorkflowStateMachine {self._adw_id} {self._at.state.value}>"
 
-    # --- what it knows -----------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------
 
     @property
     def adw_id(self) -> str:
-        """The workflow this is the machine of."""
+        """The id of the workflow."""
         return self._adw_id
 
     @property
     def table(self) -> Table:
-        """The moves of this workflow, guards left aside."""
+        """The moves of this workflow, before guards are applied."""
         return self._table
 
     @property
     def position(self) -> Position:
-        """Everything but the history, as one value that never changes."""
+        """Everything except the history, as one immutable value."""
         return self._at
 
     @property
     def current_state(self) -> WorkflowState:
-        """Where the workflow stands; only `transition` changes it."""
+        """The current state of the workflow; only `transition` changes it."""
         return self._at.state
 
     @property
     def resume_state(self) -> WorkflowState | None:
-        """Where PAUSED goes back to."""
+        """The state to return to from PAUSED."""
         return self._at.resume_state
 
     @property
@@ -721,22 +719,22 @@ class WorkflowStateMachine:
 
     @property
     def retry_count(self) -> int:
-        """Retries counted since the furthest phase that failed began to fail."""
+        """Retries counted since the furthest failed phase began to fail."""
         return self._at.retry_count
 
     @property
     def max_retries(self) -> int:
-        """How many there may be, with what a person granted."""
+        """The maximum number of retries, including those a person granted."""
         return self._at.max_retries
 
     @property
     def retries_left(self) -> int:
-        """How often the workflow can still leave FAILED for work: marks not used, and retries not counted."""
+        """How often the workflow can still leave FAILED for work: unused marks plus retries not counted yet."""
         return self._at.retry_marks + max(0, self._at.max_retries - self._at.retry_count)
 
     @property
     def reworks(self) -> int:
-        """How often work was sent back; never shrinks."""
+        """How often work was sent back; never decreases."""
         return self._at.reworks
 
     @property
@@ -746,12 +744,12 @@ class WorkflowStateMachine:
 
     @property
     def is_merged(self) -> bool:
-        """Whether the pull request is merged: nothing is rolled back any more."""
+        """Whether the pull request is merged; if so, nothing is rolled back any more."""
         return self._at.is_merged
 
     @property
     def rollback_pending(self) -> bool:
-        """Whether a rollback was begun: the only way left is to ROLLED_BACK."""
+        """Whether a rollback has begun; if so, the workflow can only move to ROLLED_BACK."""
         return self._at.is_rolling_back
 
     @property
@@ -761,11 +759,11 @@ class WorkflowStateMachine:
 
     @property
     def history_dropped(self) -> int:
-        """How many moves before the first of `state_history` were dropped."""
+        """The number of moves dropped before the first one in `state_history`."""
         return self._dropped
 
     def legal_targets(self) -> tuple[WorkflowState, ...]:
-        """Return where the workflow may go now, with every guard applied."""
+        """Return the states the workflow may move to now, with every guard applied."""
         return tuple(state for state in self._table[self._at.state] if not refusal(self._at, self._table, state))
 
     # --- moving ------------------------------------------------------------------------------------------------
@@ -774,7 +772,7 @@ class WorkflowStateMachine:
         """
         Move to *new_state* and return a copy of the history entry; *metadata* is copied and must be JSON.
 
-        Raises IllegalTransition, which says why and what would be legal; then nothing has changed.
+        Raises IllegalTransition, which says why and which moves are legal; nothing has changed then.
         """
         wanted = new_state if isinstance(new_state, WorkflowState) else state_named(new_state)
         why = refusal(self._at, self._table, wanted)
@@ -788,7 +786,7 @@ class WorkflowStateMachine:
             "timestamp": timestamps.to_text(self._now()),
             "metadata": self._metadata_of(after, metadata),
         }
-        # Nothing below can fail: a refused move has left no mark.
+        # Nothing below can fail, so a refused move changes nothing.
         self._at = after
         self._history.append(move)
         surplus = len(self._history) - HISTORY_LIMIT
@@ -800,9 +798,9 @@ class WorkflowStateMachine:
 
     def finish_cleaning(self, problem: str = "", metadata: Mapping[str, JsonValue] | None = None) -> WorkflowState:
         """
-        End CLEANING and return where that led; *problem* says what went wrong, if anything did.
+        End CLEANING and return the resulting state; *problem* says what went wrong, if anything.
 
-        After a merge a problem is a warning on COMPLETED, before it is a failure.
+        After a merge, a problem becomes a warning on COMPLETED; before, it is a failure.
         """
         if self._at.state is not WorkflowState.CLEANING:
             raise self._illegal(WorkflowState.COMPLETED, "it is not cleaning")
@@ -835,11 +833,11 @@ class WorkflowStateMachine:
     # --- retries -----------------------------------------------------------------------------------------------
 
     def can_retry(self) -> bool:
-        """Say whether `mark_retry` may be called now; a mark made before is still good when this is False."""
+        """Say whether `mark_retry` may be called now. Earlier marks stay valid even if this is False."""
         return self._is_waiting_for_retry() and self._at.retry_count < self._at.max_retries
 
     def mark_retry(self) -> None:
-        """Count a retry; the next way out of FAILED uses it. Raises RetriesExhausted when none is left."""
+        """Count a retry, which the next way out of FAILED uses. Raises RetriesExhausted if no retry is left."""
         self._require_failed("retried")
         if not self.can_retry():
             raise RetriesExhausted(self._at.retry_count, self._at.max_retries)
@@ -847,7 +845,7 @@ class WorkflowStateMachine:
         self._at = self._at._replace(retry_count=self._at.retry_count + 1, retry_marks=self._at.retry_marks + 1)
 
     def grant_retries(self, number: int) -> None:
-        """Raise the limit by *number*, as a person decided; the move out of FAILED tells it in the history."""
+        """Raise the retry limit by *number*, as a person decided; the move out of FAILED records it in the history."""
         self._require_failed("granted retries")
         if _count("the number of retries granted", number) == 0:
             raise UsageError("the number of retries granted must be at least 1")
@@ -869,9 +867,9 @@ class WorkflowStateMachine:
 
     def resume_from(self, phase: WorkflowState | str) -> None:
         """
-        Choose the phase that a paused or failed workflow goes back to, as a person decided.
+        Set the phase that a paused or failed workflow returns to, as a person decided.
 
-        It may not be later than the recorded one: no phase is skipped. Counters stay as they are.
+        The phase may not come after the recorded one: no phase is skipped. Counters stay unchanged.
         """
         wanted = state_named(phase)
         recorded = self._recorded_return()
@@ -895,14 +893,14 @@ class WorkflowStateMachine:
         raise UsageError(f"only a paused or failed workflow can be resumed, and {self._adw_id} is {state}")
 
     def mark_merged(self) -> None:
-        """Write down that the pull request is merged; there is no way back from that."""
+        """Record that the pull request is merged, which is irreversible."""
         self._at = self._at._replace(is_merged=True)
 
     def begin_rollback(self) -> None:
         """
-        Close every way but the one to ROLLED_BACK; an active workflow passes through ABANDONED.
+        Allow only the way to ROLLED_BACK from now on; an active workflow passes through ABANDONED.
 
-        Raises IllegalTransition after a merge and when it is rolled back already.
+        Raises IllegalTransition after a merge, or if the workflow is already rolled back.
         """
         if self._at.is_merged:
             raise self._illegal(WorkflowState.ROLLED_BACK, "its pull request is merged, which is not undone")
@@ -918,9 +916,9 @@ class WorkflowStateMachine:
         cls, document: WorkflowDocument, *, table: Table | None = None, now: Callable[[], datetime] | None = None
     ) -> WorkflowStateMachine:
         """
-        Return the machine that *document* describes, with the table of the workflow frozen in it.
+        Return the machine described by *document*, with the table of the workflow frozen in it.
 
-        Raises StateInvalid when the document could not have come about by legal moves.
+        Raises StateInvalid if legal moves could not have produced the document.
         """
         machine = cls(document.adw_id, now=now)
         machine._table = read_table(document) if table is None else frozen(table)
@@ -932,9 +930,9 @@ class WorkflowStateMachine:
 
     def write_into(self, document: WorkflowDocument) -> None:
         """
-        Write state, counters and the moves it does not have yet into *document*; its other fields are left alone.
+        Write state, counters and new moves into *document*, and leave its other fields alone.
 
-        Raises UsageError when the document is of another workflow, or has moves that this machine does not know.
+        Raises UsageError if the document belongs to another workflow or has moves that this machine does not know.
         """
         moves = self._missing_in(document)
         if moves:
@@ -958,7 +956,7 @@ class WorkflowStateMachine:
             document.begin_rollback()
 
     def _missing_in(self, document: WorkflowDocument) -> list[JsonObject]:
-        """Return the moves of this machine that come after the last one of *document*."""
+        """Return the moves of this machine that follow the last move in *document*."""
         if document.adw_id != self._adw_id:
             raise UsageError(f"the machine of {self._adw_id} cannot be written into the document of {document.adw_id}")
 
@@ -970,7 +968,7 @@ class WorkflowStateMachine:
         return [_copy_of(move) for move in self._history[-missing:]] if missing else []
 
     def _continues(self, document: WorkflowDocument, missing: int) -> bool:
-        """Say whether the last move of *document* is the one before the *missing* ones here, as far as it is kept."""
+        """Say whether the last move of *document* directly precedes the *missing* moves, if it is still kept here."""
         if not document.state_history or missing >= len(self._history):
             return True
 

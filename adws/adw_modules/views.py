@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, RollbackRecord, WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
 
-#: What views show as it stands in the document, in the order of `adw status --json`.
+#: Fields that views copy from the document, in the order of `adw status --json`.
 _OF_ATTEMPT = ("number", "round", "status", "started_at", "ended_at", "duration", "model")
 _OF_PHASE = (
     *("name", "state", "status", "round", "attempts_used", "last_attempt_timestamp", "last_failure_reason"),
@@ -31,9 +31,9 @@ _OF_WORKFLOW = (
     "pr_number",
 )
 _ISSUE_PAGE = re.compile(r"(https?://[^\s?#]+)/issues/[0-9]+")
-#: Statuses of phases that nothing is left to do in.
+#: Statuses of phases in which nothing is left to do.
 _OVER = frozenset({"complete", "skipped"})
-#: What is shown of a decision of the advisor.
+#: Fields shown of an advisor decision.
 _ADVISOR_FIELDS = ("attempt", "by", "decision", "reason", "model", "problem", "asked_at", "decided_at")
 
 
@@ -47,14 +47,14 @@ class AttemptView:
     status: str
     started_at: str
     ended_at: str | None
-    duration: float | None  #: seconds of work; None: it has not ended, or nobody knows
+    duration: float | None  #: seconds of work; None: not ended, or unknown
     waited_seconds: float
-    model: str | None  #: chosen when it began; None: the agent's own choice
+    model: str | None  #: chosen when the attempt began; None: the agent's own choice
     agent: str | None
     error: str | None
-    category: str | None  #: of the error
+    category: str | None  #: category of the error
     order: str | None  #: the order that ended it: pause, stop
-    summary: str  #: by its runner
+    summary: str  #: written by its runner
 
     def to_json(self) -> JsonObject:
         """Return the attempt for `adw status --json`."""
@@ -70,7 +70,7 @@ class PhaseView:
     status: str
     round: int
     attempts_used: int
-    max_attempts: int  #: with those that a person granted
+    max_attempts: int  #: includes attempts granted by a person
     last_attempt_timestamp: str | None
     last_failure_reason: str | None
     terminal_reason: str | None
@@ -79,33 +79,33 @@ class PhaseView:
     wait_deadline_at: str | None
     parks: int
     cost_usd: float | None
-    advice: str  #: against its last failure, with commands as they can be typed
-    doctor: Sequence[JsonObject]  #: decisions of the advisor, oldest first
+    advice: str  #: advice on its last failure, with commands ready to type
+    doctor: Sequence[JsonObject]  #: advisor decisions, oldest first
     attempts: Sequence[AttemptView]
 
     @property
     def is_over(self) -> bool:
-        """Whether it succeeded or was skipped."""
+        """Whether the phase succeeded or was skipped."""
         return self.status in _OVER
 
     @property
     def suspended_attempts(self) -> int:
-        """How many attempts ended on order."""
+        """The number of attempts that ended on order."""
         return sum(1 for attempt in self.attempts if attempt.status == "suspended")
 
     @property
     def parked_attempts(self) -> int:
-        """How many attempts ended because a quota or a service was not available."""
+        """The number of attempts that ended because a quota or a service was not available."""
         return sum(1 for attempt in self.attempts if attempt.status == "parked")
 
     @property
     def total_seconds(self) -> float:
-        """How long all attempts worked."""
+        """Seconds of work over all attempts."""
         return round(sum(attempt.duration or 0.0 for attempt in self.attempts), 3)
 
     @property
     def average_seconds(self) -> float | None:
-        """How long an attempt worked on average, None when no duration is known."""
+        """Average seconds of work per attempt, or None if no duration is known."""
         known = [attempt.duration for attempt in self.attempts if attempt.duration is not None]
 
         return round(sum(known) / len(known), 3) if known else None
@@ -129,7 +129,7 @@ class PhaseView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerView:
-    """Who works on a workflow; its token stays secret."""
+    """The owner of a workflow; its token stays secret."""
 
     host: str
     pid: int
@@ -146,15 +146,15 @@ class OwnerView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowView:
-    """Everything that people ask about one workflow."""
+    """Everything that is shown about one workflow."""
 
     adw_id: str
     state: str
     repository: str
     issue_number: int | None
     title: str
-    workflow: str | None  #: name of its definition
-    has_definition: bool  #: documents of older versions have none
+    workflow: str | None  #: name of its definition, None if there is none
+    has_definition: bool  #: False for documents of older versions
     revision: int
     resume_state: str | None
     failed_phase: str | None  #: the state of the phase that failed
@@ -174,14 +174,14 @@ class WorkflowView:
     rollback: RollbackRecord | None
     phases: Sequence[PhaseView]
     owner: OwnerView | None
-    notices: Sequence[LoadNotice]  #: what was noticed while the document was read
-    created_at: str | None  #: None: nobody knows
+    notices: Sequence[LoadNotice]  #: notices from reading the document
+    created_at: str | None  #: None: unknown
     updated_at: str | None
-    issue_url: str  #: "": there is none that a browser may be sent to
+    issue_url: str  #: "": there is no URL that a browser may be sent to
     pull_request_url: str
 
     def phase_with(self, status: str) -> PhaseView | None:
-        """Return the first phase with that status."""
+        """Return the first phase with the given status, or None."""
         return next((phase for phase in self.phases if phase.status == status), None)
 
     @property
@@ -193,7 +193,7 @@ class WorkflowView:
 
     @property
     def failure(self) -> PhaseView | None:
-        """The phase that a failed workflow failed in: the last one, as optional phases before it may have failed."""
+        """The phase that made the workflow fail: the last failed one, as optional ones before it may have failed."""
         failed = (phase for phase in reversed(self.phases) if phase.status == "failed")
 
         return next(failed, None) if self.state == "failed" else None
@@ -207,24 +207,24 @@ class WorkflowView:
 
     @property
     def attempts(self) -> list[AttemptView]:
-        """The attempts at all phases, the newest first."""
+        """The attempts at all phases, newest first."""
         attempts = [attempt for phase in self.phases for attempt in phase.attempts]
 
         return sorted(attempts, key=lambda one: (one.started_at, one.number), reverse=True)
 
     @property
     def work_seconds(self) -> float:
-        """How long all attempts at all phases worked."""
+        """Seconds of work over all attempts at all phases."""
         return round(sum(phase.total_seconds for phase in self.phases), 3)
 
     @property
     def rollback_blocked_by(self) -> list[str] | None:
-        """What blocks the rollback, None when none was begun."""
+        """What blocks the rollback, or None if no rollback has begun."""
         return None if self.rollback is None else self.rollback.blocked_by
 
     @property
     def name(self) -> str:
-        """The workflow as people call it: by its issue, else by its id."""
+        """The name of the workflow for people: its issue number and title, else its title or id."""
         if self.issue_number is None:
             return self.title or self.adw_id
 
@@ -254,7 +254,7 @@ def workflow(
     verdict: Verdict | None = None,
     notices: Sequence[LoadNotice] = (),
 ) -> WorkflowView:
-    """Return the view of the workflow in *document*; *lease* and *verdict* say who works on it."""
+    """Return the view of the workflow in *document*; *lease* and *verdict* describe its owner."""
     owner = None
     if lease is not None and lease.owner is not None:
         owner = OwnerView(
@@ -289,10 +289,10 @@ def workflow(
 
 
 def result(document: WorkflowDocument) -> WorkflowResult:
-    """Return what the workflow in *document* has come to, for a line of a list."""
+    """Return the result so far of the workflow in *document*, for a line of a list."""
     left = [phase for phase in document.phases if phase.status not in _OVER]
     if document.current_state == "failed":
-        # Optional phases before the one it failed in may have failed too.
+        # Optional phases may have failed before the one that made the workflow fail.
         left = [phase for phase in reversed(left) if phase.status == "failed"] or left
 
     return WorkflowResult(
@@ -338,7 +338,7 @@ def _issue_url(document: WorkflowDocument) -> str:
 
 
 def _pull_request_url(document: WorkflowDocument) -> str:
-    """Return the address of the pull request as the forge named it, else the one beside that of the issue."""
+    """Return the URL of the pull request that the forge reported, or else one derived from the URL of the issue."""
     if document.pr_number is None:
         return ""
     known = [phase.result or {} for phase in document.phases]
@@ -356,14 +356,14 @@ def _web_address(url: str) -> str:
 
 
 def owner_name(record: str) -> str | None:
-    """Return the owner whose record is *record* as text for people, None for nobody."""
+    """Return the owner in *record* as text for people, or None if there is no owner."""
     owner = OwnerRecord.from_text(record) if record else None
 
     return owner.describe() if owner else None
 
 
 def known_moment(moment: str) -> str | None:
-    """Return *moment*, None for the one that nobody wrote down."""
+    """Return *moment*, or None if it is the placeholder for an unknown time."""
     return None if moment == timestamps.UNKNOWN_MOMENT else moment
 
 

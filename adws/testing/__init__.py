@@ -1,8 +1,8 @@
 """
-What tests of workflows, plugins and of adw itself need: a real home that is quick to make, and the few fakes there are.
+Tools for tests of workflows, plugins and adw itself: a real home that is quick to make, and a few fakes.
 
-`home()` is a real home on a temporary directory. Fakes stand in for time, the forge, agents and processes only; those
-that have a real counterpart pass its contract suite (`tests/contracts`). Nothing here is used by adw itself.
+`home()` is a real home in a temporary directory. There are fakes only for time, the forge, agents and processes; those
+with a real counterpart pass its contract suite (`tests/contracts`). adw itself uses nothing from here.
 """
 
 from __future__ import annotations

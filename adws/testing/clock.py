@@ -1,7 +1,7 @@
 """
-A clock that moves only when it is told to.
+A clock that moves only on command.
 
-Randomness comes from a seed, so a test that uses it replays exactly.
+Randomness comes from a seed, so tests replay exactly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from adws.adw_modules.errors import UsageError
 
-#: Where a FakeClock starts unless told otherwise.
+#: Default start of a FakeClock.
 START = datetime(2026, 1, 31, 9, 0, tzinfo=UTC)
 
 
@@ -27,14 +27,14 @@ class FakeClock:
         self._seed = seed
         self._drawn = 0
         self._guard = threading.Lock()
-        self.slept: list[float] = []  #: every wait that was asked for, in order
+        self.slept: list[float] = []  #: every requested wait, in order
 
     def now(self) -> datetime:
-        """Return the moment this clock shows."""
+        """Return the current time of this clock."""
         return self._now
 
     def monotonic(self) -> float:
-        """Return seconds that `advance` and `sleep` add to, and `set` leaves alone."""
+        """Return seconds that `advance` and `sleep` increase and `set` does not change."""
         return self._monotonic
 
     def boottime(self) -> float:
@@ -42,12 +42,12 @@ class FakeClock:
         return self._monotonic
 
     def sleep(self, seconds: float) -> None:
-        """Advance by *seconds* at once and note it in `slept`."""
+        """Advance by *seconds* at once and record it in `slept`."""
         self.slept.append(seconds)
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass on every clock."""
+        """Advance every clock by *seconds*."""
         if not 0.0 <= seconds < float("inf"):
             raise UsageError(
                 f"cannot advance by {seconds} seconds: time goes forward; use set() to turn the wall clock"
@@ -58,17 +58,17 @@ class FakeClock:
             self._monotonic += seconds
 
     def set(self, moment: datetime) -> None:
-        """Turn the wall clock to *moment*, also back; durations are not touched, as on a real machine."""
+        """Set the wall clock to *moment*, even back; as on a real machine, durations do not change."""
         if moment.tzinfo is None:
             raise UsageError("FakeClock.set needs a moment with a time zone")
         self._now = moment.astimezone(UTC)
 
     def random(self) -> float:
-        """Return the next number of the seeded row, from 0.0 up to, not including, 1.0."""
+        """Return the next number of the seeded sequence, from 0.0 up to, not including, 1.0."""
         return (int(self.token(), 16) >> 75) / (1 << 53)
 
     def token(self) -> str:
-        """Return the next 32 hex digits of the seeded row."""
+        """Return the next 32 hex digits of the seeded sequence."""
         with self._guard:
             self._drawn += 1
             return hashlib.sha256(f"{self._seed}:{self._drawn}".encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """
-A forge in memory: issues, comments and pull requests, and the branches of an imagined remote.
+A forge in memory: issues, comments, pull requests, and the branches of an imaginary remote.
 
-Tests push to it with `push`, write issues with `create_issue`, and see all that was done in `calls`.
+Tests push to it with `push`, create issues with `create_issue`, and find every change in `calls`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from adws.testing.clock import FakeClock
 
 @dataclass(kw_only=True)
 class _Site:
-    """The state that all views of one forge share."""
+    """The state shared by all views of one forge."""
 
     issues: dict[int, Issue] = field(default_factory=dict)
     pulls: dict[int, PullRequest] = field(default_factory=dict)
     labels: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    comments: dict[int, tuple[int, Comment, str]] = field(default_factory=dict)  #: id -> place, comment, changed at
+    comments: dict[int, tuple[int, Comment, str]] = field(default_factory=dict)  #: id -> issue, comment, changed at
     branches: dict[str, str] = field(default_factory=dict)
-    history: dict[str, frozenset[str]] = field(default_factory=dict)  #: branch -> commits that are in it
+    history: dict[str, frozenset[str]] = field(default_factory=dict)  #: branch -> its commits
     people: dict[str, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     last_number: int = 0
@@ -37,7 +37,7 @@ class _Site:
 
 
 class MemoryForge:
-    """A `Forge` for tests; `seen_by` gives the same place to somebody else."""
+    """A `Forge` for tests; `seen_by` returns the same forge for another user."""
 
     def __init__(
         self,
@@ -58,23 +58,23 @@ class MemoryForge:
 
     @property
     def calls(self) -> list[str]:
-        """What was changed, in order: the names of the calls."""
+        """The names of the calls that changed something, in order."""
         return self._site.calls
 
     @property
     def people(self) -> dict[str, str]:
-        """Who may do what."""
+        """User -> permission."""
         return self._site.people
 
     def seen_by(self, login: str) -> MemoryForge:
-        """Return the same place as *login* sees it."""
+        """Return the same forge as seen by *login*."""
         other = MemoryForge(self._repository, clock=self._clock, login=login, scrub=self._scrub)
         other._site = self._site
 
         return other
 
     def create_issue(self, title: str, body: str = "", *, labels: tuple[str, ...] = (), author: str = "") -> Issue:
-        """Write a new issue, as a person does."""
+        """Create an issue, as a person does."""
         with self._site.guard:
             number = self._next_number()
             self._site.issues[number] = Issue(
@@ -89,7 +89,7 @@ class MemoryForge:
         return self.issue(number)
 
     def push(self, branch: str, sha: str = "") -> str:
-        """Put a new commit on a branch, made from the default branch when it is new; return the commit."""
+        """Put a new commit on a branch and return it; a new branch starts from the default branch."""
         with self._site.guard:
             before = self._site.history.get(branch, self._site.history.get("main", frozenset()))
             commit = sha or hashlib.sha1(f"{branch} {len(before)}".encode(), usedforsecurity=False).hexdigest()
@@ -105,27 +105,27 @@ class MemoryForge:
     # --- the forge ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
     @property
     def repository(self) -> str:
-        """owner/name."""
+        """The repository, as owner/name."""
         return self._repository
 
     def login(self) -> str:
-        """Return who we are."""
+        """Return our login."""
         return self._login
 
     def default_branch(self) -> str:
-        """Return the branch that pull requests go to."""
+        """Return the base branch of pull requests."""
         return "main"
 
     def permission(self, login: str) -> str:
-        """Return what *login* may do."""
+        """Return the permission of *login*."""
         return self._site.people.get(login, "none")
 
     def remote_url(self) -> str:
-        """Return where git pushes to."""
+        """Return the URL git pushes to."""
         return f"https://forge.invalid/{self._repository}.git"
 
     def issue(self, number: int) -> Issue:
@@ -143,14 +143,14 @@ class MemoryForge:
         return tuple(wanted[:limit])
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
-        """Put labels on."""
+        """Add labels to an issue or pull request."""
         with self._site.guard:
             self._note("add_labels")
             self._must_exist(number)
             self._site.labels[number] = tuple(dict.fromkeys((*self.labels_of(number), *labels)))
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off."""
+        """Remove a label from an issue or pull request."""
         with self._site.guard:
             self._note("remove_label")
             self._must_exist(number)
@@ -161,7 +161,7 @@ class MemoryForge:
         return self._site.labels.get(number, ())
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
-        """Return the comments, oldest first."""
+        """Return the comments, oldest first; with *since*, those changed since then."""
         self._must_exist(number)
         moment = timestamps.parse(since) if since else None
 
@@ -189,7 +189,7 @@ class MemoryForge:
         return made
 
     def edit_comment(self, comment_id: int, body: str) -> Comment:
-        """Replace a comment's text."""
+        """Replace the text of a comment."""
         with self._site.guard:
             self._note("edit_comment")
             if comment_id not in self._site.comments:
@@ -268,7 +268,7 @@ class MemoryForge:
         return self.pull_request(number)
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close it."""
+        """Close a pull request."""
         with self._site.guard:
             self._note("close_pull_request")
             self._site.pulls[number] = replace(self.pull_request(number), state="closed")
@@ -276,7 +276,7 @@ class MemoryForge:
         return self.pull_request(number)
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
-        """Merge it if its head is *sha*."""
+        """Merge a pull request if its head is *sha*."""
         with self._site.guard:
             self._note("merge_pull_request")
             result = self.pull_request(number)

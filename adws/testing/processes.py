@@ -11,7 +11,7 @@ from adws.adw_modules.interfaces import OwnerRecord, Verdict
 
 class FakeProcesses:
     """
-    Stands in for `Home.processes`: every owner it names is alive until it is killed here.
+    Replaces `Home.processes`: every owner it creates is alive until killed here.
 
     Assign it before the home is used: `home.processes = FakeProcesses(home.clock.token)`.
     """
@@ -25,7 +25,7 @@ class FakeProcesses:
         self._verdicts: dict[str, Verdict] = {}
 
     def me(self, role: str) -> OwnerRecord:
-        """Return a fresh owner record; its owner is alive."""
+        """Return a new owner record, whose owner is alive."""
         self._next_pid += 1
         record = OwnerRecord(
             token=self._token(),
@@ -41,15 +41,15 @@ class FakeProcesses:
         return record
 
     def verdict(self, record: OwnerRecord | None) -> Verdict:
-        """Return what was set for that owner; UNKNOWN for one that is not from here."""
+        """Return the verdict set for that owner; UNKNOWN for an owner not created here."""
         if record is None:
             return Verdict.UNKNOWN
         return self._verdicts.get(record.token, Verdict.UNKNOWN)
 
     def kill(self, record: OwnerRecord) -> None:
-        """From now on that owner is proven dead."""
+        """Make that owner proven dead from now on."""
         self._verdicts[record.token] = Verdict.DEAD
 
     def lose_sight_of(self, record: OwnerRecord) -> None:
-        """From now on nothing is known about that owner."""
+        """Make the state of that owner unknown from now on."""
         self._verdicts[record.token] = Verdict.UNKNOWN

@@ -1,5 +1,5 @@
 """
-A real home for tests: SQLite that is not synced, in a temporary directory, with a clock that the test moves.
+A real home for tests: unsynced SQLite in a temporary directory, with a clock that the test controls.
 
 It costs a few milliseconds: the schema is made once per process and copied.
 """
@@ -19,19 +19,18 @@ from adws.app import Home
 from adws.config import load as config
 from adws.testing.clock import FakeClock
 
-#: What a setting may be given as; lists are joined with commas, as in a variable.
+#: Types of setting values; tuples are joined with commas, as in a variable.
 SettingValue = str | int | float | Path | tuple[str, ...] | None
 
 
 def home(path: Path | None = None, *, clock: Clock | None = None, **settings: SettingValue) -> Home:
     """
-    Return a home in *path*, or in a temporary directory that goes when the home is closed; use it with `with`.
+    Return a home in *path*, or in a temporary directory that is removed when the home is closed; use it with `with`.
 
-    *settings* are those of `adw config`, by name: `home(repository="acme/widget", max_attempts=2)`. An `adw.toml` in
-    *path* counts, variables of the environment do not. Documents are in the database unless `store="files"` is given,
-    and commands run without a sandbox unless `sandbox_mode` is given.
-    The clock is a FakeClock unless another one is given. A part is replaced by assignment before it is used:
-    `home.forge = MemoryForge()`.
+    *settings* are settings of `adw config`, by name: `home(repository="acme/widget", max_attempts=2)`. An `adw.toml` in
+    *path* applies, environment variables do not. Documents are in the database unless `store="files"` is given, and
+    commands run without a sandbox unless `sandbox_mode` is given. The clock is a FakeClock unless *clock* is given.
+    Parts are replaced by assignment before their first use: `home.forge = MemoryForge()`.
     """
     place = Path(tempfile.mkdtemp(prefix="adw-home-")).resolve() if path is None else path.resolve()
     given = {"store": "database", **settings}
@@ -41,7 +40,7 @@ def home(path: Path | None = None, *, clock: Clock | None = None, **settings: Se
     if file is not None and not file.exists():
         put_database(file)
         if loaded.store == "database":
-            marker_of(file).touch()  # else the home makes it, synced
+            marker_of(file).touch()  # else the home makes it, with a sync
     made = _TemporaryHome(loaded, clock=clock or FakeClock(), role="library")
     if path is None:
         made.remove_directory = weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
@@ -50,7 +49,7 @@ def home(path: Path | None = None, *, clock: Clock | None = None, **settings: Se
 
 
 class _TemporaryHome(Home):
-    """A home whose database is not synced, and whose directory may go with it."""
+    """A home with an unsynced database, whose directory may be removed with it."""
 
     is_synced = False
     remove_directory: weakref.finalize[..., _TemporaryHome] | None = None
@@ -62,7 +61,7 @@ class _TemporaryHome(Home):
 
 
 def put_database(path: Path) -> None:
-    """Write a SQLite database that has the schema and no rows to *path*, which is not there yet."""
+    """Write a SQLite database with the schema and no rows to *path*, which must not exist."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(_empty_database())
@@ -70,7 +69,7 @@ def put_database(path: Path) -> None:
 
 @functools.cache
 def _empty_database() -> bytes:
-    """Return a SQLite database that has the schema and no rows."""
+    """Return a SQLite database with the schema and no rows."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "adw.db"
         open_database(f"sqlite:///{path}", clock=FakeClock()).close()

@@ -1,9 +1,9 @@
 """
-One small session over the drivers' own connections, and rows as adw's data types.
+A small session over the drivers' own connections, and the mapping between rows and adw's data types.
 
 Queries are SQL texts with `:name` parameters, the same for both dialects; `Database.render` fills in the few parts that
-differ: `{now}` (the lease clock), `{row_lock}` and `{like}`. No text of a caller is ever put into a query. `read()`
-sees one snapshot of the database, `write()` is one transaction, and neither lets a driver's error out.
+differ: `{now}` (the lease clock), `{row_lock}` and `{like}`. Text from callers never becomes part of a query. `read()`
+sees one snapshot of the database, `write()` is one transaction, and both translate the drivers' errors.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from adws.adw_modules.interfaces import Clock, IssueLock, Request, WorkflowSumma
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
-#: One row, its values in the order of the query's columns.
+#: One row, with values in the order of the query's columns.
 Row: TypeAlias = tuple[Any, ...]
 Params: TypeAlias = Mapping[str, object]
 
 _Result = TypeVar("_Result")
 _NOTHING: Params = {}
 
-#: How long a statement waits for a lock before the caller hears of it.
+#: How long a statement waits for a lock before it fails.
 PATIENCE_SECONDS = 30.0
 
 
 class Session(ABC):
-    """One transaction; valid inside the block that gave it."""
+    """One transaction; valid only inside the block that opened it."""
 
     @abstractmethod
     def all(self, sql: str, params: Params = _NOTHING) -> list[Row]:
@@ -44,11 +44,11 @@ class Session(ABC):
 
     @abstractmethod
     def one(self, sql: str, params: Params = _NOTHING) -> Row | None:
-        """Return the first row, None when there is none."""
+        """Return the first row, or None."""
 
     @abstractmethod
     def run(self, sql: str, params: Params = _NOTHING) -> int:
-        """Change rows and return how many."""
+        """Change rows, and return the number of changed rows."""
 
     @abstractmethod
     def run_each(self, sql: str, params: Sequence[Params]) -> None:
@@ -56,86 +56,86 @@ class Session(ABC):
 
 
 class Database(ABC):
-    """An open database. Threads may share it; a forked child may not, see `check_process`."""
+    """An open database. Threads may share it; a forked child must not use it, see `check_process`."""
 
     dialect: ClassVar[str]
-    #: The moment that leases are measured by, as SQL.
+    #: The current time on the lease clock, as SQL.
     now_sql: ClassVar[str]
-    #: What makes a SELECT keep others from changing its rows until the end of the transaction.
+    #: The SQL suffix with which a SELECT locks its rows until the end of the transaction.
     row_lock_sql: ClassVar[str]
-    #: What compares a text with a pattern, whatever the case of its letters.
+    #: The SQL operator that matches a pattern and ignores case.
     like_sql: ClassVar[str]
 
     def __init__(self, *, name: str, clock: Clock) -> None:
-        self.name = name  #: where it is, without a password: for messages
+        self.name = name  #: its location without password, for messages
         self.clock = clock
-        #: Remove secrets from what people and programs said, as text and as JSON, before it is stored; set by the home.
+        #: Remove secrets from text or JSON before it is stored; set by the home.
         self.scrub_text: Callable[[str], str] = lambda text: text
         self.scrub_json: Callable[[str], str] = lambda text: text
-        self.opened_by = 0  #: the process that has connections; 0: none has
+        self.opened_by = 0  #: pid of the process that has connections; 0: none
 
     def render(self, sql: str) -> str:
-        """Return *sql* with `{now}`, `{row_lock}` and `{like}` in the SQL of this dialect."""
+        """Return *sql* with `{now}`, `{row_lock}` and `{like}` replaced for this dialect."""
         return (
             sql.replace("{now}", self.now_sql).replace("{row_lock}", self.row_lock_sql).replace("{like}", self.like_sql)
         )
 
     def clean(self, text: str) -> str:
-        """Return *text*, which somebody said, without secrets."""
+        """Return *text* from a person or program without its secrets."""
         return self.scrub_text(text) if text else text
 
     def clean_json(self, text: str) -> str:
-        """Return *text*, which is JSON that somebody said, without secrets in its strings."""
+        """Return JSON *text* from a person or program without the secrets in its strings."""
         return self.scrub_json(text) if text != "{}" else text
 
     @abstractmethod
     def lease_clock(self) -> Params:
-        """Return the parameters that `{now}` and `:boot` need."""
+        """Return the parameters for `{now}` and `:boot`."""
 
     def server_time(self) -> float | None:
-        """Return the clock of the server in seconds since 1970, None when the database has no clock of its own."""
+        """Return the server's clock in seconds since 1970, or None if the database has no clock of its own."""
         return None
 
     @abstractmethod
     def read(self) -> AbstractContextManager[Session]:
-        """Read inside the block; every query sees the same moment."""
+        """Open a read transaction for the block; all its queries see the same snapshot."""
 
     @abstractmethod
     def write(self) -> AbstractContextManager[Session]:
-        """Change inside the block: all of it is durable after the block, or nothing is done."""
+        """Open a write transaction for the block: after it, all changes are durable, or none is made."""
 
     @property
     def unsynced(self) -> Database:
         """
-        The same database through connections whose commits do not wait for the disk; itself when there are none.
+        The same database over connections whose commits do not wait for the disk; itself if it has no such connections.
 
-        A power cut may undo the last of these commits, never a part of one; a crash of the process undoes none.
+        A power cut may undo the last of these commits, but never a part of one; a crash of the process undoes none.
         """
         return self
 
     def transact(self, work: Callable[[Session], _Result]) -> _Result:
-        """Return *work* done in one transaction; it is repeated when another transaction was in the way."""
+        """Run *work* in one transaction and return its result; repeated if another transaction interferes."""
         with self.write() as session:
             return work(session)
 
     @abstractmethod
     def schema_version(self) -> str | None:
-        """Return the revision of the schema, None when there is none yet."""
+        """Return the revision of the schema, or None if there is no schema yet."""
 
     @abstractmethod
     def integrity_problems(self) -> list[str]:
-        """Return what the database itself finds wrong with its storage."""
+        """Return the storage problems that the database itself detects."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close every connection; the database opens again when it is used again."""
+        """Close every connection; the next use opens the database again."""
 
     def check_process(self) -> None:
         """
         Raise DatabaseUnavailable in a child that was forked while the database was open.
 
-        Its connections and locks are those of the parent; SQLite even keeps in memory which locks the parent has, and
-        a child would take none of its own. After `close` either process may use the database again.
+        Its connections and locks belong to the parent. SQLite even keeps in memory which locks the parent holds, so a
+        child would not take its own. After `close`, either process may use the database again.
         """
         pid = os.getpid()
         if self.opened_by not in {0, pid}:
@@ -197,19 +197,19 @@ EVENT_COLUMNS = (
     "meta",
 )
 
-#: Storing an event twice changes nothing: its key says which one it is.
+#: Storing an event twice changes nothing, because its key identifies it.
 EVENT_INSERT = (
     f"INSERT INTO events ({', '.join(EVENT_COLUMNS)}) VALUES ({', '.join(f':{name}' for name in EVENT_COLUMNS)})"
     " ON CONFLICT (event_id) DO NOTHING"
 )
-#: Characters of a title that lists keep and search finds; forges allow 256.
+#: Number of title characters stored for lists and search; forges allow 256.
 TITLE_LENGTH = 300
 
 
-# Rows of the database as adw's data types, and back.
+# --- rows as adw's data types, and back ------------------------------------------------------------------------
 #
-# A database stores neither a NUL character nor half a surrogate pair, and both can stand in an issue's title: in the
-# columns made for lists they are replaced. The document itself is JSON text, where they are escaped or refused.
+# A database can store neither NUL nor lone surrogates, and an issue's title may contain both: they are replaced in the
+# columns for lists. The document itself is JSON text, in which they are escaped or refused.
 
 
 _JSON_COLUMNS = ("result", "context", "data", "meta")
@@ -223,7 +223,7 @@ _json_of = itemgetter(*_JSON_COLUMNS)
 
 
 def plain(text: str) -> str:
-    """Return *text* as every database can store it."""
+    """Return *text* without characters that some database cannot store."""
     if text.isascii() and "\x00" not in text:
         return text
 
@@ -231,16 +231,16 @@ def plain(text: str) -> str:
 
 
 def summary_params(summary: WorkflowSummary) -> dict[str, object]:
-    """Return the columns of a list as parameters."""
+    """Return the list columns of *summary* as parameters."""
     return _list_params(summary, title=summary.title, workflow=summary.workflow, state=summary.state)
 
 
-#: What stands in the text of a document in which an attempt has a cost.
+#: Occurs in the text of every document in which an attempt has a cost.
 COSTING = b'"cost_usd"'
 
 
 def document_params(document: WorkflowDocument, body: bytes) -> dict[str, object]:
-    """Return the columns of *document*, whose text is *body*, without the detour of a summary: each step needs them."""
+    """Return the columns of *document* with the text *body*. Makes no summary first, as every step needs this."""
     issue, workflow = document.issue, document.workflow
     params = _list_params(
         document,
@@ -275,7 +275,7 @@ def _list_params(
 
 
 def to_summary(row: Row) -> WorkflowSummary:
-    """Return the line of a list in a row of `connection.SUMMARY`."""
+    """Return the list entry in a row that `db.listing.Catalogue` selected."""
     adw_id, repository, issue_number, title, workflow, state, revision, created_at, updated_at, owner = row
 
     return WorkflowSummary(
@@ -293,9 +293,9 @@ def to_summary(row: Row) -> WorkflowSummary:
 
 
 def event_rows(events: Sequence[Event]) -> list[Params]:
-    """Return stamped events as parameters of `EVENT_INSERT`; raise StateUnserialisable for what JSON cannot hold."""
+    """Return stamped events as parameters of `EVENT_INSERT`; raise StateUnserialisable for values JSON cannot hold."""
     rows: list[Params] = []
-    meta, text = None, ""  # those of one step mostly share theirs
+    meta, text = None, ""  # the events of one step mostly share theirs
     for event in events:
         params = event_params(event, meta_text=text if event.meta is meta else "")
         meta, text = event.meta, params["meta"]
@@ -305,11 +305,11 @@ def event_rows(events: Sequence[Event]) -> list[Params]:
 
 
 def event_params(event: Event, *, meta_text: str = "") -> dict[str, Any]:
-    """Return a stamped event as parameters, with *meta_text* as its `meta` if given; raises as `event_rows` does."""
+    """Return a stamped event as parameters, using *meta_text* as its `meta` if given; raises as `event_rows` does."""
     params: dict[str, Any] = {**event.__dict__}  # its fields are the columns
     try:
-        texts = "".join(filter(None, _texts_of(params)))  # one check for all of them: every step stores some events
-    except TypeError:  # in an outbox that was changed by hand anything can stand
+        texts = "".join(filter(None, _texts_of(params)))  # one check for all texts, as every step stores events
+    except TypeError:  # an outbox changed by hand may contain any type
         texts = "\x00"
     if not texts.isascii() or "\x00" in texts:
         params.update((name, plain(str(params[name]))) for name in _TEXT_COLUMNS if params[name])
@@ -330,8 +330,8 @@ def event_params(event: Event, *, meta_text: str = "") -> dict[str, Any]:
 
 
 def event_texts(rows: Sequence[Params]) -> str:
-    """Return everything in *rows* that `event_params` made which may hold a secret, as one JSON array."""
-    # Most texts stand in several of the rows. Keys and moments were made a moment ago, by adw.
+    """Return everything in *rows* (from `event_params`) that may contain a secret, as one JSON array."""
+    # Most texts occur in several rows. Keys and timestamps were just made by adw.
     texts = {text for row in rows for text in _said_of(row) if text}
     values = {text for row in rows for text in _json_of(row)}
 
@@ -339,7 +339,7 @@ def event_texts(rows: Sequence[Params]) -> str:
 
 
 def to_event(row: Row) -> Event:
-    """Return the event in a row of `connection.EVENTS_OF_WORKFLOW`."""
+    """Return the event in a row of `EVENT_COLUMNS`."""
     values = dict(zip(EVENT_COLUMNS, row, strict=True))
     for name in _JSON_COLUMNS:
         values[name] = json.loads(values[name])
@@ -348,7 +348,7 @@ def to_event(row: Row) -> Event:
 
 
 def to_lock(row: Row) -> IssueLock:
-    """Return the lock in a row: repository, issue number, workflow, moment."""
+    """Return the lock in a row of repository, issue number, workflow id and time."""
     repository, issue_number, adw_id, acquired_at = row
 
     return IssueLock(repository=repository, issue_number=issue_number, adw_id=adw_id, acquired_at=acquired_at)
@@ -360,7 +360,7 @@ def lock_params(lock: IssueLock) -> dict[str, object]:
 
 
 def to_request(row: Row) -> Request:
-    """Return the request in a row of the table requests, its columns in their order."""
+    """Return the request in a row of the table requests, in column order."""
     request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome = row
 
     return Request(
@@ -376,7 +376,7 @@ def to_request(row: Row) -> Request:
 
 
 def json_text(value: object, what: str) -> str:
-    """Return *value* as JSON text; raise StateUnserialisable, naming *what*, when it has no such form."""
+    """Return *value* as JSON text; raise StateUnserialisable naming *what* if that is impossible."""
     try:
         return strict_json(value)
     except (ValueError, TypeError, RecursionError) as exc:

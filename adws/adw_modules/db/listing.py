@@ -1,8 +1,8 @@
 """
-Finding workflows without reading their documents, but for the results that a page was asked for.
+Finding workflows without reading their documents, except for results that a page requests.
 
-A page starts where the page before ended (its cursor is the last row's place), so a page is read along an index and
-costs the same however many workflows there are and however far back it is.
+A page starts where the previous page ended (the cursor holds the position of its last row), so reading a page along an
+index costs the same however many workflows exist and however old the page is.
 """
 
 from __future__ import annotations
@@ -24,54 +24,53 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import check_adw_id, in_home
 from adws.adw_modules.interfaces import Page, PageQuery, WorkflowResult, WorkflowSummary
 
-# Finding workflows by words: what somebody types, and what it fits.
+# --- search words: what people type, and what it matches -------------------------------------------------------
 #
-# Pure. Every word has to be found: inside the title or the repository, at the start of the id, or as the number of the
-# issue. Upper and lower case are the same.
+# Pure. Every word must match in any case: in the title or repository, at the start of the id, or as the issue number.
 
 
-#: Words of a search that are looked for, and characters of each.
+#: Maximum number of search words, and maximum characters of each.
 MOST_WORDS, LONGEST_WORD = 8, 60
-#: The largest number of an issue that is looked for.
+#: Maximum digits of an issue number in a search.
 _MOST_DIGITS = 15
 
 
 def words_in(text: str) -> tuple[str, ...]:
-    """Return the words to look for, each once; what is beyond the limits is left out."""
+    """Return the distinct words to search for, within the limits."""
     return tuple(dict.fromkeys(word[:LONGEST_WORD] for word in text.split()))[:MOST_WORDS]
 
 
 def issue_in(word: str) -> int | None:
-    """Return the number of an issue that *word* is, with or without #; None when it is none."""
+    """Return the issue number in *word*, with or without #, or None if *word* is not a number."""
     digits = word.removeprefix("#")
 
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
 
 def spellings(word: str) -> tuple[str, ...]:
-    """Return *word* as it may be written: a database that only knows ASCII takes other capital letters for others."""
+    """Return case variants of *word*, for databases that ignore case only in ASCII letters."""
     if word.isascii():
         return (word,)
 
     return tuple(dict.fromkeys((word, word.lower(), word.upper(), word.capitalize())))
 
 
-#: Rows a page may have.
+#: Maximum number of rows on a page.
 MAX_LIMIT = 1000
-#: Documents that are read from the database at once.
+#: Number of documents read per query.
 _DOCUMENTS_AT_ONCE = 100
 
 
 class Catalogue:
-    """The workflows of a home, in lists."""
+    """Lists of a home's workflows."""
 
     def __init__(self, database: Database, *, repository: str = "") -> None:
-        """Look into *database*; *repository* is the one that "" stands for in this home."""
+        """Search *database*; an empty repository in a row means *repository* in this home."""
         self._database = database
         self._repository = repository
 
     def page(self, query: PageQuery) -> Page:
-        """Return one page; its cost does not grow with the number of workflows."""
+        """Return one page, at a cost that does not grow with the number of workflows."""
         if not 1 <= query.limit <= MAX_LIMIT:
             raise UsageError(f"a page has 1 to {MAX_LIMIT} rows, not {query.limit}")
         sql, params = self.query_of(query)
@@ -93,7 +92,7 @@ class Catalogue:
         return tuple(connection.to_summary(row) for row in rows)
 
     def query_of(self, query: PageQuery) -> tuple[str, dict[str, object]]:
-        """Return the SQL of a page and its parameters; one row more than asked for tells whether there is another."""
+        """Return the SQL of a page and its parameters; it fetches one extra row to detect a next page."""
         sql, params = self._select(query)
 
         return f"{sql} LIMIT :limit", {**params, "limit": query.limit + 1}
@@ -102,10 +101,10 @@ class Catalogue:
         params: dict[str, object] = dict(self._database.lease_clock())
         conditions = []
         words = words_in(query.search)
-        # With words, an index of these would lead away from the one that finds words: so they are hidden from it.
+        # Hide these columns from the planner: with words, their indexes would be worse than the one for words.
         hidden = " || ''" if words else ""
         if query.repository is not None:
-            # Rows that name no repository are of the home's own.
+            # Rows that name no repository belong to the home's own.
             key, own = in_home(query.repository, self._repository), in_home("", self._repository)
             is_in = "IN (:repository, '')" if key and key == own else "= :repository"
             conditions.append(f"repository{hidden} {is_in}")
@@ -123,7 +122,7 @@ class Catalogue:
             conditions.append("(created_at, adw_id) < (:cursor_created_at, :cursor_adw_id)")
             params["cursor_created_at"], params["cursor_adw_id"] = from_cursor(query.cursor)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        # The owner of a lease that is over does not work on it any more.
+        # The owner of an expired lease no longer works on the workflow.
         sql = f"""
             SELECT adw_id, repository, issue_number, title, workflow, state, revision, created_at, updated_at,
                    CASE WHEN lease_boot = :boot AND lease_until > {{now}} THEN owner ELSE '' END
@@ -134,8 +133,8 @@ class Catalogue:
 
 
 def _results(session: Session, adw_ids: Sequence[str]) -> dict[str, WorkflowResult]:
-    """Return the results of workflows; those without a readable document have none."""
-    from adws.adw_modules import document  # noqa: PLC0415 - needs pydantic, and other lists start without it
+    """Return the results of workflows; workflows without a readable document are left out."""
+    from adws.adw_modules import document  # noqa: PLC0415 - needs pydantic, which other lists do not load
 
     results = {}
     for start in range(0, len(adw_ids), _DOCUMENTS_AT_ONCE):
@@ -152,10 +151,10 @@ def _results(session: Session, adw_ids: Sequence[str]) -> dict[str, WorkflowResu
 
 def _has_word(word: str, number: int, params: dict[str, object]) -> str:
     """
-    Return the condition that a word of a search is found, and add its parameters to *params*.
+    Return the condition that a search word matches, and add its parameters to *params*.
 
-    All of it is answered by the index of the newest alone, which has these columns for that: no document is touched
-    for a workflow that is not found.
+    The index `newest` has all these columns, so it answers the condition without touching the documents of workflows
+    that do not match.
     """
     found = [f"adw_id {{like}} :id_{number} ESCAPE '!'"]
     params[f"id_{number}"] = f"{_escaped(word)}%"
@@ -172,17 +171,17 @@ def _has_word(word: str, number: int, params: dict[str, object]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* as a pattern that means nothing but itself."""
+    """Return *text* as a LIKE pattern that matches only itself."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def to_cursor(row: WorkflowSummary) -> str:
-    """Return the place after *row*, as text without a meaning to anybody else."""
+    """Return the position after *row* as an opaque text."""
     return base64.urlsafe_b64encode(json.dumps([row.created_at, row.adw_id]).encode()).decode().rstrip("=")
 
 
 def from_cursor(cursor: str) -> tuple[str, str]:
-    """Return the place in *cursor*; raise UsageError when it is not one of ours."""
+    """Return the position in *cursor*; raise UsageError if it is not one of ours."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         created_at, adw_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -194,21 +193,21 @@ def from_cursor(cursor: str) -> tuple[str, str]:
     return created_at, adw_id
 
 
-# Detecting changes, for pages that stay open: one check for all watchers.
+# --- detecting changes, for pages that stay open ---------------------------------------------------------------
 #
-# A check is cheap while nothing is written: SQLite counts commits (`PRAGMA data_version`), PostgreSQL numbers its
-# writers (`pg_current_snapshot`). Only after a write the watched topics are read, each along an index. The mark of a
-# topic is a text that changes when something of the topic changed.
+# One check serves all watchers, and is cheap while nothing is written: SQLite counts commits (`PRAGMA data_version`),
+# PostgreSQL numbers its writers (`pg_current_snapshot`). Only after a write are the watched topics read, each along an
+# index. The mark of a topic is a text that changes whenever the topic does.
 
 
-#: The topic of everything that the home has.
+#: The topic of everything in the home.
 HOME = "home"
-#: What the topic of a workflow begins with; its id follows.
+#: Prefix of a workflow's topic, followed by the workflow id.
 WORKFLOW = "workflow:"
 
 
 class ChangeFeed:
-    """Marks of topics, read from the database. One thread uses it."""
+    """Marks of topics, read from the database. For use by one thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -216,7 +215,7 @@ class ChangeFeed:
         self._writers = ""
 
     def has_changed(self) -> bool:
-        """Return whether anything may have been written since the last check; True for the first one."""
+        """Return whether anything may have been written since the last check; True on the first check."""
         if self._watch is not None:
             return self._watch.has_changed()
         with self._database.read() as session:
@@ -231,14 +230,14 @@ class ChangeFeed:
             return {topic: _mark(session, topic) for topic in topics}
 
     def close(self) -> None:
-        """Close what the checks keep open."""
+        """Close the connection that checks keep open."""
         if self._watch is not None:
             self._watch.close()
 
 
 def _mark(session: Session, topic: str) -> str:
     if topic == HOME:
-        # Each part is a walk to the end of an index, or over rows of which there are as many as workers.
+        # Each part reads the end of an index, or a table with about as many rows as there are workers.
         row: Row | None = session.one(
             """
             SELECT (SELECT MAX(seq) FROM events),
@@ -270,12 +269,12 @@ def _mark(session: Session, topic: str) -> str:
     return hashlib.sha256(repr(row).encode()).hexdigest()[:16]
 
 
-# Reading the events of a workflow.
+# --- the events of a workflow ----------------------------------------------------------------------------------
 #
-# Events of one workflow are numbered under its row lock, so their numbers grow in the order they happened.
+# Events of one workflow are numbered under its row lock, so their numbers increase in the order they happened.
 
 
-#: Above the number of every event.
+#: Greater than any event number.
 _BEHIND_ALL = 2**62
 
 
@@ -286,7 +285,7 @@ class EventLog:
         self._database = database
 
     def of_workflow(self, adw_id: str, *, after: str | None = None, limit: int = 1000) -> tuple[Event, ...]:
-        """Return the events of a workflow in the order they happened, those after event *after*."""
+        """Return the events of a workflow in the order they happened; with *after*, those after that event."""
         with self._database.read() as session:
             place = _number_of_event(session, adw_id, after, limit=limit, otherwise=0)
             rows = session.all(
@@ -298,7 +297,7 @@ class EventLog:
         return tuple(connection.to_event(row) for row in rows)
 
     def newest(self, adw_id: str, *, before: str | None = None, limit: int = 50) -> tuple[Event, ...]:
-        """Return the events of a workflow, the newest first, those before event *before*."""
+        """Return the events of a workflow, newest first; with *before*, those before that event."""
         with self._database.read() as session:
             place = _number_of_event(session, adw_id, before, limit=limit, otherwise=_BEHIND_ALL)
             rows = session.all(
@@ -311,7 +310,7 @@ class EventLog:
 
 
 def _number_of_event(session: Session, adw_id: str, event_id: str | None, *, limit: int, otherwise: int) -> int:
-    """Return the number of an event of a workflow; raise UsageError when it has none of that id."""
+    """Return the number of a workflow's event; raise UsageError if the workflow has no event with that id."""
     check_adw_id(adw_id)
     if limit < 1:
         raise UsageError(f"a limit of {limit} events shows nothing: use at least 1")
@@ -327,28 +326,27 @@ def _number_of_event(session: Session, adw_id: str, event_id: str | None, *, lim
     return int(row[0])
 
 
-# Reading events in their order, each once.
+# --- reading events in order, each once ------------------------------------------------------------------------
 #
-# PostgreSQL assigns numbers before the commit, so a lower one may appear after a higher one was seen: a reader must not
-# store a position beyond an event that is still to come. The position is kept in the database under the reader's name,
-# and moves in the same transaction as whatever the reader made of the events. It is a number and the id of the event
-# that has it: after events were rebuilt from documents the numbers differ, and the id shows that.
+# PostgreSQL assigns numbers before the commit, so a lower number may appear after a higher one was seen: a reader must
+# not store a position past an event that has yet to appear. The position is stored in the database under the reader's
+# name, and moves in the same transaction as the reader's results. It is an event's number and id: if events were
+# rebuilt from documents the numbers differ, and the id shows that.
 
 
 class PagePosition(NamedTuple):
-    """The last event that a reader has processed."""
+    """The last event a reader has processed."""
 
     seq: int
     event_id: str
 
 
 def last(database: Database) -> int | None:
-    """Return the number of the last event when every one before it is in or will never be, None: ask later."""
+    """Return the number of the last event once no earlier one can still appear, or None: ask again later."""
 
     def work(session: Session) -> int:
         if database.dialect == "postgresql":
-            # The holder of this lock has waited for all writers of events; it gives up soon, because later writers
-            # wait behind it.
+            # The holder of this lock has waited for all writers of events. The wait is short: later writers queue up.
             session.run("SET LOCAL lock_timeout = '2s'")
             session.run("LOCK TABLE events IN SHARE MODE")
 
@@ -357,34 +355,34 @@ def last(database: Database) -> int | None:
     try:
         return database.transact(work)
     except DatabaseUnavailable:
-        # Another process has been writing events for long. A later read finds them; and if the database is gone
-        # altogether, the next query says so.
+        # Another process has been writing events for a long time, and a later read finds them. If the database is gone,
+        # the next query says so.
         return None
 
 
 def last_in(session: Session) -> int:
-    """Return the number of the last event, 0 when there is none."""
+    """Return the number of the last event, 0 if there are no events."""
     row = session.one("SELECT coalesce(max(seq), 0) FROM events")
 
     return int(row[0]) if row else 0
 
 
 def event_at(session: Session, seq: int) -> str:
-    """Return the id of the event with that number, "" when there is none."""
+    """Return the id of the event numbered *seq*, or "" if it does not exist."""
     row = session.one("SELECT event_id FROM events WHERE seq = :seq", {"seq": seq})
 
     return str(row[0]) if row else ""
 
 
 def place_of(session: Session, name: str, *, row_lock: str = "") -> PagePosition | None:
-    """Return how far *name* has read, None when it never did."""
+    """Return the position of the reader *name*, or None if it never read."""
     row = session.one(f"SELECT seq, event_id FROM notification_cursor WHERE name = :name {row_lock}", {"name": name})
 
     return PagePosition(int(row[0]), str(row[1])) if row and row[0] >= 0 else None
 
 
 def take_place(database: Database, session: Session, name: str) -> PagePosition | None:
-    """Return the same; nobody else reads under this name until the end of the transaction."""
+    """Return the position of the reader *name*, and lock it until the end of the transaction."""
     session.run(
         "INSERT INTO notification_cursor (name, seq, event_id) VALUES (:name, -1, '') ON CONFLICT (name) DO NOTHING",
         {"name": name},
@@ -394,7 +392,7 @@ def take_place(database: Database, session: Session, name: str) -> PagePosition 
 
 
 def move(session: Session, name: str, seq: int) -> None:
-    """Store that *name* has read everything up to number *seq*."""
+    """Store that the reader *name* has read everything up to number *seq*."""
     session.run(
         "UPDATE notification_cursor SET seq = :seq, event_id = :event_id WHERE name = :name",
         {"name": name, "seq": seq, "event_id": event_at(session, seq)},

@@ -1,10 +1,10 @@
 """
-Opening a database by its URL, with the schema this adw needs.
+Opening a database by its URL, with the schema that this version of adw needs.
 
-One query reads the schema's revision. Only when it differs are SQLAlchemy and Alembic loaded: they take longer to
-import than most commands take to run. A new database is made whole from `db/schema.py`; an older one is brought up by
-the steps in `migrations/versions`, in one transaction and by one process at a time. A step that fails leaves the schema
-as it was.
+One query reads the schema's revision. SQLAlchemy and Alembic are loaded only if it differs, because importing them
+takes longer than most commands run. A new database is created complete from `db/schema.py`; an older one is migrated by
+the steps in `migrations/versions`, in one transaction and by one process at a time. A failed step leaves the schema
+unchanged.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.db")
 
-#: Every revision there ever was, oldest first; a test holds this against the migration scripts.
+#: Every revision ever released, oldest first; a test compares this with the migration scripts.
 KNOWN = ("0001",)
-#: The revision this adw works with.
+#: The revision this version of adw uses.
 HEAD = KNOWN[-1]
 
-#: "adw" and "adwj" as numbers: the advisory locks that upgraders of one PostgreSQL database, and those of the tables of
-#: Procrastinate in it, wait for.
+#: "adw" and "adwj" as numbers: advisory locks for upgrading adw's own tables and the tables of Procrastinate in one
+#: PostgreSQL database.
 ADVISORY_LOCK, PROCRASTINATE_LOCK = 0x616477, 0x6164776A
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgrade:
-    """What was done to a schema."""
+    """The result of a schema upgrade."""
 
-    found: str | None  #: the revision before; None: the database was new
+    found: str | None  #: revision before; None: the database was new
     now: str
-    backup: str | None = None  #: where the database as it was before is, when there was something to lose
+    backup: str | None = None  #: location of the copy made before the upgrade, if there was data to lose
 
 
 # --- opening ---------------------------------------------------------------------------------------------------
@@ -62,9 +62,9 @@ def open_database(
     is_synced: bool = True,
 ) -> Database:
     """
-    Return the database at *url*, made or upgraded when it has to be; only tests turn *is_synced* off.
+    Return the database at *url*, created or upgraded if necessary; only tests turn *is_synced* off.
 
-    Raises SchemaMismatch for one that this adw does not know, and DatabaseMoved for one that is not in use any more.
+    Raises SchemaMismatch for an unknown schema, and DatabaseMoved for a database that is no longer in use.
     """
     database = connect(url, clock=clock, boot_id=boot_id, patience_seconds=patience_seconds, is_synced=is_synced)
     try:
@@ -84,7 +84,7 @@ def connect(
     patience_seconds: float = PATIENCE_SECONDS,
     is_synced: bool = True,
 ) -> Database:
-    """Return the database at *url* as it is, whatever its schema."""
+    """Return the database at *url* unchanged, whatever its schema."""
     scheme, separator, rest = url.partition("://")
     if separator and scheme == "sqlite":  # sqlite:///relative or sqlite:////absolute
         path = rest.removeprefix("/")
@@ -109,14 +109,13 @@ def connect(
 
 def upgrade(database: Database) -> Upgrade:
     """
-    Bring the schema to this adw's revision.
+    Upgrade the schema to this version's revision.
 
-    Raises SchemaMismatch when it is not one that adw knows, and DatabaseMoved when nothing in it is to be changed any
-    more.
+    Raises SchemaMismatch if its revision is unknown, and DatabaseMoved if the database has moved.
     """
     found = database.schema_version()
     refuse_unknown(database.name, found)
-    if found is not None and database.dialect == "sqlite":  # only those move
+    if found is not None and database.dialect == "sqlite":  # only SQLite databases move
         target = moved_to(database)
         if target:
             raise moved(database.name, target)
@@ -131,7 +130,7 @@ def upgrade(database: Database) -> Upgrade:
 
 
 def refuse_unknown(name: str, found: str | None) -> None:
-    """Raise SchemaMismatch when *found* is no revision that this adw can start from."""
+    """Raise SchemaMismatch if *found* is a revision that this version of adw cannot start from."""
     if found is None or found in KNOWN:
         return
 
@@ -146,7 +145,7 @@ def refuse_unknown(name: str, found: str | None) -> None:
 
 
 def _change_schema(database: Database) -> Upgrade:
-    """Make the schema, or run every step that is missing, in one transaction."""
+    """Create the schema, or run every missing step, in one transaction."""
     import sqlalchemy as sa
 
     name, backup = database.name, None
@@ -155,12 +154,12 @@ def _change_schema(database: Database) -> Upgrade:
             sqlite.make_file(database.path)
             stack.enter_context(database.writer_lock.held())
             with closing(database.connect()) as plain:
-                # Kept in the file for ever. Set under the lock: two first openers would be in each other's way.
+                # The file keeps this setting. It is made under the lock, as two first openers would conflict.
                 plain.execute("PRAGMA journal_mode = WAL").fetchall()
         connection = stack.enter_context(engine(database).begin())
         if not isinstance(database, SqliteDatabase):
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
-        found = _revision(connection, name)  # again: the process before this one may have done the work
+        found = _revision(connection, name)  # again: another process may have done the work meanwhile
         try:
             if found is None:
                 _make_schema(connection)
@@ -179,7 +178,7 @@ def _change_schema(database: Database) -> Upgrade:
 
 
 def engine(database: Database) -> sa.Engine:
-    """Return an engine over the database's own driver connections; a SQLite one begins with BEGIN IMMEDIATE."""
+    """Return an engine over the database's own driver connections; on SQLite it begins with BEGIN IMMEDIATE."""
     import sqlalchemy as sa
     from sqlalchemy.pool import NullPool
 
@@ -198,7 +197,7 @@ def engine(database: Database) -> sa.Engine:
 
 
 def _revision(connection: sa.Connection, name: str) -> str | None:
-    """Return the revision that is there now; raise SchemaMismatch when adw cannot start from it."""
+    """Return the current revision; raise SchemaMismatch if adw cannot start from it."""
     import sqlalchemy as sa
 
     tables = set(sa.inspect(connection).get_table_names())
@@ -219,7 +218,7 @@ def _make_schema(connection: sa.Connection) -> None:
 
     schema.metadata.create_all(connection, checkfirst=False)
     for view in schema.VIEWS:
-        # As it stands: `::` is a cast here, and no name of a parameter.
+        # Passed as it is: `::` is a cast here, not a parameter.
         connection.exec_driver_sql(view.create(connection.dialect.name))
     MigrationContext.configure(connection).stamp(_scripts(), "head")
 
@@ -233,7 +232,7 @@ def _run_steps(connection: sa.Connection) -> None:
     def missing(revision: Any, context: Any) -> Any:
         del context
 
-        return scripts._upgrade_revs("head", revision)  # noqa: SLF001 - what `alembic upgrade` itself calls; no public name
+        return scripts._upgrade_revs("head", revision)  # noqa: SLF001 - what `alembic upgrade` calls; not public
 
     with EnvironmentContext(Config(), scripts, fn=missing) as environment:
         environment.configure(connection=connection, transactional_ddl=True)
@@ -245,17 +244,17 @@ def _scripts() -> Any:
     from alembic.script import ScriptDirectory
 
     config = Config()
-    # By package, not by path: a path with a percent sign would have to be escaped.
+    # By package rather than path: a percent sign in a path would have to be escaped.
     config.set_main_option("script_location", "adws.adw_modules.db:migrations")
 
     return ScriptDirectory.from_config(config)
 
 
 def _keep_copy(database: SqliteDatabase, found: str) -> Path:
-    """Keep the database as it is before an upgrade, beside itself, and return where."""
+    """Copy the database beside itself before an upgrade, and return the copy's path."""
     target = database.path.with_name(f"{database.path.name}.before-{found}.bak")
     number = 1
-    while target.exists():  # an upgrade before this one did not get through
+    while target.exists():  # an earlier upgrade failed
         number += 1
         target = database.path.with_name(f"{database.path.name}.before-{found}.{number}.bak")
     database.copy_to(target)
@@ -265,10 +264,10 @@ def _keep_copy(database: SqliteDatabase, found: str) -> Path:
 
 def _keep_tables(connection: sa.Connection, found: str) -> str:
     """
-    Copy every table of adw as it is before an upgrade, beside itself; return what the names of the copies begin with.
+    Copy every table of adw before an upgrade; return the prefix of the copies' names.
 
-    In the transaction of the upgrade: there is a copy if and only if there was an upgrade. The tables of Procrastinate
-    are left out, because what they say follows from the runs.
+    Part of the upgrade's transaction: the copies exist if and only if the upgrade happened. The tables of Procrastinate
+    are left out, because their content follows from the runs.
     """
     import sqlalchemy as sa
 
@@ -277,10 +276,10 @@ def _keep_tables(connection: sa.Connection, found: str) -> str:
     there = set(sa.inspect(connection).get_table_names())
     names = sorted(there & {*schema.metadata.tables, "alembic_version"})
     beginning, number = f"adw_before_{found}_", 1
-    while any(name.startswith(beginning) for name in there):  # somebody went back to it, and upgrades again
+    while any(name.startswith(beginning) for name in there):  # it was restored from a copy, and is upgraded again
         number += 1
         beginning = f"adw_before_{found}x{number}_"
-    # Nobody writes between the copy of one table and that of another, nor before the steps are done.
+    # Nobody may write between the copies of two tables, nor before the steps are done.
     connection.exec_driver_sql(f"LOCK TABLE {', '.join(names)} IN SHARE ROW EXCLUSIVE MODE")
     for name in names:
         connection.exec_driver_sql(f"CREATE TABLE {beginning}{name} AS TABLE {name}")
@@ -290,23 +289,23 @@ def _keep_tables(connection: sa.Connection, found: str) -> str:
 
 # --- the tables of Procrastinate -------------------------------------------------------------------------------
 #
-# Procrastinate has no table of versions: its steps are SQL files, named so that they sort. The last one that was run is
-# kept as the comment of its table of jobs. Tables without that comment are somebody else's, and are left alone.
+# Procrastinate has no version table: its steps are SQL files whose names sort. The last step run is stored as the
+# comment of its jobs table. Tables without that comment are not ours, and are left alone.
 
 _MARK = "made by adw, up to "
 
 
 def ensure_procrastinate(database: PostgresDatabase) -> None:
-    """Make or upgrade the tables of Procrastinate on a connection of their own: it may be upgraded without adw."""
+    """Create or upgrade the tables of Procrastinate, which may be upgraded independently of adw."""
     with closing(database.connect(autocommit=False)) as connection, connection.transaction():
         upgrade_procrastinate(connection, database.name)
 
 
 def upgrade_procrastinate(connection: psycopg.Connection[Any], name: str) -> None:
     """
-    Make the tables, or run the steps that are missing, in the transaction of *connection*, one process at a time.
+    Create the tables, or run the missing steps, in the transaction of *connection*, one process at a time.
 
-    Raises SchemaMismatch when they are not ours, or when a newer Procrastinate made them.
+    Raises SchemaMismatch if the tables are not ours, or were made by a newer Procrastinate.
     """
     files = procrastinate_files()
     steps = sorted(path.stem for path in (files / "migrations").glob("*.sql"))
@@ -321,13 +320,13 @@ def upgrade_procrastinate(connection: psycopg.Connection[Any], name: str) -> Non
         )
     missing = [files / "migrations" / f"{step}.sql" for step in steps if found is not None and step > found]
     for file in missing or [files / "schema.sql"]:
-        # Without parameters: then one message may have many statements, and a percent sign is one.
+        # Without parameters, one message may have many statements, and a percent sign is literal.
         connection.execute(file.read_bytes())
     mark_procrastinate(connection, steps[-1])
 
 
 def procrastinate_step(connection: psycopg.Connection[Any], name: str) -> str | None:
-    """Return the last step that was run, None when there are no tables; raise SchemaMismatch for those of others."""
+    """Return the last step run, or None without tables; raise SchemaMismatch if the tables are not ours."""
     table, comment = connection.execute(
         "SELECT to_regclass('procrastinate_jobs'), obj_description(to_regclass('procrastinate_jobs'), 'pg_class')"
     ).fetchone() or (None, None)
@@ -342,7 +341,7 @@ def procrastinate_step(connection: psycopg.Connection[Any], name: str) -> str | 
 
 
 def mark_procrastinate(connection: psycopg.Connection[Any], step: str) -> None:
-    """Write down which step was the last."""
+    """Record the last step run."""
     from psycopg import sql
 
     text = sql.SQL("COMMENT ON TABLE procrastinate_jobs IS {}").format(sql.Literal(f"{_MARK}{step}"))
@@ -350,7 +349,7 @@ def mark_procrastinate(connection: psycopg.Connection[Any], step: str) -> None:
 
 
 def procrastinate_files() -> Path:
-    """Return where the SQL files of the installed Procrastinate are; it is not imported for that."""
+    """Return the directory of the installed Procrastinate's SQL files, without importing it."""
     spec = importlib.util.find_spec("procrastinate")
     if spec is None or spec.origin is None:
         raise DatabaseUnavailable("PostgreSQL needs Procrastinate, which is missing: pip install 'adw[postgres]'")
@@ -360,31 +359,31 @@ def procrastinate_files() -> Path:
 
 # --- facts about the database itself ---------------------------------------------------------------------------
 #
-# A few texts by name, in the table home_facts. A SQLite database that has moved says so when it is opened. Processes
-# that have it open already run into a trigger on each table: what they would still write would be lost.
+# A few texts by name, in the table home_facts. Opening a SQLite database that has moved fails with the new location.
+# Processes that still have it open are stopped by a trigger on each table, since their writes would be lost.
 
-#: Names of facts. Both are JSON: where to or from, when, and the sums of all tables.
+#: Names of facts. Both are JSON: target or source, time, and the checksums of all tables.
 MOVED_TO, MOVED_FROM = "moved_to", "moved_from"
-#: Tells one home from another.
+#: Identifies a home.
 HOME_ID = "home_id"
 
 
 def read_fact(session: Session, name: str) -> str:
-    """Return the fact *name*, "" when it is not known."""
+    """Return the fact *name*, or "" if it is not stored."""
     row = session.one("SELECT value FROM home_facts WHERE name = :name", {"name": name})
 
     return "" if row is None else str(row[0])
 
 
 def read_fact_object(session: Session, name: str) -> dict[str, Any]:
-    """Return the fact *name*, which is a JSON object; empty when it is not known."""
+    """Return the fact *name* as a JSON object, empty if it is not stored."""
     fact: dict[str, Any] = json.loads(read_fact(session, name) or "{}")
 
     return fact
 
 
 def write_fact(session: Session, name: str, value: str, *, moment: str) -> None:
-    """Write the fact *name* down, over what it was."""
+    """Store the fact *name*, replacing its old value."""
     session.run(
         """
         INSERT INTO home_facts (name, value, changed_at) VALUES (:name, :value, :moment)
@@ -395,13 +394,13 @@ def write_fact(session: Session, name: str, value: str, *, moment: str) -> None:
 
 
 def moved_to(database: Database) -> str:
-    """Return where *database* has moved to, "" when it is in use."""
+    """Return where *database* has moved to, or "" if it is in use."""
     with database.read() as session:
         return str(read_fact_object(session, MOVED_TO).get("target") or "")
 
 
 def moved(name: str, target: str) -> DatabaseMoved:
-    """Return the error that says where the database *name* went."""
+    """Return the error that says where the database *name* moved to."""
     return DatabaseMoved(
         f"the database {name} has moved to {target}: set database.url (ADW_DATABASE_URL) to that one and state.store "
         "(ADW_STATE_STORE) to database"

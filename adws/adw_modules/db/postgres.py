@@ -1,9 +1,9 @@
 """
 PostgreSQL as the database of several machines.
 
-Leases are measured by the server's clock alone. A transaction whose commit was sent and whose answer was lost is never
-repeated blindly: the caller gets CommitUnknown and checks. Nothing is kept in a server session between transactions, so
-a pooler in transaction mode may stand between.
+Only the server's clock measures leases. If the answer to a commit is lost, the transaction is never repeated blindly:
+the caller gets CommitUnknown and checks. No state is kept in a server session between transactions, so a pooler in
+transaction mode may be used.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from adws.adw_modules.interfaces import Clock
 
 _Result = TypeVar("_Result")
 
-#: How often a transaction that stood in another's way is tried.
+#: How often a transaction that conflicts with another is tried.
 TRIES = 5
-#: Connections kept open for the next transaction.
+#: Number of connections kept open for the next transaction.
 IDLE_CONNECTIONS = 4
 CONNECT_SECONDS = 10
 
 _LIMITS = f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS:.0f}s'; SET LOCAL lock_timeout = '{PATIENCE_SECONDS:.0f}s'"
-#: One message each. SET LOCAL, not SET: behind a pooler the session is somebody else's a moment later.
+#: One message each. SET LOCAL rather than SET: behind a pooler, the session soon belongs to somebody else.
 _BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
 _BEGIN_WRITE = (
     f"BEGIN; {_LIMITS}; SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL synchronous_commit = on"
@@ -56,7 +56,7 @@ _TOKENS = re.compile(
 
 @lru_cache(maxsize=512)
 def to_pyformat(sql: str) -> str:
-    """Return *sql* with `:name` as psycopg spells it, `%(name)s`; quoted text, comments and casts stay as they are."""
+    """Return *sql* with `:name` in psycopg's style, `%(name)s`; quoted text, comments and casts are unchanged."""
 
     def spelled(found: re.Match[str]) -> str:
         param = found["param"]
@@ -67,7 +67,7 @@ def to_pyformat(sql: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """Return *url* as it may be shown; a strange one loses rather too much than too little."""
+    """Return *url* without its password; an unusual URL loses too much rather than too little."""
     shown = re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", url)
 
     return re.sub(r"(?i)\b((?:ssl)?password)=[^&]*", r"\1=***", shown)
@@ -99,7 +99,7 @@ class PostgresSession(Session):
 
 
 class PostgresDatabase(Database):
-    """A server, any number of readers and writers."""
+    """A server with any number of readers and writers."""
 
     dialect = "postgresql"
     now_sql = "extract(epoch from clock_timestamp())::float8"
@@ -113,14 +113,14 @@ class PostgresDatabase(Database):
         self._idle: list[psycopg.Connection[Row]] = []
 
     def lease_clock(self) -> Params:
-        return {"boot": ""}  # the server's clock goes on when a machine starts anew
+        return {"boot": ""}  # the server's clock keeps running when a machine restarts
 
     def server_time(self) -> float | None:
         with self.read() as session:
             return float(session.all(self.render("SELECT {now}"))[0][0])
 
     def read(self) -> AbstractContextManager[Session]:
-        return self._transaction(_BEGIN_READ, end=self._roll_back)  # nothing is changed, so there is nothing to commit
+        return self._transaction(_BEGIN_READ, end=self._roll_back)  # nothing was changed, so nothing to commit
 
     def write(self) -> AbstractContextManager[Session]:
         return self._transaction(_BEGIN_WRITE, end=self._commit)
@@ -142,7 +142,7 @@ class PostgresDatabase(Database):
             try:
                 return super().transact(work)
             except TransactionAborted:
-                # Apart from each other, so that the same two do not meet again.
+                # Wait for different times, so that the same two transactions do not conflict again.
                 self.clock.sleep(0.01 * tried * (1.0 + self.clock.random()))
 
         return super().transact(work)
@@ -162,26 +162,26 @@ class PostgresDatabase(Database):
         return [f"index {row[0]} is not valid" for row in broken]
 
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Row]:
-        """Return a fresh connection."""
+        """Return a new connection."""
         try:
             return psycopg.connect(self._url, autocommit=autocommit, **self._options())
         except psycopg.Error as exc:
             raise self._unreachable(exc) from exc
 
     def connect_with(self) -> tuple[str, dict[str, Any]]:
-        """Return the address and the options of a connection, for callers that make their own."""
+        """Return the URL and the options of a connection, for callers that open their own."""
         return self._url, self._options()
 
     def close(self) -> None:
         if self.opened_by not in {0, os.getpid()}:
-            return  # these are its parent's
+            return  # the connections belong to the parent
         while self._idle:
             with suppress(IndexError):  # another thread may be faster
                 self._idle.pop().close()
         self.opened_by = 0
 
     def _options(self) -> dict[str, Any]:
-        """Return the connection settings that the URL leaves open, and those that are always the same."""
+        """Return the connection settings that the URL leaves open, and the fixed ones."""
         # Prepared statements do not survive a pooler in transaction mode.
         return {"prepare_threshold": None, **self._defaults()}
 
@@ -192,7 +192,7 @@ class PostgresDatabase(Database):
         return {name: value for name, value in wanted.items() if name not in given}
 
     def _begin(self, begin: str) -> psycopg.Connection[Row]:
-        """Return a connection inside a new transaction; one that broke while it was idle is replaced."""
+        """Return a connection in a new transaction; a connection that broke while idle is replaced."""
         self.check_process()
         while True:
             try:
@@ -202,7 +202,7 @@ class PostgresDatabase(Database):
             try:
                 connection.execute(begin)
             except psycopg.Error:
-                connection.close()  # nothing was begun, so nothing can be lost by asking another one
+                connection.close()  # nothing had begun, so another connection loses nothing
             else:
                 return connection
         connection = self.connect()
@@ -239,7 +239,7 @@ class PostgresDatabase(Database):
             connection.close()
 
     def _translated(self, error: psycopg.Error) -> DatabaseError:
-        """Return *error* as a sentence that says what to do."""
+        """Return *error* as a DatabaseError whose message says what to do."""
         state = error.sqlstate or ""
         if state in {"40001", "40P01"}:
             return TransactionAborted(f"{self.name}: {_first_line(error)}; nothing was changed, try again")

@@ -1,8 +1,8 @@
 """
-The schema, described once.
+The schema, defined once.
 
-New databases are made from it; older ones are brought to it by migrations, and the drift tests compare both. Queries do
-not use these objects: they are SQL texts in the functions that run them. Moments are the fixed-width UTC text of
+New databases are created from it; older ones are migrated to it, and the drift tests compare both. Queries do not use
+these objects: they are SQL texts in the functions that run them. Timestamps are the fixed-width UTC text of
 `timestamps.to_text`, which sorts.
 """
 
@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from adws.adw_modules.db.connection import Database, Session
 
-# What every part of the schema is described with.
+# Building blocks of all tables.
 
 
 metadata = MetaData(
@@ -39,12 +39,12 @@ metadata = MetaData(
     }
 )
 
-#: A number the database gives; SQLite only does that for its own INTEGER.
+#: A number assigned by the database; SQLite does that only for its own INTEGER.
 Number = BigInteger().with_variant(Integer, "sqlite")
 
 
 def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
-    """Return an index of the rows for which *where* holds."""
+    """Return an index of only the rows that satisfy *where*."""
     return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
@@ -57,8 +57,8 @@ workflow_states = Table(
     Column("title", Text, nullable=False),
     Column("workflow", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("revision", BigInteger, nullable=False),  # 0: registered, its document is not written yet
-    # Owner, fence and end of the lease stand in the row they protect: a second table is unsafe under read committed.
+    Column("revision", BigInteger, nullable=False),  # 0: registered, document not written yet
+    # Owner, fence and expiry of the lease are in the row they protect: a second table is unsafe under read committed.
     Column("fence", BigInteger, nullable=False),
     Column("owner", Text, nullable=False),
     Column("lease_until", Double, nullable=False),
@@ -69,19 +69,19 @@ workflow_states = Table(
     Column("is_costing", BigInteger, nullable=False, server_default=text("0")),  # 1: an attempt has a cost
     Column("created_at", Text, nullable=False),
     Column("updated_at", Text, nullable=False),
-    # Last, so that a list never walks over the pages of a long document.
+    # Last, so that lists never read the pages of a long document.
     Column("body", Text, nullable=False),
     CheckConstraint("home IN ('files', 'database')", name="home"),
-    # Each list is read along an index, newest first, so a page costs the same however many workflows there are. This
-    # one also contains the columns a search compares: it is scanned without touching the rows.
+    # Each list is read along an index, newest first, so a page costs the same however many workflows exist. This index
+    # also contains the columns a search compares, so a search scans it without touching the rows.
     Index("ix_workflow_states_newest", "created_at", "adw_id", "title", "repository", "issue_number"),
     Index("ix_workflow_states_state", "state", "created_at", "adw_id"),
     Index("ix_workflow_states_workflow", "workflow", "created_at", "adw_id"),
     Index("ix_workflow_states_repository", "repository", "created_at", "adw_id"),
     Index("ix_workflow_states_issue", "issue_number", "created_at", "adw_id"),
     Index("ix_workflow_states_repository_issue", "repository", "issue_number", "created_at", "adw_id"),
-    # What was spent today is asked for before each start. Those that cost nothing are not in it, so their steps do not
-    # write it. By a column: to search each document for it takes longer than all the rest of storing it.
+    # Each start queries what was spent today. Workflows without costs are not in this index, so their steps do not
+    # write it. A column, because searching each document takes longer than all other work of storing it.
     partial_index("ix_workflow_states_costing", "updated_at", where="is_costing = 1"),
 )
 
@@ -135,20 +135,20 @@ requests = Table(
     Column("created_at", Text, nullable=False),
     Column("handled_at", Text),
     Column("outcome", Text),
-    # The owner polls every second: its open requests are found without scanning the handled ones.
+    # The owner polls every second: this finds its open requests without scanning the handled ones.
     Index("ix_requests_open", "adw_id", "handled_at", "request_id"),
 )
 
 runs = Table(
     "runs",
     metadata,
-    Column("run_id", Number, Identity(), primary_key=True),  # the place in the queue, kept for life
+    Column("run_id", Number, Identity(), primary_key=True),  # position in the queue, which never changes
     Column("adw_id", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("state", Text, nullable=False),
-    # The priority with its sign turned, so that the order of the queue is one walk up an index.
+    # The negated priority, so that one ascending index gives the queue's order.
     Column("rank", BigInteger, nullable=False),
-    Column("not_before", Text, nullable=False),  # "": at once
+    Column("not_before", Text, nullable=False),  # "": immediately
     Column("attempts", BigInteger, nullable=False),
     Column("token", BigInteger, nullable=False),
     Column("owner", Text, nullable=False),
@@ -161,13 +161,13 @@ runs = Table(
     Column("updated_at", Text, nullable=False),
     Column("started_at", Text),
     Column("finished_at", Text),
-    Column("demands", Text, nullable=False),  # of the worker; "": none
-    Column("labels", Text, nullable=False),  # what limits count it under
-    Column("losses", BigInteger, nullable=False),  # how often a worker vanished with it
-    Column("slot", Text, nullable=False),  # "": goes on with its workflow
+    Column("demands", Text, nullable=False),  # requirements for the worker; "": none
+    Column("labels", Text, nullable=False),  # labels by which limits count it
+    Column("losses", BigInteger, nullable=False),  # how often its worker vanished
+    Column("slot", Text, nullable=False),  # "": the run that continues its workflow
     Column("parent_run_id", BigInteger),
-    Column("woken", BigInteger),  # number of the claim under which what it waits for ended
-    # Not as one IN: for more than two values SQLite fills a table with them each time that it checks a row.
+    Column("woken", BigInteger),  # claim number under which the work it waits for ended
+    # Not one IN: for more than two values SQLite fills a temporary table with them at each check of a row.
     CheckConstraint(
         " OR ".join(
             f"state = '{state}'"
@@ -175,16 +175,16 @@ runs = Table(
         ),
         name="state",
     ),
-    # A claim takes the first entry that is due; it touches the table only for that one.
+    # A claim takes the first due entry, and reads the table only for that one.
     partial_index("ix_runs_waiting", "rank", "run_id", "not_before", where="state = 'pending'"),
-    # By its end, not by its states: SQLite writes a partial index anew when a column of its condition changes, and a
-    # claim changes the state.
+    # Uses the end, not the states: SQLite rewrites a partial index when a column of its condition changes, and a claim
+    # changes the state.
     partial_index("uq_runs_unfinished", "adw_id", "slot", where="finished_at IS NULL", unique=True),
-    # Without those that wait, which have an index of their own, and those that went well, which are nearly all there
-    # are: so going the usual way writes few pages.
+    # Excludes waiting runs, which have their own index, and successful ones, which are nearly all of them: so a normal
+    # run writes few pages.
     partial_index("ix_runs_state", "state", "run_id", where="state NOT IN ('pending', 'completed')"),
     Index("ix_runs_workflow", "adw_id", "run_id"),
-    # What demands something is rare: each demand that waits is found without a walk over the queue.
+    # Few runs have requirements: this finds each waiting one without scanning the queue.
     partial_index("ix_runs_demanding", "demands", where="demands <> '' AND state = 'pending'"),
 )
 
@@ -192,7 +192,7 @@ runners = Table(
     "runners",
     metadata,
     Column("runner_id", Text, primary_key=True),
-    Column("owner", Text, nullable=False),  # its owner record
+    Column("owner", Text, nullable=False),  # the worker's owner record
     Column("host", Text, nullable=False),
     Column("tags", Text, nullable=False),  # as JSON
     Column("concurrency", BigInteger, nullable=False),
@@ -200,8 +200,8 @@ runners = Table(
     Column("version", Text, nullable=False),
     Column("is_draining", BigInteger, nullable=False),  # 0 or 1
     Column("started_at", Text, nullable=False),
-    Column("heartbeat_at", Text, nullable=False),  # for people; what counts is the next two
-    Column("beat", Double, nullable=False),  # by the clock of leases
+    Column("heartbeat_at", Text, nullable=False),  # for people; the next two columns decide
+    Column("beat", Double, nullable=False),  # on the lease clock
     Column("beat_boot", Text, nullable=False),
     CheckConstraint("is_draining IN (0, 1)", name="is_draining"),
 )
@@ -237,11 +237,11 @@ counters = Table(
 ports = Table(
     "ports",
     metadata,
-    Column("host", Text, primary_key=True),  # a port is one of a machine
+    Column("host", Text, primary_key=True),  # ports belong to a machine
     Column("port", BigInteger, primary_key=True, autoincrement=False),
     Column("adw_id", Text, nullable=False),
     Column("purpose", Text, nullable=False),
-    Column("owner", Text, nullable=False),  # the process that holds it, as an owner record
+    Column("owner", Text, nullable=False),  # the process that reserved it, as an owner record
     Column("reserved_at", Text, nullable=False),
     CheckConstraint("purpose IN ('backend', 'frontend')", name="purpose"),
     Index("uq_ports_workflow", "adw_id", "host", "purpose", unique=True),
@@ -251,8 +251,8 @@ quota_reservations = Table(
     "quota_reservations",
     metadata,
     Column("adw_id", Text, primary_key=True),
-    Column("host", Text, nullable=False),  # where its worktree is
-    Column("estimated_cost", Double),  # US dollars; NULL: nobody could tell
+    Column("host", Text, nullable=False),  # host of its worktree
+    Column("estimated_cost", Double),  # US dollars; NULL: no estimate
     Column("reserved_at", Text, nullable=False),
 )
 
@@ -261,13 +261,13 @@ breakers = Table(
     metadata,
     Column("name", Text, primary_key=True),  # the external service
     Column("state", Text, nullable=False),
-    Column("failures", BigInteger, nullable=False),  # in a row
+    Column("failures", BigInteger, nullable=False),  # consecutive failures
     Column("generation", BigInteger, nullable=False),
     Column("opened_at", Text),
     Column("reopens_at", Text),
     Column("reason", Text, nullable=False),
-    Column("permits", Text, nullable=False),  # trials under way, as JSON
-    Column("settings", Text, nullable=False),  # what it works with, as JSON
+    Column("permits", Text, nullable=False),  # trials in progress, as JSON
+    Column("settings", Text, nullable=False),  # its settings, as JSON
     Column("changed_at", Text, nullable=False),
     CheckConstraint("state IN ('closed', 'open', 'half_open')", name="state"),
 )
@@ -278,29 +278,29 @@ task_checkpoints = Table(
     Column("sequence", Number, Identity(), primary_key=True),
     Column("id", Text, nullable=False, unique=True),
     Column("task_id", Text, nullable=False),
-    Column("adw_id", Text, nullable=False),  # "": a task of a library user, which no workflow takes with it
+    Column("adw_id", Text, nullable=False),  # "": a library user's task, which is not removed with a workflow
     Column("step_name", Text),
     Column("created_at", Text, nullable=False),
     Column("checkpoint_data", Text, nullable=False),
     Index("ix_task_checkpoints_task", "task_id", "sequence"),
     Index("ix_task_checkpoints_workflow", "adw_id"),
-    # Checkpoints are deleted all the time, and SQLite would give the number of the newest row again.
+    # Checkpoints are deleted often, and SQLite would reuse the number of the newest row.
     sqlite_autoincrement=True,
 )
 
 deliveries = Table(
     "deliveries",
     metadata,
-    Column("seq", Number, Identity(), primary_key=True),  # the order in which they came
+    Column("seq", Number, Identity(), primary_key=True),  # order of arrival
     Column("guid", Text, nullable=False, unique=True),
     Column("event", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("hook", Text, nullable=False),
     Column("sender", Text, nullable=False),
     Column("repository", Text, nullable=False),
-    Column("number", BigInteger),  # of the issue or pull request
+    Column("number", BigInteger),  # number of the issue or pull request
     Column("intent", Text, nullable=False),
-    # Whatever the hook: which one sent it is not signed, and two hooks that tell the same tell it once.
+    # Independent of the hook: its name is not signed, and two hooks that report the same event count once.
     Column("body_hash", Text, nullable=False, unique=True),
     Column("verdict", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -310,13 +310,13 @@ deliveries = Table(
     Column("adw_id", Text, nullable=False),
     Column("received_at", Text, nullable=False),
     Column("finished_at", Text),
-    Column("deliveries", BigInteger, nullable=False),  # how often it came
-    Column("request", Text, nullable=False),  # what it asks for, as JSON
-    Column("body", LargeBinary),  # last, so that a list never walks over it
+    Column("deliveries", BigInteger, nullable=False),  # how often it arrived
+    Column("request", Text, nullable=False),  # the request in it, as JSON
+    Column("body", LargeBinary),  # last, so that lists never read it
     CheckConstraint("verdict IN ('run', 'command', 'ignored')", name="verdict"),
     CheckConstraint("status IN ('received', 'done', 'refused', 'failed')", name="status"),
     partial_index("uq_deliveries_intent", "intent", where="intent <> ''", unique=True),
-    # Limits count those that ask for work.
+    # Limits count deliveries that ask for work.
     partial_index("ix_deliveries_sender", "sender", "received_at", where="verdict <> 'ignored'"),
     partial_index("ix_deliveries_issue", "repository", "number", "received_at", where="verdict <> 'ignored'"),
 )
@@ -326,11 +326,11 @@ schedule = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("spec", Text, nullable=False),
-    Column("last_due", Text, nullable=False),  # the last tick that was done; "": none yet
+    Column("last_due", Text, nullable=False),  # the last tick processed; "": none yet
     Column("last_run", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("outcome", Text, nullable=False),
-    Column("memo", Text, nullable=False),  # what the entry remembers, as JSON
+    Column("memo", Text, nullable=False),  # state kept by the entry, as JSON
     Column("owner", Text, nullable=False),
     Column("token", BigInteger, nullable=False),
     Column("claim_until", Double, nullable=False),
@@ -342,7 +342,7 @@ notifications = Table(
     "notifications",
     metadata,
     Column("notice_id", Number, Identity(), primary_key=True),
-    Column("notice_key", Text, nullable=False),  # the transition it is about
+    Column("notice_key", Text, nullable=False),  # the transition it reports
     Column("channel", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("adw_id", Text, nullable=False),
@@ -350,7 +350,7 @@ notifications = Table(
     Column("body", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("attempts", BigInteger, nullable=False),
-    Column("not_before", Text, nullable=False),  # "": at once
+    Column("not_before", Text, nullable=False),  # "": immediately
     Column("error", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("sent_at", Text),
@@ -366,8 +366,8 @@ notification_cursor = Table(
     "notification_cursor",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # of the last event that was looked at
-    Column("event_id", Text, nullable=False),  # of that event: another one there means that events were made again
+    Column("seq", BigInteger, nullable=False),  # number of the last event read
+    Column("event_id", Text, nullable=False),  # its id: a different one at this number means rebuilt events
 )
 
 home_facts = Table(
@@ -379,7 +379,7 @@ home_facts = Table(
 )
 
 
-# The schema of steps under way: each execution, its iterations, and the pages that are kept of them.
+# --- steps in progress: executions, their iterations, and the stored pages of each -----------------------------
 
 
 executions = Table(
@@ -388,7 +388,7 @@ executions = Table(
     Column("execution_id", Text, primary_key=True),
     Column("adw_id", Text, nullable=False),
     Column("phase", Text, nullable=False),
-    Column("attempt_number", BigInteger, nullable=False),  # of the phase
+    Column("attempt_number", BigInteger, nullable=False),  # number of the phase's attempt
     Column("step", Text, nullable=False),
     Column("parent_execution_id", Text, nullable=False),
     Column("parent_run_id", BigInteger),
@@ -396,22 +396,22 @@ executions = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("total", BigInteger),  # NULL: its elements are still being stored
-    Column("stored", BigInteger, nullable=False),  # elements that are
-    Column("next_index", BigInteger, nullable=False),  # the first that nobody has begun: no index of waiting iterations
+    Column("stored", BigInteger, nullable=False),  # number of elements stored
+    Column("next_index", BigInteger, nullable=False),  # first element not begun: needs no index of waiting ones
     Column("succeeded", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("cancelled", BigInteger, nullable=False),
-    Column("cancel_reason", Text, nullable=False),  # why nothing more is begun; "": it is
+    Column("cancel_reason", Text, nullable=False),  # why nothing more begins; "": not cancelled
     Column("lanes", BigInteger, nullable=False),
     Column("last_event", BigInteger, nullable=False),  # number of its last event
     Column("first_event_id", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("ended_at", Text),
-    Column("taken_at", Text),  # when the phase took its result; until then somebody has to be woken for it
-    Column("labels", Text, nullable=False),  # of its runs
+    Column("taken_at", Text),  # when the phase took its result; until then its run must be woken
+    Column("labels", Text, nullable=False),  # labels of its runs
     Column("demands", Text, nullable=False),
     Column("spec", Text, nullable=False),  # the step, as JSON
-    Column("context", Text, nullable=False),  # what templates know, as JSON; last, so that lists never walk over it
+    Column("context", Text, nullable=False),  # template values, as JSON; last, so that lists never read it
     CheckConstraint("state IN ('running', 'completed', 'failed', 'cancelled')", name="state"),
     Index("ix_executions_workflow", "adw_id", "created_at"),
     partial_index("ix_executions_open", "adw_id", where="taken_at IS NULL"),
@@ -423,24 +423,24 @@ iterations = Table(
     Column("execution_id", Text, primary_key=True),
     Column("idx", BigInteger, primary_key=True, autoincrement=False),
     Column("state", Text, nullable=False),
-    Column("attempts", BigInteger, nullable=False),  # calls that were begun, over all pages
+    Column("attempts", BigInteger, nullable=False),  # calls begun, over all pages
     Column("page", BigInteger, nullable=False),
-    Column("same_call", BigInteger, nullable=False),  # calls that were begun for this page
-    Column("interruptions", BigInteger, nullable=False),  # of those, how many were cut off
-    Column("next_at", Text, nullable=False),  # of one that waits
+    Column("same_call", BigInteger, nullable=False),  # calls begun for this page
+    Column("interruptions", BigInteger, nullable=False),  # number of those that were interrupted
+    Column("next_at", Text, nullable=False),  # due time of a waiting iteration
     Column("why", Text, nullable=False),
-    Column("run_id", BigInteger),  # the lane that has it
+    Column("run_id", BigInteger),  # run of the lane that works on it
     Column("token", BigInteger, nullable=False),
     Column("last_event_id", Text, nullable=False),
-    Column("sequence_id", Text, nullable=False),  # the first event of its calls
-    Column("fingerprint", Text, nullable=False),  # of the last failure
+    Column("sequence_id", Text, nullable=False),  # first event of its calls
+    Column("fingerprint", Text, nullable=False),  # fingerprint of the last failure
     Column("same_failures", BigInteger, nullable=False),  # how often in a row
-    Column("marks", Text, nullable=False),  # digests of the calls that pages asked for
+    Column("marks", Text, nullable=False),  # digests of the calls that pages requested
     Column("error", Text, nullable=False),
-    Column("process", Text, nullable=False),  # of the call under way, as JSON
+    Column("process", Text, nullable=False),  # process of the running call, as JSON
     Column("started_at", Text),
     Column("ended_at", Text),
-    Column("call", Text, nullable=False),  # inputs that the page before asked for, as JSON
+    Column("call", Text, nullable=False),  # inputs requested by the previous page, as JSON
     Column("element", Text, nullable=False),
     Column("result", Text, nullable=False),
     CheckConstraint("state IN ('pending', 'running', 'retry_wait', 'completed', 'failed', 'cancelled')", name="state"),
@@ -454,13 +454,13 @@ iteration_pages = Table(
     Column("execution_id", Text, primary_key=True),
     Column("idx", BigInteger, primary_key=True, autoincrement=False),
     Column("page", BigInteger, primary_key=True, autoincrement=False),
-    Column("part", Text, nullable=False),  # what is kept of the page, as JSON
+    Column("part", Text, nullable=False),  # stored result of the page, as JSON
 )
 
 
-# The schema of what is done outside of adw: a task for each attempt that waits for somebody else.
+# --- tasks done outside adw: one per attempt that waits for an external worker ---------------------------------
 #
-# The token of a task is not here: it is made from its id and the key of the home.
+# A task's token is not stored: it is derived from the task's id and the home's key.
 
 
 external_tasks = Table(
@@ -470,20 +470,20 @@ external_tasks = Table(
     Column("adw_id", Text, nullable=False),
     Column("phase", Text, nullable=False),
     Column("round", BigInteger, nullable=False),
-    Column("attempt_number", BigInteger, nullable=False),  # of the phase; another one when that was cut off
+    Column("attempt_number", BigInteger, nullable=False),  # of the phase; a new one after an interruption
     Column("catalog_id", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("claims", BigInteger, nullable=False),  # number of the last claim: what a worker proves itself by
-    Column("worker", Text, nullable=False),  # who has it, as they say
+    Column("claims", BigInteger, nullable=False),  # number of the last claim, with which a worker identifies itself
+    Column("worker", Text, nullable=False),  # the worker's name, as it reported itself
     Column("claim_seconds", Double, nullable=False),
-    Column("claim_until", Text, nullable=False),  # "": nobody has it
+    Column("claim_until", Text, nullable=False),  # "": not claimed
     Column("created_at", Text, nullable=False),
     Column("deadline", Text, nullable=False),
     Column("ended_at", Text),
     Column("report_id", Text, nullable=False),  # event_id of the report; "": none yet
     Column("is_ok", BigInteger),
     Column("summary", Text, nullable=False),
-    Column("error", Text, nullable=False),  # as JSON, "" for none
+    Column("error", Text, nullable=False),  # as JSON; "": no error
     Column("result", Text, nullable=False),
     CheckConstraint("state IN ('open', 'reported', 'expired')", name="state"),
     CheckConstraint("is_ok IN (0, 1)", name="is_ok"),
@@ -492,26 +492,26 @@ external_tasks = Table(
 )
 
 
-# The schema of the sums that reports are made of.
+# --- the sums behind reports -----------------------------------------------------------------------------------
 #
-# Everything here follows from documents: what a workflow has added stands in its row, so that looking at it again adds
-# only the difference. Amounts are whole numbers, so that adding and taking away leaves nothing behind.
+# Everything here is derived from documents. Each workflow's row stores what it has added, so that counting it again
+# adds only the difference. Amounts are whole numbers, so that adding and subtracting leaves no remainder.
 
 
 report_sums = Table(
     "report_sums",
     metadata,
-    # In the order in which they are asked for: one kind, from a day on.
+    # In query order: one kind, from a given day on.
     Column("kind", Text, primary_key=True),
-    Column("day", Text, primary_key=True),  # of UTC; of durations: the first of the month
+    Column("day", Text, primary_key=True),  # in UTC; for durations, the first of the month
     Column("workflow", Text, primary_key=True),  # name of the definition
-    Column("phase", Text, primary_key=True),  # "": of the workflow as a whole
+    Column("phase", Text, primary_key=True),  # "": the workflow as a whole
     Column("item", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
     Column("amount", BigInteger, nullable=False),  # millionths of a dollar, or milliseconds
-    Column("last_at", Text, nullable=False),  # of failures: when the last one was
-    Column("adw_id", Text, nullable=False),  # of which workflow
-    Column("label", Text, nullable=False),  # and what it said
+    Column("last_at", Text, nullable=False),  # for failures: time of the last one
+    Column("adw_id", Text, nullable=False),  # workflow of the last failure
+    Column("label", Text, nullable=False),  # message of the last failure
 )
 
 report_workflows = Table(
@@ -519,11 +519,11 @@ report_workflows = Table(
     metadata,
     Column("adw_id", Text, primary_key=True),
     Column("workflow", Text, nullable=False),
-    Column("outcome", Text, nullable=False),  # "": it goes on
-    Column("last_day", Text, nullable=False),  # on which an attempt ended last
+    Column("outcome", Text, nullable=False),  # "": not ended
+    Column("last_day", Text, nullable=False),  # day on which its last attempt ended
     Column("attempts", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),  # in millionths of a dollar
-    Column("sums", Text, nullable=False),  # what it has added, as JSON; last, so that lists never walk over it
+    Column("sums", Text, nullable=False),  # what it has added, as JSON; last, so that lists never read it
     Index("ix_report_workflows_cost", "cost", "adw_id"),
 )
 
@@ -531,40 +531,40 @@ report_progress = Table(
     "report_progress",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # of the last event that was looked at
-    Column("place", Text, nullable=False),  # its event_id; of a look at all: the last workflow
+    Column("seq", BigInteger, nullable=False),  # number of the last event counted
+    Column("place", Text, nullable=False),  # id of that event; for a full count, the last workflow
 )
 
 
-# The views that people and their tools read: phases, tasks and runs, each with one row where others keep one.
+# --- views for people and their tools: phases, tasks and runs, one row each ------------------------------------
 #
-# A view only shows: nothing of adw reads one. Moments are `timestamptz` on PostgreSQL, so that they can be reckoned
-# with, and the text of `timestamps.to_text` on SQLite, which sorts and which its functions of date and time read. A
-# migration that makes a table anew drops its views first: SQLite would have them follow the old table.
+# adw itself reads no view. Timestamps are `timestamptz` on PostgreSQL, for arithmetic, and the text of
+# `timestamps.to_text` on SQLite, which sorts and which its date functions parse. A migration that recreates a table
+# drops the table's views first: SQLite would make them follow the old table.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A view by its name, as a query in the SQL of each dialect."""
+    """A view and its query in each dialect."""
 
     name: str
     sqlite: str
     postgresql: str
 
     def query(self, dialect: str) -> str:
-        """Return what the view shows, as SQL."""
+        """Return the view's query."""
         return self.sqlite if dialect == "sqlite" else self.postgresql
 
     def create(self, dialect: str) -> str:
-        """Return the statement that makes it."""
+        """Return the statement that creates the view."""
         return f"CREATE VIEW {self.name} AS\n{self.query(dialect).strip()}"
 
 
 # --- phases ----------------------------------------------------------------------------------------------------
 
-#: A NUL in a text, which JSON escapes, is shown as U+FFFD: PostgreSQL refuses it, and SQLite ends the text there. An
-#: escaped backslash before `u0000` only resembles one, and is put aside meanwhile: no raw control character stands in
-#: JSON. `{find}` and `{one}` are what finds a text in a text, and the character 1.
+#: NUL, which JSON escapes as `u0000`, is shown as U+FFFD: PostgreSQL rejects it, and SQLite ends the text there. An
+#: escaped backslash before `u0000` only looks like it and is replaced by the character 1 meanwhile, as JSON has no raw
+#: control characters. `{find}` is the function that finds a text in a text, and `{one}` the character 1.
 _PLAIN = r"""CASE
     WHEN flow.body = '' THEN '{{}}'
     WHEN {find}(flow.body, '\u0000') > 0
@@ -611,7 +611,7 @@ FROM workflow_states AS flow, json_each({_PLAIN.format(one="char(1)", find="inst
 """
 
 _DOCUMENT = f"{_PLAIN.format(one='chr(1)', find='strpos')}::json"
-#: What is no moment is shown as none: one document that somebody wrote by hand must not make the view useless.
+#: An invalid timestamp is shown as NULL: one hand-written document must not break the view.
 _IS_MOMENT = r"~ '^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?Z$'"
 
 
@@ -675,7 +675,7 @@ CROSS JOIN LATERAL (SELECT
 
 # --- tasks -----------------------------------------------------------------------------------------------------
 
-#: A phase as a task that keeps checkpoints: its id is that of `checkpoint.task_of`.
+#: A phase as a task with checkpoints; the id is that of `checkpoint.task_of`.
 _TASK_ID = "phase.run_id || '/' || phase.phase_id || CASE WHEN phase.round > 1 THEN '/' || phase.round ELSE '' END"
 
 _TASKS_SQLITE = f"""
@@ -724,12 +724,12 @@ LEFT JOIN LATERAL (
 
 # --- runs ------------------------------------------------------------------------------------------------------
 
-#: While a worker has a run, its row changed last when it was claimed and begun, or when somebody asked it to stop.
+#: While a worker has a run, the row last changed when it was claimed and begun, or when a stop was requested.
 _CLAIMED_AT = "CASE run.state WHEN 'stopping' THEN coalesce(run.started_at, run.updated_at) ELSE run.updated_at END"
-#: The token in the record of a worker; of a record that cannot be read, none: one row must not break the others.
+#: The worker's token in its owner record, or NULL if unreadable: one row must not break the others.
 _WORKER_SQLITE = "CASE WHEN json_valid(run.owner) THEN json_extract(run.owner, '$.token') END"
 _WORKER_POSTGRESQL = r"""substring(run.owner from '^\{.*"token"\s*:\s*"([^"]*)".*\}$')"""
-#: `{worker}` is the token of its worker, `{as_moment}` what makes a moment of a text.
+#: `{worker}` is the token of the worker, `{as_moment}` converts a text to a timestamp.
 _RUN_STATUS = f"""
 SELECT
   run.run_id AS run_id,
@@ -751,7 +751,7 @@ SELECT
 FROM runs AS run
 """
 
-#: Every view, those that others are made of first.
+#: Every view; views used by others come first.
 VIEWS = (
     View(name="phases", sqlite=_PHASES_SQLITE, postgresql=_PHASES_POSTGRESQL),
     View(name="tasks", sqlite=_TASKS_SQLITE, postgresql=_TASKS_POSTGRESQL),
@@ -764,13 +764,13 @@ VIEWS = (
 
 
 def missing(database: Database) -> tuple[str, ...]:
-    """Return the names of the views that somebody dropped."""
+    """Return the names of the views that are missing because somebody dropped them."""
     with database.read() as session:
         return tuple(view.name for view in _missing(database, session))
 
 
 def make_missing(database: Database) -> tuple[str, ...]:
-    """Make them again, and return their names."""
+    """Create the missing views, and return their names."""
 
     def work(session: Session) -> tuple[str, ...]:
         gone = _missing(database, session)

@@ -1,9 +1,9 @@
 """
 SQLite as the database of one machine.
 
-WAL with synchronous=FULL: what was committed survives a power cut. Every write is BEGIN IMMEDIATE behind one flock
-beside the file, so none of the writers sees SQLITE_BUSY from another adw. Leases are measured by the time since the
-machine started, and those of an earlier start are over: jumps of the wall clock change nothing.
+WAL with synchronous=FULL: committed data survives a power cut. Every write is BEGIN IMMEDIATE behind one flock on a
+file next to the database, so no writer gets SQLITE_BUSY from another adw process. Leases are measured by the time since
+the machine started, and leases of an earlier boot have expired: jumps of the wall clock have no effect.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from adws.adw_modules.errors import (
 )
 from adws.adw_modules.interfaces import Clock
 
-#: Pauses between two tries for a lock that another process has: the first one, doubled each time, and the longest.
+#: Pauses between attempts to lock: the first one, doubled each time, and the longest.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.0002, 0.002
 
 
 class WriterLock:
     """
-    One writer at a time on this machine: a thread lock inside the process, a flock between processes.
+    Allows one writer at a time on this machine: a thread lock inside the process, a flock between processes.
 
-    SQLite's own lock is taken by polling too, but with pauses so long that a writer may wait for seconds. The lock file
-    stays where it is for ever: two processes that lock an unlinked file and its successor would both be in.
+    SQLite's own lock is polled too, but with such long pauses that a writer may wait for seconds. The lock file is
+    never removed: one process could lock the removed file while another locks its successor.
     """
 
     def __init__(self, path: Path, *, patience_seconds: float, clock: Clock) -> None:
@@ -55,7 +55,7 @@ class WriterLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock inside the block; raise DatabaseUnavailable after waiting long enough."""
+        """Hold the lock inside the block; raise DatabaseUnavailable after the maximum wait."""
         self.acquire()
         try:
             yield
@@ -63,7 +63,7 @@ class WriterLock:
             self.release()
 
     def acquire(self) -> None:
-        """Take the lock, which must be released; raise as `held` does."""
+        """Take the lock; the caller must release it. Raises as `held` does."""
         if not self._threads.acquire(timeout=self._patience):
             raise self._too_long("another thread of this process")
         try:
@@ -81,18 +81,18 @@ class WriterLock:
             raise
 
     def release(self) -> None:
-        """Let the next one write. This never fails: what was done under the lock is done, and the next must get in."""
+        """Release the lock. Never fails: the work under the lock is done, and the next writer must get in."""
         fd = self._fd
         try:
             if fd is not None:
                 fcntl.flock(fd, fcntl.LOCK_UN)
         except OSError:
-            self._close_file()  # the lock goes with its descriptor; the next writer opens a new one
+            self._close_file()  # the lock ends with its descriptor; the next writer opens a new one
         finally:
             self._threads.release()
 
     def close(self) -> None:
-        """Close the lock file; the next writer opens it again."""
+        """Close the lock file; the next writer reopens it."""
         with self._threads:
             self._close_file()
 
@@ -125,8 +125,8 @@ class CommitWatcher:
     Detects commits to one database file, in a few microseconds per check. Threads may share it.
 
     `PRAGMA data_version` changes with every commit of any other connection, of this process or another, and reads no
-    page. So the watcher has a connection of its own that never writes. It raises nothing: when it cannot check it
-    reports that there may be something new, and the query that follows raises the error.
+    page, so the watcher has its own connection that never writes. It raises nothing: if a check fails, it reports that
+    something may have changed, and the query that follows raises the error.
     """
 
     def __init__(self, database: SqliteDatabase) -> None:
@@ -136,7 +136,7 @@ class CommitWatcher:
         self._seen: tuple[int, int, int] | None = None  #: the file and its version at the last check
 
     def has_changed(self) -> bool:
-        """Return whether there may be something new; True for the first check."""
+        """Return whether something may have changed; True on the first check."""
         if os.getpid() != self._database.opened_by:
             try:
                 self._database.check_process()
@@ -147,7 +147,7 @@ class CommitWatcher:
             try:
                 file = self._database.file_in_place() or (0, 0)
                 if self._connection is None or before is None or before[:2] != file:
-                    self._drop()  # after a restore another file has the name
+                    self._drop()  # after a restore, another file has the name
                     self._connection = self._database.connect()
                 row = self._connection.execute("PRAGMA data_version").fetchone()
             except (sqlite3.Error, DatabaseError):
@@ -158,7 +158,7 @@ class CommitWatcher:
             return self._seen != before
 
     def close(self) -> None:
-        """Close the connection; another check opens it again."""
+        """Close the connection; the next check opens it again."""
         with self._guard:
             self._drop()
 
@@ -168,26 +168,26 @@ class CommitWatcher:
             connection.close()
 
 
-# Which file system a path is on, by the table of mounts, and what that means for what is written there.
+# --- file systems: the type of a path's file system, and what it means for a database --------------------------
 #
-# Pure: the table is passed in.
+# Pure: the table of mounts is passed in.
 
 
-#: SQLite's locks and shared memory do not hold there, and two machines would write over each other without an error.
+#: SQLite's locks and shared memory do not work there; two machines would overwrite each other without an error.
 NETWORK_TYPES = frozenset(
     {"afs", "beegfs", "ceph", "cifs", "davfs", "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs"}
     | {"fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "nfs", "nfs4", "ocfs2", "smb3", "smbfs"}
 )
-#: Directories of a host that a virtual machine sees.
+#: Host directories shared with a virtual machine.
 SHARED_TYPES = frozenset({"9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"})
-#: Gone after a restart.
+#: Lost on a restart.
 VOLATILE_TYPES = frozenset({"devtmpfs", "ramfs", "tmpfs"})
-#: Gone with the container.
+#: Lost with the container.
 LAYERED_TYPES = frozenset({"aufs", "overlay"})
 
 
 def file_system_of(path: Path, mount_table: str) -> str:
-    """Return the type of the file system that *path* is on, by the longest mount point above it; "" when unknown."""
+    """Return the file system type of *path*, from the longest mount point above it, or "" if unknown."""
     where, result, kind = str(path.absolute()), "", ""
     for line in mount_table.splitlines():
         before, _, after = line.partition(" - ")
@@ -196,7 +196,7 @@ def file_system_of(path: Path, mount_table: str) -> str:
             continue
         point = _unescaped(fields[4])
         inside = where == point or where.startswith(point.rstrip("/") + "/")
-        # Not shorter: of two mounts on one point the later one is on top.
+        # Not shorter: of two mounts at one point, the later one is on top.
         if inside and len(point) >= len(result):
             result, kind = point, after.split(" ", 1)[0]
 
@@ -210,20 +210,15 @@ def _unescaped(text: str) -> str:
     return text
 
 
-# Whether a path lies on a network file system.
-#
-# SQLite's locks and shared memory do not hold there, and two machines would write over each other without an error.
-
-
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 def refuse_network(path: Path, table: Path = MOUNT_TABLE) -> None:
-    """Raise DatabaseUnavailable when *path* is known to lie on a network file system."""
+    """Raise DatabaseUnavailable if *path* is known to be on a network file system."""
     try:
         text = table.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return  # no such table on this system: it cannot be told
+        return  # no such table on this system, so the type is unknown
     kind = file_system_of(path, text)
     if kind in NETWORK_TYPES:
         raise DatabaseUnavailable(
@@ -232,14 +227,14 @@ def refuse_network(path: Path, table: Path = MOUNT_TABLE) -> None:
         )
 
 
-#: RETURNING came with this version.
+#: The oldest version with RETURNING.
 OLDEST = (3, 35, 0)
-#: The write-ahead log is cut back to this size when it was longer.
+#: The write-ahead log is truncated to this size if it is longer.
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
-#: Pages after which the log is brought into the database and written from its start again. Writing over a log that is
-#: there costs half of what making it longer costs, so it is kept short: full length comes after some 40 steps.
+#: Number of pages after which the log is checkpointed and written from its start again. Overwriting a log costs half of
+#: extending it, so it is kept short: it reaches full length after some 40 steps.
 WAL_PAGES = 250
-#: Read connections kept open for the next reader.
+#: Number of read connections kept open for the next reader.
 IDLE_READERS = 4
 
 _SETTINGS = f"""
@@ -249,15 +244,15 @@ PRAGMA journal_size_limit = {WAL_LIMIT_BYTES};
 PRAGMA wal_autocheckpoint = {WAL_PAGES};
 """
 _UNSYNCED = "PRAGMA synchronous = OFF;"
-#: With a write-ahead log: no sync at a commit, and never a broken database. The sync of any later commit covers it.
+#: With a write-ahead log: commits do not sync, and the database stays intact. Any later synced commit covers them.
 _SYNCED_LATER = "PRAGMA synchronous = NORMAL;"
 
-#: A parameter of a query.
+#: A parameter in a query.
 _NAME = re.compile(r":([a-z][a-z0-9_]*)")
 
 
 class SqliteSession(Session):
-    """A connection inside a transaction."""
+    """A connection in a transaction."""
 
     __slots__ = ("connection",)
 
@@ -268,7 +263,7 @@ class SqliteSession(Session):
         return self.connection.execute(sql, params).fetchall()
 
     def one(self, sql: str, params: Params = _NOTHING) -> Row | None:
-        rows = self.connection.execute(sql, params).fetchall()  # all: a RETURNING is only done when it is read
+        rows = self.connection.execute(sql, params).fetchall()  # fetch all: RETURNING takes effect only when it is read
 
         return rows[0] if rows else None
 
@@ -282,7 +277,7 @@ class SqliteSession(Session):
 
 @lru_cache(maxsize=64)
 def _numbered(sql: str) -> tuple[str, Callable[[Params], Row]]:
-    """Return *sql* with places instead of names, and what puts values in their order: names cost a third more."""
+    """Return *sql* with positional parameters, and a function that orders the values; names cost a third more."""
     names = _NAME.findall(sql)
     values_of = itemgetter(*names)
 
@@ -290,7 +285,7 @@ def _numbered(sql: str) -> tuple[str, Callable[[Params], Row]]:
 
 
 class _WriteBlock(AbstractContextManager[Session]):
-    """One write as a block. A class, because a generator costs three times that."""
+    """A context manager for one write. A class, because a generator takes three times as long."""
 
     __slots__ = ("_database", "_session")
 
@@ -312,7 +307,7 @@ class _WriteBlock(AbstractContextManager[Session]):
 
 
 class _Reader(SqliteSession, AbstractContextManager[Session]):
-    """A connection to read on, and the block of one read; kept in *idle* for the next reader."""
+    """A read connection and the context manager of one read; kept in *idle* for the next reader."""
 
     __slots__ = ("_database", "_idle", "file")
 
@@ -320,7 +315,7 @@ class _Reader(SqliteSession, AbstractContextManager[Session]):
         super().__init__(database.connect())
         self._database = database
         self._idle = idle
-        self.file = file  #: which one it was opened for
+        self.file = file  #: the file it was opened for
 
     def __enter__(self) -> Session:
         try:
@@ -350,8 +345,8 @@ class _Reader(SqliteSession, AbstractContextManager[Session]):
             raise self._database.translated(error) from error
 
 
-#: Every database of this process. What a forked child inherits from its parent keeps it from opening the same file:
-#: SQLite remembers for each file which locks the process has, and the child would rely on those of its parent.
+#: Every database of this process. With it, a forked child refuses to open a file that its parent has open: SQLite
+#: remembers per file which locks the process holds, and the child would rely on its parent's locks.
 _DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 
 
@@ -360,8 +355,8 @@ class SqliteDatabase(Database):
 
     dialect = "sqlite"
     now_sql = ":now"
-    row_lock_sql = ""  # a write transaction has the whole database
-    like_sql = "LIKE"  # knows the case of ASCII letters only
+    row_lock_sql = ""  # a write transaction locks the whole database
+    like_sql = "LIKE"  # ignores the case of ASCII letters only
 
     def __init__(
         self,
@@ -372,7 +367,7 @@ class SqliteDatabase(Database):
         patience_seconds: float = PATIENCE_SECONDS,
         is_synced: bool = True,
     ) -> None:
-        """Use the file *path*; *boot_id* names this start of the machine, only tests turn *is_synced* off."""
+        """Use the file *path*; *boot_id* identifies this boot of the machine, and only tests turn *is_synced* off."""
         super().__init__(name=str(path), clock=clock)
         _DATABASES.add(self)
         self.path = path
@@ -387,7 +382,7 @@ class SqliteDatabase(Database):
         self.writer_lock = WriterLock(
             path.with_name(f"{path.name}.write-lock"),
             patience_seconds=patience_seconds,
-            clock=SystemClock(),  # other processes do not live by the clock of a test
+            clock=SystemClock(),  # other processes do not use a test's clock
         )
 
     def lease_clock(self) -> Params:
@@ -412,12 +407,12 @@ class SqliteDatabase(Database):
         file = self.file_in_place()
         while True:
             try:
-                idle = self._readers.pop()  # asked, not looked at first: another thread may be faster
+                idle = self._readers.pop()  # pop without checking first: another thread may be faster
             except IndexError:
                 return _Reader(self, file, self._readers)
             if idle.file == file:
                 return idle
-            idle.connection.close()  # it still has the file from before a restore
+            idle.connection.close()  # it still has the file from before a restore open
 
     def write(self) -> AbstractContextManager[Session]:
         return _WriteBlock(self)
@@ -434,12 +429,12 @@ class SqliteDatabase(Database):
         return result
 
     def begin(self) -> SqliteSession:
-        """Begin a write; `commit` or `roll_back` must follow."""
+        """Begin a write; the caller must `commit` or `roll_back`."""
         if os.getpid() != self.opened_by:
             self.check_process()
         self.writer_lock.acquire()
         try:
-            file = self.file_in_place()  # each time: after a restore it is another one
+            file = self.file_in_place()  # each time: after a restore it is another file
             if self._writer is None or file != self._writer_file:
                 self._drop_writer()
                 refuse_network(self.path)
@@ -455,12 +450,12 @@ class SqliteDatabase(Database):
         return self._writer
 
     def commit(self, session: SqliteSession) -> None:
-        """Make what was written durable."""
+        """Commit the write durably."""
         try:
             session.connection.execute("COMMIT")
         except sqlite3.Error as exc:
             self._undo(session)
-            # A failed sync cannot be repeated: what reached the disk is only known when the file is read again.
+            # A failed sync cannot be repeated: only reading the file again shows what reached the disk.
             if getattr(exc, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
                 raise DurabilityUnknown(self.name, OSError(errno.EIO, str(exc))) from exc
             raise self.translated(exc) from exc
@@ -468,7 +463,7 @@ class SqliteDatabase(Database):
             self.writer_lock.release()
 
     def roll_back(self, session: SqliteSession, error: BaseException) -> None:
-        """Undo everything after *error*; a driver's error is raised again as a sentence."""
+        """Roll back after *error*; a driver's error is raised again as a DatabaseError."""
         try:
             self._undo(session)
         finally:
@@ -477,7 +472,7 @@ class SqliteDatabase(Database):
             raise self.translated(error) from error
 
     def _undo(self, session: SqliteSession) -> None:
-        """Undo the transaction; a connection that cannot even do that is not used again."""
+        """Roll back the transaction; a connection that fails to do so is dropped."""
         try:
             if session.connection.in_transaction:
                 session.connection.execute("ROLLBACK")
@@ -495,7 +490,7 @@ class SqliteDatabase(Database):
         return None if row is None else str(row[0])
 
     def is_there(self) -> bool:
-        """Say whether there is a file; raise DatabaseUnavailable when that cannot be seen."""
+        """Say whether the file exists; raise DatabaseUnavailable if that cannot be determined."""
         return self.file_in_place() is not None
 
     def integrity_problems(self) -> list[str]:
@@ -506,7 +501,7 @@ class SqliteDatabase(Database):
         return [answer for answer in answers if answer != "ok"]
 
     def copy_to(self, target: Path) -> None:
-        """Write a whole copy of this moment to *target*, which must not exist, while others may go on writing."""
+        """Write a complete snapshot to *target*, which must not exist; others may keep writing meanwhile."""
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             with closing(self.connect()) as source, closing(sqlite3.connect(target)) as copy:
@@ -518,7 +513,7 @@ class SqliteDatabase(Database):
         _sync(target.parent)
 
     def connect(self) -> sqlite3.Connection:
-        """Return a fresh connection to the file, which must exist: a vanished database is not made anew in silence."""
+        """Return a new connection to the file, which must exist: a lost database is not silently replaced."""
         for other in list(_DATABASES):
             if other.path == self.path and other.opened_by:
                 other.check_process()
@@ -527,7 +522,7 @@ class SqliteDatabase(Database):
                 f"file:{quote(str(self.path.absolute()))}?{self._access()}",
                 uri=True,
                 isolation_level=None,
-                check_same_thread=False,  # one thread at a time uses it: see the list of readers and the writer lock
+                check_same_thread=False,  # used by one thread at a time: see the list of readers and the writer lock
                 timeout=self._patience,
             )
         except sqlite3.Error as exc:
@@ -541,17 +536,17 @@ class SqliteDatabase(Database):
         return connection
 
     def _access(self) -> str:
-        """Return how the file is opened: even readers write beside it, so where that may not be they must not try."""
+        """Return the file's open mode: readers write files beside it too, and must not try where that is forbidden."""
         if os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK):
             return "mode=rw"
-        # A log belongs to somebody at work, and is read with. Without one the file is whole by itself.
+        # A log means that another process is writing; it must be read, too. Without a log the file is complete.
         has_log = self.path.with_name(f"{self.path.name}-wal").exists()
 
         return "mode=ro" if has_log else "mode=ro&immutable=1"
 
     def close(self) -> None:
         if self.opened_by not in {0, os.getpid()}:
-            return  # these are its parent's
+            return  # the connections belong to the parent
         self.writer_lock.close()
         self._drop_writer()
         while self._readers:
@@ -562,8 +557,8 @@ class SqliteDatabase(Database):
             self._unsynced.close()
 
     def translated(self, error: sqlite3.Error) -> DatabaseError:
-        """Return *error* as a sentence that says what to do."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits only say where
+        """Return *error* as a DatabaseError whose message says what to do."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the upper bits are details
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             return DatabaseCorrupt(self.name, str(error))
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
@@ -581,14 +576,14 @@ class SqliteDatabase(Database):
         return DatabaseError(f"the database {self.name} could not do it: {error}; nothing was changed")
 
     def file_in_place(self) -> tuple[int, int] | None:
-        """Return which file has the database's name now, None when there is none."""
+        """Return device and inode of the file at the database's path, or None if there is no file."""
         while True:
             try:
-                info = os.stat(self.name)  # noqa: PTH116 - on the step path: a third of the time of Path.stat
+                info = os.stat(self.name)  # noqa: PTH116 - runs in each step: takes a third of the time of Path.stat
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except InterruptedError:
-                continue  # unlike most calls, this one is not repeated by Python itself
+                continue  # unlike most calls, this one is not retried by Python
             except OSError as exc:
                 raise DatabaseUnavailable(
                     f"cannot look at the database {self.name}: {exc.strerror or exc}; nothing was changed: "
@@ -604,14 +599,13 @@ class SqliteDatabase(Database):
 
 
 def make_file(path: Path) -> None:
-    """Make an empty database file that only its owner can read, and its directory; harmless when it exists."""
+    """Create an empty database file that only its owner can read, and its directory; does nothing if it exists."""
     if sqlite3.sqlite_version_info < OLDEST:
         wanted = ".".join(str(part) for part in OLDEST)
         raise DatabaseUnavailable(f"SQLite {sqlite3.sqlite_version} is too old: adw needs {wanted}, or PostgreSQL")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Only a file that is not there: closing a descriptor of one that is would drop the locks that SQLite holds on
-        # it for this process.
+        # Only if it is missing: closing a descriptor of an existing file would drop this process's SQLite locks on it.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _sync(path.parent)

@@ -1,9 +1,9 @@
 """
 One attempt per call: pick the phase, record the attempt, run it once, record the result with what comes next.
 
-The attempt is durable before anything runs. Result, counters and the next state are one write, and when the work goes
-on at once, the beginning of the next phase is in that same write. Nothing here retries or waits: the outcome says what
-is to be done, and the caller does it.
+The attempt is durable before anything runs. Result, counters and the next state are one write; if the work continues at
+once, that write also contains the beginning of the next phase. Nothing here retries or waits: the outcome says what to
+do next, and the caller does it.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: How long a phase waits for a network, a forge or a provider that fails, without using attempts.
+#: How long a phase waits, without using attempts, while a network, a forge or a provider fails.
 MAX_OUTAGE_SECONDS = 24 * 3600.0
-#: Not ours to handle: somebody else owns the workflow, or nobody knows what is on disk.
+#: Errors not handled here: another owner has the workflow, or the content of the disk is unknown.
 NOT_OURS = (Fenced, LeaseLost, RunLost, StateConflict, DurabilityUnknown)
 
 _Answer = TypeVar("_Answer")
@@ -99,23 +99,23 @@ _Result = TypeVar("_Result")
 
 
 class WorkSession:
-    """The work on one workflow while it is owned."""
+    """The work on one workflow while this process owns it."""
 
     def __init__(self, home: Home, owned: OwnedWorkflow, orders: Orders, *, has_log: bool = True) -> None:
-        """*has_log* says whether what is stored is written to the log of the workflow, which is open then."""
+        """*has_log* says whether stored events are also written to the workflow's log, which must be open then."""
         self._home = home
         self._has_log = has_log
-        self.owned = owned  #: the workflow as we own it
+        self.owned = owned  #: the workflow and our lease on it
         self._orders = orders
         self._worker = owned.lease.owner.describe()
-        self.ledger = Ledger(self, host=home.host)  #: makes effects on the outside world, each recorded first
+        self.ledger = Ledger(self, host=home.host)  #: makes external effects, each recorded first
         self._folder = home.folder_of(owned.lease.adw_id)
         self._thawed: WorkflowSpec | None = None
         self._machine: WorkflowStateMachine | None = None
-        self._ready: Chosen | None = None  #: begun by our last write and not run yet
+        self._ready: Chosen | None = None  #: begun by our last write, not run yet
         self._end_of: Callable[[Outcome, WorkflowDocument], RunEnd | None] = lambda _outcome, _document: None
-        self._current: Chosen | None = None  #: whose attempt was run last
-        self._context: PhaseContext | None = None  #: of that attempt, once its place is made
+        self._current: Chosen | None = None  #: the phase whose attempt ran last
+        self._context: PhaseContext | None = None  #: context of that attempt, once its workspace is ready
 
     @property
     def document(self) -> WorkflowDocument:
@@ -124,14 +124,14 @@ class WorkSession:
 
     @property
     def queue(self) -> JsonObject:
-        """Who works on it, and on which run: what events have as `meta.queue`."""
+        """The worker and run in charge of the workflow, which events carry as `meta.queue`."""
         run = self.owned.run
 
         return {"worker_id": self._worker} if run is None else {"queue_id": run.run_id, "worker_id": self._worker}
 
     @property
     def spec(self) -> WorkflowSpec:
-        """The definition frozen in the document; raises StateInvalid when there is none."""
+        """The definition frozen in the document. Raises StateInvalid without one."""
         if self._thawed is None:
             self._thawed = definition_of(self.document)
 
@@ -139,12 +139,12 @@ class WorkSession:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last write ended the run, and the workflow is not ours any more."""
+        """Whether the last write ended the run, so that the workflow is no longer ours."""
         return self.owned.ended is not None
 
     @property
     def has_begun(self) -> bool:
-        """Whether an attempt is recorded that has not run yet: it has to be run, or suspended, before anything else."""
+        """Whether an attempt is recorded but has not run: it must be run or suspended before anything else."""
         return self._ready is not None
 
     # --- one attempt -------------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ class WorkSession:
         end_of: Callable[[Outcome, WorkflowDocument], RunEnd | None] = lambda _outcome, _document: None,
     ) -> Outcome:
         """
-        Run the next phase once and return the outcome; *may_go_on* is asked before the finishing write.
+        Run the next phase once and return the outcome; *may_go_on* is called before the write that records the end.
 
-        *end_of* says how the run ends with that write, None when more has to be done before it can end (`has_ended`).
+        *end_of* returns how that write ends the run, or None if more must be done before it can end (`has_ended`).
         """
         self._end_of = end_of
         chosen, self._ready = self._ready, None
@@ -173,7 +173,7 @@ class WorkSession:
             self._home.service_guard.let_go(self.owned.document)
             return self._fork(chosen, report)
         if isinstance(report, RunReport) and isinstance(report.error, Overdue):
-            # Nobody reported on it in time: it counts, as one that a crash cut off.
+            # No report arrived in time: the attempt counts, like one interrupted by a crash.
             self._home.service_guard.let_go(self.owned.document)
             return self._interrupt(chosen, str(report.error)) or Next(phase=chosen.spec.name)
 
@@ -187,18 +187,18 @@ class WorkSession:
         if self.owned.document.worktree_path:
             discarded = self._discard(chosen, report)
             if success is not None and isinstance(discarded, BaseException):
-                # The next phase would commit what is left: the attempt has failed, and the next one discards it.
+                # The next phase would commit the leftover files, so this attempt fails and the next one discards them.
                 report, verdict = replace(success, ok=False, error=discarded, was_done=True), None
             elif success is not None:
                 report = self._sync(chosen, success)
         try:
             return self._record(chosen, report, verdict, discarded, may_go_on)
         except StateUnserialisable as exc:
-            # What the phase gave back cannot be stored: that is its failure, and the attempt has to end.
+            # The output of the phase cannot be stored: that counts as its failure, because the attempt has to end.
             return self._record(chosen, RunReport(ok=False, error=exc, was_done=True), None, discarded, may_go_on)
 
     def _open(self) -> Chosen | Outcome:
-        """Return the phase whose attempt is recorded and may run now, or what is to be done instead."""
+        """Return the phase whose attempt is recorded and may run now, or the outcome if none may run."""
         over = self.settle() or self._resting()
         if over is not None:
             return over
@@ -211,7 +211,7 @@ class WorkSession:
         return self._as_stored(result) if isinstance(result, Chosen) else result
 
     def _resting(self) -> Outcome | None:
-        """Return the outcome of a workflow that nobody may work on as it stands."""
+        """Return the outcome of a workflow that cannot be worked on in its current state, or None if it can."""
         document = self.owned.document
         state = WorkflowState(document.current_state)
         if document.rollback is not None or state in TERMINAL_STATES:
@@ -229,11 +229,11 @@ class WorkSession:
         return None
 
     def _begin(self, draft: Draft) -> Chosen | Outcome:
-        """Put the next attempt into *draft* and return its phase, or what is to be done instead."""
+        """Record the next attempt in *draft* and return its phase, or the outcome if none may begin."""
         guard = self._home.service_guard
         for index, record in enumerate(draft.document.phases):
             if record.retry_at and record.waits_for and guard.has_closed(record.waits_for):
-                transitions.end_wait(draft, index)  # before its time: the service is available again
+                transitions.end_wait(draft, index)  # early, because the service is available again
         result = transitions.before_attempt(draft, self.spec)
         if not isinstance(result, Chosen):
             return result
@@ -254,20 +254,20 @@ class WorkSession:
         return result
 
     def _why_too_large(self, worktree: str, chosen: Chosen) -> str:
-        """Return why the worktree is too large for the phase that comes next, "" when it is not or is not measured."""
-        # Cleaning removes it, and an attempt that waited is in the middle of its phase.
+        """Return why the worktree is too large for the next phase, or "" if it is not (or is not measured)."""
+        # Cleaning removes the worktree, and an attempt that waited is in the middle of its phase.
         if chosen.spec.state == WorkflowState.CLEANING.value or waiting_attempt(chosen.record) is not None:
             return ""
 
         return self._home.workspace.why_too_large(self.owned.document.adw_id, Path(worktree))
 
-    # --- running it --------------------------------------------------------------------------------------------
+    # --- running the attempt -----------------------------------------------------------------------------------
     #
-    # Whatever place, runner, gates and securing raise is a failed attempt, but for what says that the workflow is not
-    # ours any more. A person's interrupt closes the attempt and goes on to end the program.
+    # Any exception while preparing, running, checking or recording the work is a failed attempt, except those which say
+    # that the workflow is no longer ours (NOT_OURS). KeyboardInterrupt closes the attempt and ends the program.
 
     def _execute(self, chosen: Chosen) -> RunReport | Suspended | WaitingForChildren:
-        """Run the attempt once: make its place, run its runner, secure what it did."""
+        """Run the attempt once: prepare the workspace, run the runner, commit and record the work."""
         self._current, self._context = chosen, None
         order = self._orders.current()
         if order is not None:
@@ -291,8 +291,8 @@ class WorkSession:
         except KeyboardInterrupt as stop:
             self._close_stopped(chosen, stop)
             raise
-        except BaseException as exc:  # noqa: BLE001 - whatever a runner raises is a failed attempt
-            # Work that was done and not secured is no success.
+        except BaseException as exc:  # noqa: BLE001 - any exception of a runner is a failed attempt
+            # Work that was done but not committed and recorded is not a success.
             return replace(done, ok=False, error=exc, was_done=True) if done else RunReport(ok=False, error=exc)
         if isinstance(report, RunReport | Suspended | WaitingForChildren):
             return report
@@ -312,7 +312,7 @@ class WorkSession:
         return GuardedRunner(self._home.plugins.runner(phase.runner), self._home.git_guard)
 
     def _check_base(self, context: PhaseContext) -> Order | None:
-        """Raise BaseRed when a gate that has to be green is red where the work starts; asked before money is spent."""
+        """Raise BaseRed if a required gate fails on the base commit; checked before any money is spent."""
         document = context.document
         if any(attempt.agent for record in document.phases for attempt in record.attempts):
             return None
@@ -328,7 +328,7 @@ class WorkSession:
         return None
 
     def _ask_gates(self, chosen: Chosen, report: RunReport) -> GateVerdict:
-        """Return what the gates of a phase say that reports success."""
+        """Return the verdict of the gates on a phase that reports success."""
 
         def ask() -> GateVerdict:
             with self._home.workspace.around(self.owned.document):
@@ -339,15 +339,15 @@ class WorkSession:
         )
 
     def _discard(self, chosen: Chosen, report: RunReport | Suspended) -> JsonObject | BaseException | None:
-        """Discard what gates and checks left beside the work; return what that was, or why it could not be done."""
+        """Discard files that gates and checks left beside the work; return what they were, or why discarding failed."""
         if isinstance(report, RunReport) and isinstance(report.error, RepositoryTampered):
-            # With what was planted in the shared git directory no git is run here: a person looks at it first.
+            # git must not run here on a tampered shared git directory: a person has to check it first.
             return report.error
 
         return self._guarded(chosen, lambda: self._home.workspace.discard(self, chosen.index), lambda exc: exc)
 
     def _sync(self, chosen: Chosen, report: RunReport) -> RunReport:
-        """Return *report* when what the phase wrote survives a power cut: a sync that fails is a failed attempt."""
+        """Return *report* once the files of the phase survive a power cut; a failed sync is a failed attempt."""
 
         def sync() -> RunReport:
             self._home.workspace.sync(self.owned.document)
@@ -358,7 +358,7 @@ class WorkSession:
     def _guarded(
         self, chosen: Chosen, action: Callable[[], _Answer], failed: Callable[[BaseException], _Answer]
     ) -> _Answer:
-        """Return what *action* answers, or what *failed* makes of what it raises."""
+        """Return the result of *action*, or what *failed* returns for its exception."""
         try:
             return action()
         except NOT_OURS:
@@ -366,20 +366,20 @@ class WorkSession:
         except KeyboardInterrupt as stop:
             self._close_stopped(chosen, stop)
             raise
-        except BaseException as exc:  # noqa: BLE001 - whatever a gate raises is a failed attempt
+        except BaseException as exc:  # noqa: BLE001 - any exception of a gate is a failed attempt
             return failed(exc)
 
-    # --- what the runner may know ------------------------------------------------------------------------------
+    # --- the context of the runner -----------------------------------------------------------------------------
 
     def running(self) -> tuple[PhaseSpec, PhaseContext]:
-        """Return the phase whose attempt runs now, and what may be known of it before its place is made."""
+        """Return the running phase and the context as known before its workspace is prepared."""
         if self._current is None:
             raise UsageError(f"workflow {self.owned.document.adw_id} has no attempt that runs")
 
         return self._current.spec, self._new_context(self._current)
 
     def _context_of(self, chosen: Chosen) -> PhaseContext:
-        """Return what gates and advisor may know: the context of the runner, if it came so far."""
+        """Return the context for gates and advisor: the runner's own, if the attempt got that far."""
         if self._context is None:
             self._context = self._new_context(chosen)
 
@@ -413,7 +413,7 @@ class WorkSession:
         )
 
     def _answered(self, phase: PhaseSpec) -> None:
-        """Take note that the services of a phase answer; what waited for a breaker that this closes is due."""
+        """Note that the services of a phase respond, and wake the runs that waited for a breaker this closes."""
         if self._home.service_guard.answered(self.owned.document, phase):
             self._home.service_waits.wake()
 
@@ -445,12 +445,12 @@ class WorkSession:
         discarded: JsonObject | BaseException | None,
         may_go_on: Callable[[], bool],
     ) -> Outcome:
-        """Record the end of an attempt, what follows from it and the beginning of the next one, in one write."""
+        """Record the end of an attempt, its consequences and the beginning of the next attempt, in one write."""
         home, phase, index = self._home, chosen.spec, chosen.index
         trouble: Failure | None = None
         if isinstance(report, RunReport) and (verdict is not None or report.wants_rework or not is_well(report)):
             trouble = self._trouble(chosen, report, verdict)
-        # A gate that is red speaks against what was built: checking the same work again would not help.
+        # A red gate rejects what was built: checking the same work again would not help.
         is_sent_back = verdict is not None and verdict.is_red and bool(phase.on_rework)
         advice = self._consult(chosen, trouble) if trouble is not None and not is_sent_back else None
         news: Sequence[BreakerEvent] = ()
@@ -498,7 +498,7 @@ class WorkSession:
         return outcome
 
     def _trouble(self, chosen: Chosen, report: RunReport, verdict: GateVerdict | None) -> Failure | None:
-        """Return what went wrong and what was judged about it, None when nothing did."""
+        """Return the classified failure of the attempt, or None if nothing failed."""
         error: BaseException | None
         if not is_well(report):
             error = report.error or RunFailed(FailedRun(text="it failed without a reason"))
@@ -520,7 +520,7 @@ class WorkSession:
         )
 
     def _consult(self, chosen: Chosen, trouble: Failure) -> Advice | None:
-        """Ask the advisor about a failed attempt, when there is one to ask; the call is durable before it is made."""
+        """Ask the advisor, if there is one, about a failed attempt. The call is recorded before it is made."""
         asked, record = self._home.advisor, self.owned.document.phases[chosen.index]
         if asked is None or trouble.facts is None or not may_ask(self.owned.document, record, trouble):
             return None
@@ -569,9 +569,9 @@ class WorkSession:
         return self.change(lambda draft: transitions.interrupt(draft, self.spec, chosen.index, why))
 
     def _close_stopped(self, chosen: Chosen, stop: KeyboardInterrupt) -> None:
-        """Close an attempt that a person interrupted; what goes wrong with that does not keep them from leaving."""
+        """Close an attempt that a person interrupted. Errors here do not keep the person from quitting."""
         try:
-            # What it left in the worktree beside its work is discarded before the next attempt.
+            # Files it left in the worktree beside its work are discarded before the next attempt.
             self._record(chosen, Suspended(reason="interrupted from the keyboard"), None, stop, lambda: False)
         except AdwError as exc:
             stop.add_note(f"the attempt could not be closed and will count as interrupted: {exc}")
@@ -579,7 +579,7 @@ class WorkSession:
     # --- between attempts --------------------------------------------------------------------------------------
 
     def settle(self) -> Outcome | None:
-        """Close what a crash left open: end its processes, count the attempt. Returns the outcome if that ended it."""
+        """Close what a crash left open: end its processes, count the attempt. Returns the outcome if it is final."""
         phases = self.owned.document.phases
         index = next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
         if index is None:
@@ -596,11 +596,11 @@ class WorkSession:
 
     @property
     def doubt(self) -> str:
-        """Why nobody knows whether what worked on it last has ended, "" when that is known."""
+        """Why it is unknown whether the last attempt's process has ended, or "" if it is known."""
         return transitions.doubt_of(self.owned.document.phases)
 
     def end_left(self) -> None:
-        """End what attempts left here that were closed on another machine; raise WorkflowBusy when that cannot be."""
+        """End processes left here by attempts closed on another machine; raise WorkflowBusy if that is impossible."""
         for index, attempt in transitions.in_doubt(self.owned.document.phases):
             ending = self._home.end_process(attempt.process or {})
             if ending.left:
@@ -611,14 +611,14 @@ class WorkSession:
                 self.change(clear)
 
     def tell_agent_ended(self, index: int, number: int) -> None:
-        """Record that attempt *number* of a phase is over with the sessions of agents, if an agent worked on it."""
+        """Record the end of attempt *number* of a phase in its agent session, if an agent worked on it."""
         record = self.owned.document.phases[index]
         for attempt in reversed(record.attempts):
             if attempt.number == number and attempt.agent and attempt.ended_at is not None:
                 self._home.agent_session_recorder.end(self.owned.document, record.name, attempt)
 
     def plan_resume(self, *, from_phase: str = "", grant: int = 0, budget: float | None = None) -> ResumePlan:
-        """Return how the workflow goes on; raise UsageError when it cannot."""
+        """Return how the workflow resumes; raise UsageError if it cannot."""
         return plan_resume(
             self.owned.document,
             self.spec,
@@ -630,19 +630,19 @@ class WorkSession:
         )
 
     def forget_table(self) -> None:
-        """Read definition and table again from the document, which got another definition."""
+        """Drop the cached definition and table, after the document got another definition."""
         self._thawed = None
         self._machine = None
 
     def rest(self) -> None:
-        """Release ports and the quota reservation, and update the status comment; may be repeated."""
+        """Release the ports and the quota reservation, and update the status comment. May be repeated."""
         self._home.workspace.release(self)
         self._home.status_comment.update(self)
 
     # --- the document ------------------------------------------------------------------------------------------
 
     def change(self, rule: Callable[[Draft], _Result]) -> _Result:
-        """Store what *rule* does to the document, between two attempts, and return what it answers."""
+        """Apply *rule* to the document between two attempts, store the result and return what *rule* returns."""
         draft = self._draft()
         answer = rule(draft)
         self._save(draft)
@@ -650,7 +650,7 @@ class WorkSession:
         return answer
 
     def _draft(self) -> Draft:
-        # The draft may move the machine: it comes back with the write that stores the move, and never without it.
+        # The draft may move the machine, so the machine is kept again only after the write that stores the move.
         machine, self._machine = self._machine, None
         if machine is None:
             machine = WorkflowStateMachine.of(self.owned.document, now=self._home.clock.now)
@@ -676,9 +676,9 @@ class WorkSession:
 
 def changed_rules(document: WorkflowDocument, known: JsonObject, facts: JsonObject) -> JsonObject | None:
     """
-    Return what is new in the rules of the project that an agent reads now; None when they are as they were.
+    Return which of the project's rules files changed since the same agent last read them, or None if none did.
 
-    Compared with those that the same agent read last in this workflow. *known* is what the attempt has already.
+    Only this workflow counts. *known* holds the facts that the attempt has recorded already.
     """
     rules = facts.get("rules")
     if not isinstance(rules, dict) or "rules" in known:
@@ -696,7 +696,7 @@ def changed_rules(document: WorkflowDocument, known: JsonObject, facts: JsonObje
 
 
 def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
-    """Keep *facts* with the newest attempt of a phase; what earlier ones kept without a finding is over with it."""
+    """Store *facts* with the newest attempt of a phase, and clear those of earlier attempts without a finding."""
     for number, record in enumerate(draft.document.phases):
         if any(attempt.shared and CHANGED not in attempt.shared for attempt in record.attempts):
             kept = [
@@ -708,7 +708,7 @@ def _mark_shared(index: int, facts: JsonObject, draft: Draft) -> None:
 
 
 def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> None:
-    """Add an event for each host that the sandbox kept the attempt from, and a warning that people see."""
+    """Add an event for each host that the sandbox blocked during the attempt, and a warning for people."""
     denied = sorted(context.denied.items()) if context is not None else []
     for host, times in denied:
         draft.add_event("egress_denied", index, data={"host": host, "count": times})
@@ -720,7 +720,7 @@ def _record_denied(draft: Draft, index: int, context: PhaseContext | None) -> No
 
 
 def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseException | None) -> None:
-    """Record that nothing is left in the worktree beside the work, unless discarding it failed."""
+    """Record that nothing but the work is left in the worktree, unless discarding failed."""
     if not isinstance(discarded, BaseException) and draft.phase(index).attempts[-1].leftovers:
         draft.mark_attempt(index, leftovers=False)
     if isinstance(discarded, dict):
@@ -728,12 +728,12 @@ def _record_discarded(draft: Draft, index: int, discarded: JsonObject | BaseExce
 
 
 def is_well(report: RunReport) -> bool:
-    """Say whether the runner reports success, and nothing that speaks against it."""
+    """Say whether the runner reports success without an error."""
     return report.ok and report.error is None
 
 
 def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None) -> BaseException | None:
-    """Return why a phase that reports success has failed all the same, None when it has not."""
+    """Return why a phase that reported success has failed after all, or None if it has not."""
     if report.wants_rework:
         return GateFailed(phase.name, "it asks for rework, but its definition does not say where to go back to")
     if verdict is None or verdict.passed or verdict.needs_human:
@@ -743,7 +743,7 @@ def gate_error(phase: PhaseSpec, report: RunReport, verdict: GateVerdict | None)
 
 
 def _needs_cleanup(record: PhaseRecord) -> bool:
-    """Say whether the attempt before the one that begins failed for want of something that can be freed."""
+    """Say whether the previous attempt failed for lack of a resource that can be freed."""
     error = record.attempts[-2].error
     metadata = error.get("metadata") if error else None
 
@@ -751,39 +751,39 @@ def _needs_cleanup(record: PhaseRecord) -> bool:
 
 
 class Advisor(Protocol):
-    """Examines a failed attempt and decides how to go on (`engine.advisor`)."""
+    """Examines a failed attempt and decides how to continue (`engine.advisor`)."""
 
     @property
     def name(self) -> str:
-        """Who it is, for the record."""
+        """The advisor's name, for the record."""
 
     @property
     def is_free(self) -> bool:
-        """Whether asking touches nothing: then the question need not be durable before the answer."""
+        """Whether asking has no side effects, so that the call need not be recorded first."""
 
     def ask(self, case: Case) -> Advice:
-        """Return what to do; never raises but for orders and lost ownership."""
+        """Return the advice. Raises nothing except for orders and lost ownership."""
 
 
-# What the log of a workflow is told about what is stored.
+# --- the log of a workflow -------------------------------------------------------------------------------------
 #
-# Told after the write and never before: the log may lack a line that a crash cut off, and has none that is not true.
+# Written after the commit: a crash can lose a log line, but no line describes something that was not stored.
 
 
-#: States whose entry is said by the line before or after already; that work was parked or is over is not.
+#: States whose entry the line before or after already reports; parking and the end of a workflow are logged.
 _UNLOGGED_STATES = frozenset(state.value for state in PHASE_STATES)
 _LEVELS = {"attempt_failed": "WARNING", "attempt_interrupted": "WARNING", "phase_failed": "ERROR"}
 
 
 def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Redactor) -> None:
-    """Write the log lines of *events*, which are stored with *document*, with the counters that it has."""
+    """Write the log lines of *events*, stored with *document*, with the counters of that revision."""
     entries: list[JsonObject] = []
     record: PhaseRecord | None = None
     for event in events:
         kind, status = event.event_type, event.status
         if kind == "phase_completed" or (kind == "state_changed" and status in _UNLOGGED_STATES):
-            continue  # the line before or after says it
-        if record is None or record.name != event.node_name:  # those of one step are about one phase or two
+            continue  # the line before or after reports it
+        if record is None or record.name != event.node_name:  # the events of one step concern one phase or two
             record = None
             for phase in document.phases:
                 if phase.name == event.node_name:
@@ -809,12 +809,13 @@ def log_events(document: WorkflowDocument, events: Sequence[Event], redactor: Re
         write_entries(document.adw_id, entries, redactor)
 
 
-# What a failed attempt means: classified by `error_handler`, decided by `retry_handler`, put as the rules of attempts.
+# --- judging a failed attempt ----------------------------------------------------------------------------------
 #
-# The one place where phases meet those two; nothing is decided here.
+# `error_handler` classifies the error and `retry_handler` decides about it. This is the only place where phases use the
+# two; nothing is decided here.
 
 
-#: Characters of a traceback that are kept with an attempt; its end says the most.
+#: Number of traceback characters stored with an attempt; the end is the most useful part.
 MAX_TRACEBACK = 8000
 
 
@@ -831,12 +832,12 @@ def judge(
     """
     Return why the newest attempt of *record* failed, and when the phase is retried.
 
-    *redact* removes secrets from what is logged and stored about it: what a function raises may hold anything. A
-    service that is not available is waited for *max_outage_seconds*; for a phase that has none, the word of an error's
-    text is not taken for it.
+    *redact* removes secrets from everything logged and stored, as exceptions may contain anything. A phase waits up to
+    *max_outage_seconds* for a service that is not available. If the phase has no services, an outage that was only
+    guessed from an error's text does not count as one.
     """
     facts = describe(error, phase.name)
-    # The calls of steps have waits of their own: a sequence that gave up has failed.
+    # Calls in steps wait on their own: a sequence that failed after its waits has failed.
     is_counted = phase.runner == STEPS or (facts.is_guess and not has_services)
     may_park = facts.klass == "quota_window" or not is_counted
     parking = _parking(record, max_outage_seconds) if may_park else None
@@ -851,7 +852,7 @@ def judge(
             facts=facts,
         )
 
-    why: JsonObject = {"not_retried": decision.reason}  # quotes the error
+    why: JsonObject = {"not_retried": decision.reason}  # the reason quotes the error
     if isinstance(decision, AskPerson):
         why["advice"] = decision.advice
 
@@ -861,7 +862,7 @@ def judge(
 
 
 def _parking(record: PhaseRecord, max_seconds: float) -> Parking:
-    """Return the waits in a row that used no attempt, read off the attempts themselves."""
+    """Return the consecutive waits that used no attempt, derived from the attempts."""
     parked = transitions.parked_in_a_row(record)
 
     return Parking(
@@ -884,7 +885,7 @@ def _decide(
         policy=policies_of(phase.retry),
         now=clock.now(),
         random=clock.random(),
-        # What a person granted is on top of what a class of errors is worth, too.
+        # Attempts that a person granted also extend the limit for this class of errors.
         class_failures=max(1, same + 1 - record.granted),
         parking=parking,
     )
@@ -893,7 +894,7 @@ def _decide(
 def _kept(
     facts: ErrorFacts, redact: Callable[[JsonObject], JsonValue], why: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> JsonObject:
-    """Return what is kept of an error; the whole is redacted before it is cut, so that no part of a secret is left."""
+    """Return the stored form of an error. It is redacted before it is cut, so that no part of a secret remains."""
     clean = redact({**facts.to_json(), "traceback": facts.traceback, **why})
     kept: JsonObject = clean if isinstance(clean, dict) else {}
     kept["traceback"] = str(kept.get("traceback") or "")[-MAX_TRACEBACK:]

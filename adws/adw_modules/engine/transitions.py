@@ -1,8 +1,8 @@
 """
-What begin, success, failure, waiting and interruption of an attempt do to a workflow, and which phase comes next.
+How the begin, success, failure, waiting and interruption of an attempt change a workflow; which phase is next.
 
-Pure: each function changes a draft and returns the outcome; one write stores all of it. An attempt is counted when it
-begins. A phase whose last attempt fails and the workflow that fails with it are one change.
+Pure: each function changes a draft and returns the outcome; one write stores everything. An attempt is counted when it
+begins. When the last attempt of a phase fails, phase and workflow fail in the same change.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from adws.adw_modules.phase import Harvest
 
 
-# Which phase comes next, how many attempts it has, and what its attempts add up to.
+# --- choosing a phase, and limits ------------------------------------------------------------------------------
 #
-# Pure. Everything is read off the attempts themselves: there is no second counter that could say something else.
+# Everything is derived from the attempts themselves; no second counter could disagree with them.
 
 
-#: Ordered stops in a row after which a person has to decide, and again after as many more.
+#: Consecutive stops on order after which a person has to decide; again after as many more.
 MAX_SUSPENSIONS = 20
 
-#: How attempts end that do not count against any limit.
+#: Statuses of ended attempts that count against no limit.
 NOT_COUNTED = frozenset({"suspended", "parked"})
-#: The status of an attempt that waits for work that others do, and goes on.
+#: Status of an attempt that waits for work done elsewhere and will resume.
 WAITING = "waiting"
 
 _PASSED = frozenset({"complete", "skipped"})
@@ -61,12 +61,12 @@ class Chosen:
 
     spec: PhaseSpec
     record: PhaseRecord
-    index: int  #: of the record in the document
+    index: int  #: index of the record in the document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blocked:
-    """A phase whose needs can never be met any more."""
+    """A phase whose needs can no longer be met."""
 
     spec: PhaseSpec
     index: int
@@ -75,16 +75,16 @@ class Blocked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllPassed:
-    """There is nothing left to do."""
+    """Every phase has ended."""
 
 
 def choose(spec: WorkflowSpec, phases: Sequence[PhaseRecord]) -> Chosen | Blocked | AllPassed:
     """
-    Return the first phase that is not over, in the order of the definition.
+    Return the first phase that has not ended, in the order of the definition.
 
-    That order respects tiers and needs, and a required phase that failed ends the workflow: so nothing of a later tier
-    starts after a failed one. Raises StateInvalid when the document has other phases than its definition: one that was
-    left out would be one that nobody missed.
+    That order respects tiers and needs, and a required phase that failed ends the workflow, so no phase of a later tier
+    starts after a failed one. Raises StateInvalid if the document does not have the phases of its definition: otherwise
+    a missing phase would go unnoticed.
     """
     if [record.name for record in phases] != [item.name for item in spec.phases]:
         raise StateInvalid(f"the document does not have the phases of its definition {spec.catalog_id}")
@@ -102,14 +102,14 @@ def choose(spec: WorkflowSpec, phases: Sequence[PhaseRecord]) -> Chosen | Blocke
 
 
 def _missing(needs: tuple[str, ...], phases: Sequence[PhaseRecord]) -> tuple[str, ...]:
-    """Return those of *needs* that are not complete."""
+    """Return the phases in *needs* that are not complete."""
     complete = {record.name for record in phases if record.status == "complete"}
 
     return tuple(name for name in needs if name not in complete)
 
 
 def unmet_before(spec: WorkflowSpec, phases: Sequence[PhaseRecord], state: str) -> tuple[str, ...]:
-    """Return the required phases of states before *state* that are not explicitly complete, as text."""
+    """Return, as text, the required phases of states before *state* that are not complete."""
     required = {item.name for item in spec.phases if item.is_required}
 
     return tuple(
@@ -124,7 +124,7 @@ def _comes_before(state: str, other: str) -> bool:
 
 
 def unmet(name: str, record: PhaseRecord | None) -> str:
-    """Return a phase that is not complete, with how it stands."""
+    """Return the name of a phase that is not complete, with its status."""
     if record is not None and record.terminal_reason == OUTDATED:
         return f"{name} (the work was changed after it: do it again)"
 
@@ -132,7 +132,7 @@ def unmet(name: str, record: PhaseRecord | None) -> str:
 
 
 def is_over(phase: PhaseSpec, status: str) -> bool:
-    """Say whether the workflow may go past *phase*."""
+    """Say whether the workflow may continue past *phase*."""
     return status in _PASSED or (status == "failed" and not phase.is_required)
 
 
@@ -140,54 +140,54 @@ def is_over(phase: PhaseSpec, status: str) -> bool:
 
 
 def limit(record: PhaseRecord) -> int:
-    """Return how many attempts the phase has in this round, with what a person granted."""
+    """Return the number of attempts the phase may use in this round, including those a person granted."""
     return record.max_attempts + record.granted
 
 
 def is_exhausted(record: PhaseRecord) -> bool:
-    """Say whether the round has no attempt left, nor one that waits for others and goes on."""
+    """Say whether the round has no attempt left, and none that waits and will resume."""
     return record.attempts_used >= limit(record) and waiting_attempt(record) is None
 
 
 def last_attempt(record: PhaseRecord) -> AttemptRecord | None:
-    """Return the newest attempt."""
+    """Return the newest attempt, or None."""
     return record.attempts[-1] if record.attempts else None
 
 
 def running_attempt(record: PhaseRecord) -> AttemptRecord | None:
-    """Return the attempt that is recorded as running, if its end is not."""
+    """Return the attempt recorded as running, or None."""
     last = record.attempts[-1] if record.attempts else None
     return last if last is not None and last.status == "running" else None
 
 
 def waiting_attempt(record: PhaseRecord) -> AttemptRecord | None:
-    """Return the attempt of this round that waits for work that others do."""
+    """Return the attempt of this round that waits for work done elsewhere, or None."""
     last = record.attempts[-1] if record.attempts else None
     return last if last is not None and last.status == WAITING and last.round == record.round else None
 
 
 def hints_for(document: WorkflowDocument, phase: str) -> tuple[str, ...]:
-    """Return what people said about *phase*, or about the workflow as a whole, oldest first."""
+    """Return the hints people gave for *phase* or for the whole workflow, oldest first."""
     return tuple(str(hint.get("text", "")) for hint in document.hints if hint.get("phase") in (phase, "", None))
 
 
 def suspensions(record: PhaseRecord) -> int:
-    """Return how many ordered stops there were in a row."""
+    """Return the number of consecutive stops on order."""
     return sum(1 for _ in takewhile(lambda attempt: attempt.status == "suspended", reversed(record.attempts)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptTotals:
-    """What the attempts of a phase add up to, over all rounds."""
+    """Totals over the attempts of a phase in all rounds."""
 
     attempts: int
-    counted: int  #: without those that were ended on order or parked
+    counted: int  #: excluding suspended and parked attempts
     seconds: float
-    average_seconds: float | None  #: of those whose time is known
+    average_seconds: float | None  #: over the attempts with a known duration
 
 
 def totals(record: PhaseRecord) -> AttemptTotals:
-    """Return what the attempts of *record* add up to."""
+    """Return the totals over the attempts of *record*."""
     times = [attempt.duration for attempt in record.attempts if attempt.duration is not None]
     counted = sum(1 for attempt in record.attempts if attempt.status not in NOT_COUNTED)
 
@@ -200,7 +200,7 @@ def totals(record: PhaseRecord) -> AttemptTotals:
 
 
 def over_budget(document: WorkflowDocument) -> str:
-    """Return how the workflow's health budget is used up, "" while there is some left."""
+    """Return which health budget of the workflow is used up, or "" while some of it is left."""
     if document.max_total_attempts is None and document.max_minutes is None:
         return ""
     attempts, seconds = 0, 0.0
@@ -217,14 +217,14 @@ def over_budget(document: WorkflowDocument) -> str:
     return ""
 
 
-# What a document keeps of the report of an attempt.
+# --- the report of an attempt in the document ------------------------------------------------------------------
 #
-# Pure. A result is kept as plain JSON or not at all, so that a phase sees the same before and after a restart. What an
-# attempt cost is added to the sums of the workflow in the write that ends it, however it ended; sums never go down.
+# A result is stored as plain JSON or not at all, so that a phase sees the same before and after a restart. The cost of
+# an attempt is added to the workflow's sums in the write that ends it, however it ended; sums never decrease.
 
 
 def said_by(report: RunReport) -> JsonObject | None:
-    """Return what the record of an attempt keeps of its report, None when that is nothing."""
+    """Return the part of a report stored in the attempt's record, or None if it is empty."""
     said: JsonObject = {}
     if report.summary:
         said["summary"] = report.summary
@@ -245,9 +245,9 @@ def said_by(report: RunReport) -> JsonObject | None:
 
 def result_of(phase: str, report: RunReport) -> JsonObject | None:
     """
-    Return a copy of what the phase gave back.
+    Return a copy of the output of the phase.
 
-    Raises StateUnserialisable for what would come back from the document as something else: a later phase would see
+    Raises StateUnserialisable if the output would change on its way through the document: a later phase would see
     another result after a restart than before it.
     """
     try:
@@ -260,12 +260,12 @@ def result_of(phase: str, report: RunReport) -> JsonObject | None:
 
 
 def summary_of(report: RunReport) -> JsonObject:
-    """Return what an event shows of a report."""
+    """Return the part of a report shown in an event."""
     return {"summary": report.summary} if report.summary else {}
 
 
 def without_traceback(error: JsonObject) -> JsonObject:
-    """Return a classified error as an event tells it: the document has the long part."""
+    """Return a classified error for an event; only the document keeps the long traceback."""
     return {name: value for name, value in error.items() if name != "traceback"}
 
 
@@ -273,7 +273,7 @@ def without_traceback(error: JsonObject) -> JsonObject:
 
 
 def add_cost(draft: Draft, phase: str, report: RunReport) -> None:
-    """Add what the attempt cost to the sums of the workflow; a failed attempt cost money too."""
+    """Add the cost of the attempt to the workflow's sums; failed attempts cost money too."""
     _add(draft, phase, _cost_of(report), report.usage)
 
 
@@ -296,7 +296,7 @@ def _add(draft: Draft, phase: str, cost: float | None, usage: Usage | None) -> N
 
 
 def _told(cost: float | None, usage: Usage | None) -> JsonObject:
-    """Return what an event shows of a cost: the amount that counts, and whom it is paid to for what."""
+    """Return the cost data of an event: the amount that counts, and the provider and usage it pays for."""
     said: JsonObject = {} if usage is None else _kept(usage)
 
     return {**said, "cost_usd": cost}
@@ -322,9 +322,9 @@ def _grown(cost: Cost, phase: str, usd: float | None, usage: Usage | None) -> Co
 
 def _cost_of(report: RunReport) -> float | None:
     """
-    Return what counts as money; what an agent used decides, where there is one.
+    Return the cost that counts as money, taken from the agent's usage if there is one.
 
-    Raises StateUnserialisable for an amount that is none: a runner that says so is wrong in other things too.
+    Raises StateUnserialisable for an invalid amount: a runner that reports one is not reliable in other facts either.
     """
     if report.usage is not None:
         return costs.counted(report.usage)
@@ -338,7 +338,7 @@ def _cost_of(report: RunReport) -> float | None:
 
 
 def _kept(usage: Usage) -> JsonObject:
-    """Return the usage as the document keeps it: an amount that is none is not known."""
+    """Return the usage as stored in the document; an invalid amount is stored as unknown."""
     return {**usage.to_json(), "cost_usd": money(usage.cost_usd)}
 
 
@@ -350,27 +350,27 @@ NEEDS_UNMET = "NEEDS_UNMET"
 REJECTED = "REJECTED"
 DEADLINE = "DEADLINE"
 ABANDONED = "ABANDONED"
-OUTDATED = "OUTDATED"  #: it was done before an earlier phase was done again
+OUTDATED = "OUTDATED"  #: done before an earlier phase was redone
 
-#: Why a workflow is paused.
+#: Pause reason of a workflow.
 AWAITING_APPROVAL = "awaiting_approval"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why an attempt failed, classified, and what was decided about it."""
+    """A classified attempt failure, and the decision about it."""
 
     error: JsonObject  #: category, class, message, advice, traceback
-    retry_at: datetime | None  #: None: not again
-    terminal_reason: str = EXHAUSTED  #: when it is not retried though attempts are left
-    needs_cleanup: bool = False  #: something has to be freed before the next attempt
-    is_parked: bool = False  #: it waits for a quota or a service, which uses no attempt
-    wait_deadline: datetime | None = None  #: when a service is no longer waited for
-    facts: ErrorFacts | None = None  #: the error as the advisor and the breakers read it
+    retry_at: datetime | None  #: None: the attempt is not retried
+    terminal_reason: str = EXHAUSTED  #: used if not retried although attempts are left
+    needs_cleanup: bool = False  #: something must be freed before the next attempt
+    is_parked: bool = False  #: waits for a quota or a service, which uses no attempt
+    wait_deadline: datetime | None = None  #: when to stop waiting for a service
+    facts: ErrorFacts | None = None  #: the classified error, for the advisor and the breakers
 
     @property
     def message(self) -> str:
-        """What went wrong, in a sentence."""
+        """What went wrong, in one sentence."""
         return str(self.error.get("message") or "no reason was given")
 
     @property
@@ -381,14 +381,14 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TerminalFailure:
-    """Why a phase is over without success."""
+    """Why a phase ended without success."""
 
     reason: str  #: terminal reason
     message: str
     advice: str = ""
 
     def to_json(self) -> JsonObject:
-        """Return it as an event tells it."""
+        """Return the failure as event data."""
         return {"terminal_reason": self.reason, "message": self.message}
 
 
@@ -396,8 +396,8 @@ class TerminalFailure:
 
 
 def begin(draft: Draft, chosen: Chosen, *, owner: str, fence: int, model: str = "") -> None:
-    """Count and record the next attempt of *chosen*, with the *model* for it, and move the workflow to its state."""
-    from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers read these rules without pydantic
+    """Count and record the next attempt of *chosen*, using *model*, and move the workflow to the phase's state."""
+    from adws.adw_modules.document import AttemptRecord  # noqa: PLC0415 - viewers import these rules without pydantic
 
     phase, record = chosen.spec, draft.document.phases[chosen.index]
     draft.advance_to(STATES[phase.state])
@@ -436,10 +436,10 @@ def _deadline(phase: PhaseSpec, start: datetime) -> str | None:
 
 def before_attempt(draft: Draft, spec: WorkflowSpec) -> Chosen | Outcome:
     """
-    Return the phase to begin now, or the outcome when there is none to begin.
+    Return the phase to begin now, or the outcome if none can begin.
 
-    Fails what is exhausted, over its budget or can never start, passes over such phases when they are not required, and
-    ends a workflow that has none left.
+    Fails phases that are exhausted, over budget or can never start; optional ones are passed over. Completes a workflow
+    that has no phase left.
     """
     while True:
         result = choose(spec, draft.document.phases)
@@ -454,7 +454,7 @@ def before_attempt(draft: Draft, spec: WorkflowSpec) -> Chosen | Outcome:
 
 
 def _ready(draft: Draft, found: Chosen | Blocked) -> Chosen | TerminalFailure:
-    """Return *found*, or why it cannot be begun any more."""
+    """Return *found*, or why it can no longer begin."""
     if isinstance(found, Blocked):
         return TerminalFailure(reason=NEEDS_UNMET, message=f"{', '.join(found.missing)} is not complete")
     if is_exhausted(found.record):
@@ -464,7 +464,7 @@ def _ready(draft: Draft, found: Chosen | Blocked) -> Chosen | TerminalFailure:
 
 
 def spent_budget(draft: Draft) -> TerminalFailure | None:
-    """Return that the health budget is used up, None while there is some left."""
+    """Return a failure if the health budget is used up, or None while some of it is left."""
     spent = over_budget(draft.document)
 
     return TerminalFailure(reason=HEALTH_BUDGET, message=f"its health budget is gone: {spent}") if spent else None
@@ -479,11 +479,11 @@ def _when_due(draft: Draft, chosen: Chosen) -> Chosen | Outcome:
     return RetryAt(phase=record.name, at=timestamps.parse(record.retry_at), reason=reason)
 
 
-# --- ending well -----------------------------------------------------------------------------------------------
+# --- success ---------------------------------------------------------------------------------------------------
 
 
 def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport) -> Outcome:
-    """Complete the phase; every gate has passed."""
+    """Complete the phase, after every gate passed."""
     _close_well(draft, chosen, report, status="complete", terminal_reason=None)
     draft.add_event("phase_completed", chosen.index, duration=since_first(draft, chosen.index))
 
@@ -491,7 +491,7 @@ def succeed(draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport)
 
 
 def after_phase(draft: Draft, spec: WorkflowSpec) -> Outcome:
-    """Return what comes after a phase that is over; ends the workflow when nothing does."""
+    """Return the phase after one that has ended; complete the workflow if no phase is left."""
     result = choose(spec, draft.document.phases)
     if isinstance(result, AllPassed):
         return _complete(draft)
@@ -500,7 +500,7 @@ def after_phase(draft: Draft, spec: WorkflowSpec) -> Outcome:
 
 
 def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str) -> Outcome:
-    """Park the workflow until a person approves what the phase did."""
+    """Pause the workflow until a person approves the work of the phase."""
     _close_well(draft, chosen, report, status="waiting")
     draft.add_event("approval_asked", chosen.index, data={"reason": reason})
 
@@ -508,7 +508,7 @@ def await_approval(draft: Draft, chosen: Chosen, report: RunReport, reason: str)
 
 
 def _close_well(draft: Draft, chosen: Chosen, report: RunReport, **changes: object) -> None:
-    """Record that an attempt succeeded, with *changes* of its phase."""
+    """Record that an attempt succeeded, with *changes* to its phase record."""
     index, name = chosen.index, chosen.spec.name
     attempt = draft.end_attempt(
         index,
@@ -528,16 +528,16 @@ def rework(
     draft: Draft, spec: WorkflowSpec, chosen: Chosen, report: RunReport, trouble: Failure | None = None
 ) -> Outcome:
     """
-    Send the work back to an earlier phase: it and all after it start a new round.
+    Send the work back to an earlier phase: that phase and all later ones start a new round.
 
-    *trouble* is the gate that was red; None when the phase itself asks for it.
+    *trouble* is the failed gate, or None if the phase itself asked for rework.
     """
     target, number = chosen.spec.on_rework, draft.document.phases[chosen.index].attempts[-1].number
     if trouble is None:
         _close_well(draft, chosen, report)
     else:
         close_badly(draft, chosen, trouble, replace(report, was_done=True))
-        # Not as it was before either: the phase that builds is told what earlier phases gave back.
+        # Nor is an older result kept: the building phase is given the results of earlier phases.
         draft.change_phase(chosen.index, result=None)
     asks = trouble.message if trouble is not None else "it asks for rework"
     goal = next(phase for phase in spec.phases if phase.name == target)
@@ -558,7 +558,7 @@ def rework(
 
 
 def new_round(draft: Draft, first: str) -> None:
-    """Start a new round for the phase called *first* and for every one after it."""
+    """Start a new round for the phase *first* and every later one."""
     is_after = False
     for index, record in enumerate(draft.document.phases):
         is_after = is_after or record.name == first
@@ -567,7 +567,7 @@ def new_round(draft: Draft, first: str) -> None:
 
 
 def start_round(draft: Draft, index: int) -> None:
-    """Start a new round for the phase at *index*, unless it was never begun."""
+    """Start a new round for the phase at *index*; a phase that never began keeps its round number."""
     record = draft.document.phases[index]
     draft.change_phase(
         index,
@@ -584,18 +584,18 @@ def start_round(draft: Draft, index: int) -> None:
     )
 
 
-# --- ending badly ----------------------------------------------------------------------------------------------
+# --- failure ---------------------------------------------------------------------------------------------------
 
 
 def fail(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Failure, report: RunReport | None) -> Outcome:
-    """Close a failed attempt: retried later, or the phase and its workflow have failed."""
+    """Close a failed attempt: it is retried later, or the phase and its workflow have failed."""
     close_badly(draft, chosen, trouble, report)
 
     return after_failure(draft, spec, chosen, trouble)
 
 
 def close_badly(draft: Draft, chosen: Chosen, trouble: Failure, report: RunReport | None) -> None:
-    """Write down that an attempt failed, and nothing about what follows from it."""
+    """Record that an attempt failed, without its consequences."""
     index = chosen.index
     attempt = draft.end_attempt(
         index,
@@ -620,7 +620,7 @@ def close_badly(draft: Draft, chosen: Chosen, trouble: Failure, report: RunRepor
 
 
 def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Failure) -> Outcome:
-    """Go on after a failed attempt as was judged."""
+    """Apply the decision about a failed attempt."""
     record = draft.document.phases[chosen.index]
     if trouble.retry_at is None or is_exhausted(record):
         reason = EXHAUSTED if is_exhausted(record) else trouble.terminal_reason
@@ -631,9 +631,9 @@ def after_failure(draft: Draft, spec: WorkflowSpec, chosen: Chosen, trouble: Fai
 
 
 def retry_at(draft: Draft, chosen: Chosen, at: datetime, trouble: Failure) -> Outcome:
-    """Let a phase that has attempts left be retried at that moment."""
+    """Schedule a phase that has attempts left to be retried at that time."""
     spent = spent_budget(draft)
-    if spent is not None:  # nobody waits an hour for an attempt that may not be made
+    if spent is not None:  # do not wait for an attempt that the budget forbids
         return fail_workflow(draft, chosen.spec, chosen.index, spent)
 
     return _retry_later(draft, chosen.index, at, trouble)
@@ -649,7 +649,7 @@ def _retry_later(draft: Draft, index: int, at: datetime, trouble: Failure) -> Ou
 
 
 def fail_phase(draft: Draft, spec: WorkflowSpec, chosen: Chosen, loss: TerminalFailure) -> Outcome:
-    """Fail a phase for good, and its workflow when it is required."""
+    """Fail a phase for good, and its workflow too if the phase is required."""
     return _fail_phase(draft, spec, chosen.spec, chosen.index, loss)
 
 
@@ -662,7 +662,7 @@ def _fail_phase(draft: Draft, spec: WorkflowSpec, phase: PhaseSpec, index: int, 
 
 
 def _pass_over(draft: Draft, phase: PhaseSpec, index: int, loss: TerminalFailure) -> None:
-    """Let the workflow go on without a phase that is not required."""
+    """Let the workflow continue without an optional phase."""
     has_run = bool(draft.document.phases[index].attempts)
     draft.change_phase(index, status="failed" if has_run else "skipped", terminal_reason=loss.reason, retry_at=None)
     draft.document.warnings = [*draft.document.warnings, f"{phase.name} was passed over: {loss.message}"]
@@ -688,7 +688,7 @@ def fail_workflow(draft: Draft, phase: PhaseSpec, index: int, loss: TerminalFail
 
 
 def fail_waiting(draft: Draft, spec: WorkflowSpec, index: int, loss: TerminalFailure) -> Outcome:
-    """Fail a phase that waited for a person, or for its next attempt."""
+    """Fail a phase that waited for a person or for its next attempt."""
     return _fail_phase(draft, spec, spec.phases[index], index, loss)
 
 
@@ -699,11 +699,11 @@ def _complete(draft: Draft) -> Outcome:
     return Done(state=WorkflowState.COMPLETED.value, warnings=tuple(draft.document.warnings))
 
 
-# --- parking, and giving up ------------------------------------------------------------------------------------
+# --- pausing and abandoning ------------------------------------------------------------------------------------
 
 
 def pause(draft: Draft, reason: str, phase: str = "") -> Outcome:
-    """Park the workflow where it is."""
+    """Pause the workflow in its current state."""
     draft.document.pause_reason = reason
     draft.move(WorkflowState.PAUSED, {"reason": reason, **({"phase": phase} if phase else {})})
 
@@ -711,7 +711,7 @@ def pause(draft: Draft, reason: str, phase: str = "") -> Outcome:
 
 
 def abandon(draft: Draft, reason: str) -> Outcome:
-    """Give the workflow up; what it made is kept until a rollback."""
+    """Abandon the workflow; what it made is kept until a rollback."""
     draft.document.terminal_reason = ABANDONED
     draft.move(WorkflowState.ABANDONED, {"reason": reason})
 
@@ -719,7 +719,7 @@ def abandon(draft: Draft, reason: str) -> Outcome:
 
 
 def end_meta(draft: Draft, index: int) -> JsonObject:
-    """Return what `meta` says about an attempt that is over."""
+    """Return the `meta` of an event about an attempt that has ended."""
     record = draft.document.phases[index]
 
     return {
@@ -729,14 +729,14 @@ def end_meta(draft: Draft, index: int) -> JsonObject:
 
 
 def duration(draft: Draft, index: int) -> float:
-    """Return the seconds since the newest attempt of a phase was begun, without those it waited for others."""
+    """Return the seconds since the newest attempt of a phase began, without the time it waited for others."""
     attempt = draft.document.phases[index].attempts[-1]
     passed = (draft.at - timestamps.parse(attempt.started_at)).total_seconds()
     return max(0.0, passed - attempt.waited_seconds)
 
 
 def since_first(draft: Draft, index: int) -> float | None:
-    """Return the seconds since the first attempt of a phase's round was begun, None when none was."""
+    """Return the seconds since the first attempt of the phase's round began, or None if none has begun."""
     record = draft.document.phases[index]
     for attempt in record.attempts:
         if attempt.round == record.round:
@@ -745,17 +745,17 @@ def since_first(draft: Draft, index: int) -> float | None:
     return None
 
 
-# Attempts that end early: interrupted by a crash, or suspended on order.
+# --- attempts that end early: interrupted by a crash, or suspended on order ------------------------------------
 #
-# Pure. An interrupted attempt stays counted, a suspended one is taken out of the count again. What either had used and
-# learned until then is kept. An attempt that is closed where it cannot be told whether its process has ended is in
-# doubt: its record says so until that was checked on the right host.
+# An interrupted attempt stays counted; a suspended one is subtracted from the count again. Usage and facts learned
+# until then are kept in both cases. An attempt is in doubt if it is closed where nobody can tell whether its process
+# has ended; its record says so until that is checked on the right host.
 
 
-#: Key of the record of a process: why nobody knows whether it has ended.
+#: Key in a process record: why it is unknown whether the process has ended.
 IN_DOUBT = "in_doubt"
 
-#: Why a workflow is paused that was stopped again and again.
+#: Pause reason of a workflow that was suspended too often.
 TOO_MANY_STOPS = "suspended_too_often"
 
 
@@ -763,9 +763,9 @@ def interrupt(
     draft: Draft, spec: WorkflowSpec, index: int, why: str, harvest: Harvest | None = None, *, doubt: str = ""
 ) -> Outcome | None:
     """
-    Close an attempt that a crash cut off, or a deadline; it counts. Returns the outcome when it was the last one.
+    Close an attempt interrupted by a crash or a deadline; it counts. Returns the outcome if no attempt is left.
 
-    *doubt* says why nobody knows whether its process has ended.
+    *doubt* says why it is unknown whether the attempt's process has ended.
     """
     draft.end_attempt(index, "interrupted", error={"category": "interrupted", "message": why})
     if doubt:
@@ -784,7 +784,7 @@ def interrupt(
 
 
 def in_doubt(phases: Sequence[PhaseRecord]) -> tuple[tuple[int, AttemptRecord], ...]:
-    """Return the attempts that were closed while nobody knew whether their process had ended, each with its phase."""
+    """Return the attempts closed while it was unknown whether their process had ended, each with its phase index."""
     return tuple(
         (index, attempt)
         for index, record in enumerate(phases)
@@ -794,7 +794,7 @@ def in_doubt(phases: Sequence[PhaseRecord]) -> tuple[tuple[int, AttemptRecord], 
 
 
 def doubt_of(phases: Sequence[PhaseRecord]) -> str:
-    """Return why nobody knows whether the newest attempt has ended, "" when that is known."""
+    """Return why it is unknown whether the newest attempt has ended, or "" if it is known."""
     newest = max((attempt for record in phases for attempt in record.attempts), key=_begun, default=None)
 
     return str((newest.process or {}).get(IN_DOUBT) or "") if newest is not None else ""
@@ -817,7 +817,7 @@ def clear_doubt(draft: Draft, index: int, number: int, found: str) -> None:
 
 
 def bring_in(draft: Draft, index: int, harvest: Harvest | None) -> None:
-    """Keep what an attempt had achieved that never reported."""
+    """Store what an attempt that never reported had achieved."""
     if harvest is None:
         return
     if harvest.agent:
@@ -828,7 +828,7 @@ def bring_in(draft: Draft, index: int, harvest: Harvest | None) -> None:
 
 
 def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Harvest | None = None) -> Outcome:
-    """Close an attempt that was ended on order; it does not count, but what it used does."""
+    """Close an attempt that was suspended on order; it does not count, but its usage does."""
     index = chosen.index
     record = draft.document.phases[index]
     draft.end_attempt(index, "suspended", duration=duration(draft, index), error={"order": kind, "message": reason})
@@ -845,17 +845,17 @@ def suspend(draft: Draft, chosen: Chosen, *, kind: str, reason: str, harvest: Ha
     return Stopped(reason=kind)
 
 
-# Waiting: for an external service that is down, for a quota that is used up, and for external tasks.
+# --- waiting for a service that is down, a used-up quota, or external tasks ------------------------------------
 #
-# Pure. None of them uses an attempt. How long a service is waited for is decided by `retry_handler.decide`.
+# No wait uses an attempt. `retry_handler.decide` decides how long to wait for a service.
 
 
-#: Seconds between two checks of a service, at least: one that says "now" must not be asked without end.
+#: Minimum seconds between two checks of a service, so that one answering "now" is not polled in a tight loop.
 SHORTEST_WAIT_SECONDS = 1.0
 
 
 def wait_for(draft: Draft, spec: WorkflowSpec, chosen: Chosen, wait: Wait) -> Outcome:
-    """Let a phase wait for an external service before its next attempt; no attempt is used."""
+    """Let a phase wait for an external service before its next attempt; this uses no attempt."""
     deadline = chosen.record.wait_deadline_at
     if deadline is not None and draft.at >= timestamps.parse(deadline):
         loss = TerminalFailure(reason=DEADLINE, message=f"it was waited for until {deadline}: {wait.reason}")
@@ -877,12 +877,12 @@ def wait_for(draft: Draft, spec: WorkflowSpec, chosen: Chosen, wait: Wait) -> Ou
 
 
 def _gives_up(deadline: datetime) -> str:
-    """Return until when a service is waited for, in words."""
+    """Return the end of the wait for a service, as text."""
     return f"adw gives up at {deadline:%Y-%m-%d %H:%M} UTC"
 
 
 def fork(draft: Draft, chosen: Chosen, forked: WaitingForChildren) -> Outcome:
-    """Let the attempt wait for work that others do; it is not over, and not counted again when it goes on."""
+    """Let the attempt wait for work done elsewhere. It does not end, and is not counted again when it resumes."""
     draft.mark_attempt(chosen.index, status=WAITING, waiting_since=timestamps.to_text(draft.at))
     record = draft.change_phase(chosen.index, status="retry_wait", retry_at=None, wait_reason=forked.reason)
     told: JsonObject = {"until": timestamps.to_text(forked.until), "why": forked.reason, **forked.facts}
@@ -892,7 +892,7 @@ def fork(draft: Draft, chosen: Chosen, forked: WaitingForChildren) -> Outcome:
 
 
 def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
-    """Go on with the attempt that waited."""
+    """Resume the attempt that waited."""
     draft.advance_to(WorkflowState(chosen.spec.state))
     attempt = draft.document.phases[chosen.index].attempts[-1]
     waited = attempt.waited_seconds
@@ -906,14 +906,14 @@ def go_on(draft: Draft, chosen: Chosen, *, owner: str, fence: int) -> None:
 
 
 def parked_in_a_row(record: PhaseRecord) -> tuple[AttemptRecord, ...]:
-    """Return the attempts of this round, newest first, that met a used-up quota or a service that is not available."""
+    """Return the last attempts in a row that this round parked, newest first (used-up quota or unavailable service)."""
     over = (attempt for attempt in reversed(record.attempts) if attempt.status not in {"running", "suspended"})
 
     return tuple(takewhile(lambda attempt: attempt.status == "parked" and attempt.round == record.round, over))
 
 
 def is_named_reset(attempt: AttemptRecord) -> bool:
-    """Say whether an attempt met a quota whose service named the moment of its reset."""
+    """Say whether an attempt hit a quota whose service named the time of its reset."""
     error = attempt.error or {}
     said = error.get("metadata")
     facts = said if isinstance(said, dict) else {}
@@ -924,7 +924,7 @@ def is_named_reset(attempt: AttemptRecord) -> bool:
 
 
 def end_wait(draft: Draft, index: int) -> None:
-    """Make a phase due that waits for a service which is available again."""
+    """Make a waiting phase due at once, because its service is available again."""
     draft.change_phase(index, retry_at=None)
 
 
@@ -932,12 +932,12 @@ def park(
     draft: Draft, chosen: Chosen, trouble: Failure, at: datetime, report: RunReport, *, waits_for: dict[str, int]
 ) -> Outcome:
     """
-    Close an attempt that met a used-up quota or a service that is not available, and wait for that.
+    Close an attempt that met a used-up quota or an unavailable service, and wait for the quota or service.
 
-    The attempt is taken out of the count. *waits_for* are the services, with the generations of their breakers.
+    The attempt is not counted. *waits_for* maps the services to the generations of their breakers.
     """
     index, record = chosen.index, draft.document.phases[chosen.index]
-    # Without the traceback: there may be a hundred of these, and the message says which service it was.
+    # Without the traceback: there may be a hundred such attempts, and the message names the service.
     error = without_traceback(trouble.error)
     attempt = draft.end_attempt(index, "parked", duration=duration(draft, index), error=error, report=said_by(report))
     add_cost(draft, chosen.spec.name, report)

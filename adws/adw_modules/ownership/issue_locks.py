@@ -1,8 +1,8 @@
 """
-Creating a workflow: its issue, its row, its first lease and its first run in one transaction.
+Creating a workflow: its issue lock, row, first lease and first run in one transaction.
 
 The row has revision 0 until the document is written, in files or in the database. A crash in between leaves exactly
-such a row: its lease ends, `adw db check` names it, and the sweep of finished locks removes it.
+such a row: its lease expires, `adw db check` reports it, and the sweep of finished locks removes it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
 
-# Issue locks: the primary key (repository, issue) lets one workflow in.
+# --- issue locks: the primary key (repository, issue) admits one workflow --------------------------------------
 #
-# A lock belongs to a workflow, not to a process; it has no age and is never taken away because of one. Every spelling
-# of a repository is the same repository, and "" is that of the home. Rows are compared by that rule, not by their text:
-# what "" means is a setting, which no migration knows, and rows of older versions have the spelling of their documents.
-# Locks are few, one for each unfinished workflow, so all those of an issue's number are looked at.
+# A lock belongs to a workflow, not to a process, and never expires. Every spelling of a repository means the same
+# repository, and "" means the home's. Rows are compared by that rule and not by their text: the meaning of "" is a
+# setting unknown to migrations, and rows of older versions have the spelling of their documents. Locks are few (one per
+# unfinished workflow), so all locks of an issue number are read.
 
 
-#: A holder may release it between our insert and our query; after this many times something else is wrong.
+#: A holder may release the lock between our insert and our query; after this many times something else is wrong.
 _LOOKS = 10
 
 
@@ -54,7 +54,7 @@ _LOCK = "repository, issue_number, adw_id, acquired_at"
 
 
 def insert_lock(session: Session, lock: IssueLock) -> None:
-    """Store *lock* inside the transaction *session*; nothing happens when the issue is locked."""
+    """Store *lock* inside the transaction *session*; do nothing if the issue is locked."""
     session.run(
         f"INSERT INTO adw_locks ({_LOCK}) VALUES (:repository, :issue_number, :adw_id, :acquired_at)"
         " ON CONFLICT (repository, issue_number) DO NOTHING",
@@ -63,20 +63,20 @@ def insert_lock(session: Session, lock: IssueLock) -> None:
 
 
 class IssueLocks:
-    """`IssueLocks` in the table adw_locks."""
+    """Issue locks in the table adw_locks."""
 
     def __init__(self, database: Database, *, clock: Clock, repository: str = "") -> None:
-        """Keep locks in *database*; *repository* is the one that "" stands for in this home."""
+        """Keep locks in *database*; an empty repository means *repository* in this home."""
         self._database = database
         self._clock = clock
         self._repository = repository
 
     def key(self, repository: str) -> str:
-        """Return the repository as locks are compared by it."""
+        """Return *repository* in the form in which locks compare it."""
         return in_home(repository, self._repository)
 
     def acquire(self, issue_number: int, adw_id: str, repository: str = "") -> bool:
-        """Take the lock; True when it is (or was already) ours, False when another workflow has it."""
+        """Take the lock; return True if it is (or was already) ours, False if another workflow has it."""
         check_adw_id(adw_id)
         moment = timestamps.to_text(self._clock.now())
 
@@ -94,18 +94,18 @@ class IssueLocks:
 
     def release(self, issue_number: int, adw_id: str, repository: str = "", *, fence: int | None = None) -> bool:
         """
-        Give it back; False, and nothing changed, when *adw_id* does not have it.
+        Release the lock; return False, changing nothing, if *adw_id* does not have it.
 
-        With *fence* only while nobody has owned the workflow since that one: a new owner may carry it on.
+        With *fence*, release it only if nobody has owned the workflow since: a new owner may continue the workflow.
         """
         check_adw_id(adw_id)
-        with self._database.read() as session:  # a document in the database took its lock with it when it ended
+        with self._database.read() as session:  # a document in the database deleted its lock when it ended
             if not self._ours(session, issue_number, adw_id, repository):
                 return False
 
         def work(session: Session) -> bool:
             if fence is not None:
-                # The row is locked until the commit: another process that takes the lease waits for it.
+                # The row stays locked until the commit: another process that takes the lease waits for it.
                 sql = self._database.render("SELECT fence FROM workflow_states WHERE adw_id = :adw_id {row_lock}")
                 row = session.one(sql, {"adw_id": adw_id})
                 if row is not None and row[0] != fence:
@@ -124,7 +124,7 @@ class IssueLocks:
         return self._database.transact(work)
 
     def holder(self, issue_number: int, repository: str = "") -> IssueLock | None:
-        """Return who has it."""
+        """Return the lock of an issue, or None."""
         with self._database.read() as session:
             held = self._of_issue(session, issue_number, repository)
 
@@ -138,7 +138,7 @@ class IssueLocks:
         return tuple(connection.to_lock(row) for row in rows)
 
     def first(self, limit: int) -> tuple[IssueLock, ...]:
-        """Return so many locks, by repository and issue."""
+        """Return the first *limit* locks, by repository and issue."""
         with self._database.read() as session:
             rows = session.all(
                 f"SELECT {_LOCK} FROM adw_locks ORDER BY repository, issue_number LIMIT :limit", {"limit": limit}
@@ -147,8 +147,8 @@ class IssueLocks:
         return tuple(connection.to_lock(row) for row in rows)
 
     def take(self, session: Session, issue_number: int, adw_id: str, repository: str, moment: str) -> IssueLock:
-        """Lock the issue for *adw_id* if it is free, and return who has it now."""
-        normalise(repository)  # a name that is none is refused before it locks anything
+        """Lock the issue for *adw_id* if it is free, and return its current lock."""
+        normalise(repository)  # an invalid name is refused before it locks anything
         lock = IssueLock(repository=self.key(repository), issue_number=issue_number, adw_id=adw_id, acquired_at=moment)
         for _ in range(_LOOKS):
             held = self._of_issue(session, issue_number, repository)
@@ -162,7 +162,7 @@ class IssueLocks:
         return [lock for lock in self._of_issue(session, issue_number, repository) if lock.adw_id == adw_id]
 
     def _of_issue(self, session: Session, issue_number: int, repository: str) -> list[IssueLock]:
-        """Return the locks of an issue, oldest first: one, unless names that are one now were two when they came."""
+        """Return the locks of an issue, oldest first: one, unless two names that are equal now once differed."""
         key = self.key(repository)
         rows = session.all(
             f"SELECT {_LOCK} FROM adw_locks WHERE issue_number = :issue_number ORDER BY acquired_at, repository",
@@ -170,7 +170,7 @@ class IssueLocks:
         )
         held = [lock for lock in map(connection.to_lock, rows) if self.key(lock.repository) == key]
         if not held:
-            normalise(repository)  # an old row may be found by any text, but a text that names none is a mistake
+            normalise(repository)  # any text may match an old row, but an invalid name is a mistake
 
         return held
 
@@ -179,7 +179,7 @@ class WorkflowRegistry:
     """Creates workflows in the database: lock, row, lease and first run in one transaction."""
 
     def __init__(self, database: Database, *, clock: Clock, home: str, repository: str = "") -> None:
-        """Register workflows whose documents live in *home* ("files" or "database"); "" means *repository* there."""
+        """Register workflows with documents in *home* ("files" or "database"); *repository* replaces an empty one."""
         self._database = database
         self._clock = clock
         self._home = home
@@ -202,15 +202,15 @@ class WorkflowRegistry:
         run: NewRun | None = None,
     ) -> Lease:
         """
-        Lock the issue, make the row with fence 1 and enqueue *run*.
+        Lock the issue, insert the row with fence 1, and enqueue *run*.
 
-        Raises IssueLocked or StateExists, and then nothing is left.
+        Raises IssueLocked or StateExists; nothing is left behind then.
         """
         adw_id = check_adw_id(document.adw_id)
         check_run_of(adw_id, run)
         moment = timestamps.to_text(self._clock.now())
         params = self._row_of(document, owner, ttl_seconds, moment)
-        # The key these events would have if they came with the document, so that storing them again changes nothing.
+        # Same keys as if these events came with the document, so that storing them again changes nothing.
         stamped = events_module.stamp(events, adw_id=adw_id, revision=1, created_at=moment)
 
         def work(session: Session) -> None:
@@ -232,7 +232,7 @@ class WorkflowRegistry:
         return {
             **self._database.lease_clock(),
             **connection.summary_params(summary_of(document)),
-            "title": "",  # comes with the document, once its secrets are taken out
+            "title": "",  # stored with the document, once secrets are removed from it
             "owner": owner.to_text(),
             "ttl": ttl_seconds,
             "taken_at": moment,
@@ -241,7 +241,7 @@ class WorkflowRegistry:
         }
 
     def unregister(self, lease: Lease) -> None:
-        """Take that back for a workflow whose document could not be written; a row that has one stays."""
+        """Undo the registration of a workflow whose document could not be written; a row with a document stays."""
         params = {"adw_id": lease.adw_id, "owner": lease.owner.to_text(), "fence": lease.fence}
 
         def work(session: Session) -> None:
@@ -262,7 +262,7 @@ class WorkflowRegistry:
 
 
 class DocumentRegistry(WorkflowRegistry):
-    """A registry of workflows whose documents live in the same database."""
+    """A registry of workflows whose documents are in the same database."""
 
     def __init__(self, database: Database, *, clock: Clock, store: DatabaseStateStore, repository: str = "") -> None:
         """Register workflows whose documents are in *store*."""
@@ -273,9 +273,9 @@ class DocumentRegistry(WorkflowRegistry):
         self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
     ) -> WorkflowDocument:
         """
-        Store the document of a workflow that nobody owns yet, lock its issue and enqueue *run*, all in one transaction.
+        Store the document of a workflow without an owner, lock its issue and enqueue *run*, all in one transaction.
 
-        Raises IssueLocked or StateExists, and then nothing is left.
+        Raises IssueLocked or StateExists; nothing is left behind then.
         """
         adw_id = check_adw_id(document.adw_id)
         check_run_of(adw_id, run)
@@ -290,20 +290,20 @@ class DocumentRegistry(WorkflowRegistry):
         return self._store.create(document, events=events, also=add)
 
 
-# Issue locks as three plain calls: one live workflow for each issue of a repository.
+# --- issue locks as three plain functions: one live workflow per issue of a repository -------------------------
 #
-# The lock belongs to the workflow, not to a process: it is taken when the workflow is created, kept while it is parked,
-# and freed by the write that ends it. A wrong id never gets in and never lets anybody out.
+# A lock is taken when its workflow is created, kept while the workflow is paused or failed, and released by the write
+# that ends it. A wrong id can neither take nor release it.
 
 
-#: Decimal digits only, no sign, no leading zero: as an issue's address spells it.
+#: Decimal digits only, without sign or leading zero, as in an issue's URL.
 _ISSUE = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def acquire_lock(
     issue_number: int | str, adw_id: str, repository: str | None = None, *, locks: IssueLocks | None = None
 ) -> bool:
-    """Take the lock of an issue for *adw_id*; True when it is (or was already) its own, False when another has it."""
+    """Lock an issue for *adw_id*; return True if the lock is (or already was) its own, False if another has it."""
     return _locks(locks).acquire(check_issue_number(issue_number), check_adw_id(adw_id), repository or "")
 
 
@@ -317,12 +317,12 @@ def verify_lock_ownership(
 def release_lock(
     issue_number: int | str, adw_id: str, repository: str | None = None, *, locks: IssueLocks | None = None
 ) -> bool:
-    """Free the lock of an issue; False, and nothing changed, when *adw_id* does not have it."""
+    """Release the lock of an issue; return False, changing nothing, if *adw_id* does not have it."""
     return _locks(locks).release(check_issue_number(issue_number), check_adw_id(adw_id), repository or "")
 
 
 def check_issue_number(issue_number: object) -> int:
-    """Return the number of an issue given as a number or as digits; raise UsageError for anything else."""
+    """Return the issue number given as a number or as digits; raise UsageError for anything else."""
     if isinstance(issue_number, int | str) and not isinstance(issue_number, bool):
         digits = str(issue_number).strip()
         if _ISSUE.fullmatch(digits):

@@ -1,8 +1,8 @@
 """
-The thread that keeps what a worker owns: renews leases and claims, and brings orders.
+The thread that renews the leases and claims of this process, and fetches orders.
 
-Work may block for an hour, so neither is left to it. What could not be renewed for a while is given up before anybody
-else may take it: the work is ordered to stop, and its late writes would be refused anyway.
+Work may block for an hour, so it cannot do this itself. If a lease could not be renewed for a while, it is treated as
+lost before anyone else may take it: the work is ordered to stop, and its late writes would be refused anyway.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.keeper")
 
-#: Requests that end the attempt under way; others wait until it has ended.
+#: Requests that end the running attempt; others wait until it has ended.
 ENDING_REQUESTS = frozenset({"pause", "stop", "abandon", "rollback"})
-#: Why work ends on a part of a workflow that itself does not go on.
+#: The reason work stops on a part of a workflow that does not continue.
 NOT_WANTED = "the workflow does not go on"
-#: Seconds between two checks of code that waits for an order.
+#: Seconds between two checks while code waits for an order.
 SLICE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenewalTimes:
-    """How often the lease renewer does what, in seconds."""
+    """Intervals of the lease renewer, in seconds."""
 
-    look: float = 0.5  #: for requests
+    look: float = 0.5  #: between two checks for requests
     renew: float = 10.0
-    give_up: float = 20.0  #: without a renewal
+    give_up: float = 20.0  #: without a renewal, before the lease counts as lost
     ttl: float = 30.0
 
 
 class RunOnly:
-    """A run that is fenced by itself and not by the lease of a workflow; takes the place of the owner of one."""
+    """A run fenced by its own token instead of a workflow's lease; used in place of an OwnedWorkflow."""
 
     def __init__(self, run: Run, runs: RunStore, *, clock: Clock, ttl_seconds: float) -> None:
         self.adw_id = run.adw_id
@@ -57,7 +57,7 @@ class RunOnly:
         self._ttl_seconds = ttl_seconds
 
     def renew(self) -> None:
-        """Push the end of the claim out; raise RunLost."""
+        """Extend the claim; raise RunLost."""
         asked_at = self._clock.boottime()
         if self.run is not None:
             self.run = self._runs.renew(self.run, ttl_seconds=self._ttl_seconds)
@@ -66,10 +66,10 @@ class RunOnly:
 
 class LeaseHandle:
     """
-    A workflow under renewal: the orders for it, and the requests nobody has answered yet.
+    A workflow under renewal: the orders for it, and its unanswered requests.
 
-    Whether the lease is still valid is checked whenever orders are asked for, not only by the renewal thread: that one
-    may itself hang in a database that does not answer.
+    Each query for orders also checks whether the lease is still valid: the renewal thread may itself hang in a database
+    that does not respond.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LeaseHandle:
         standing: Callable[[], Order | None] = lambda: None,
         is_wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """*standing* tells the order that everything in this process has; *is_wanted* whether the work may go on."""
+        """*standing* returns the order for this whole process; *is_wanted* says whether the work may continue."""
         self.owned = owned
         self.is_wanted = is_wanted
         self._clock = clock
@@ -95,16 +95,16 @@ class LeaseHandle:
 
     @property
     def adw_id(self) -> str:
-        """The workflow."""
+        """The id of the workflow."""
         return self.owned.adw_id if isinstance(self.owned, RunOnly) else self.owned.lease.adw_id
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the lease was renewed, by the renewer or by a write."""
+        """Seconds since the lease was last renewed, by the renewer or by a write."""
         return self._clock.boottime() - self.owned.renewed_at
 
     def current(self) -> Order | None:
-        """Return the order to obey, None while the work may go on."""
+        """Return the order to obey, or None while the work may continue."""
         if self._clock.boottime() - self.owned.renewed_at >= self._give_up_seconds:
             reason = f"the lease could not be renewed for {self.silent_seconds:.0f} s"
             self.give(Order(kind="lost_lease", reason=reason, is_urgent=True))
@@ -115,26 +115,26 @@ class LeaseHandle:
         return standing if standing.is_urgent and not order.is_urgent else order
 
     def wait(self, seconds: float) -> Order | None:
-        """Wait for an order, at most that long."""
+        """Wait up to *seconds* for an order."""
         left = seconds
         while (order := self.current()) is None and left > 0.0:
-            # In slices: an order to everything is given by a signal handler, which may not touch any lock.
+            # In slices: a signal handler gives the order for everything, and may not touch any lock.
             self._given.wait(min(left, SLICE_SECONDS))
             left -= SLICE_SECONDS
 
         return order
 
     def give(self, order: Order) -> None:
-        """Give an order; only a more urgent one replaces what was ordered before."""
+        """Give an order; only a more urgent one replaces an earlier one."""
         with self._lock:
             if self._order is None or (order.is_urgent and not self._order.is_urgent):
                 self._order = order
         self._given.set()
 
     def note(self, request: Request) -> None:
-        """Keep a request until it is answered; one that ends the attempt becomes an order."""
+        """Keep a request until it is answered; a request that ends the attempt becomes an order."""
         with self._lock:
-            # A fetch that began before the answer was stored may bring the request after it.
+            # A fetch that began before the answer was stored may return the request after it.
             is_new = request.request_id not in self._requests and request.request_id not in self._answered
             if is_new:
                 self._requests[request.request_id] = request
@@ -150,7 +150,7 @@ class LeaseHandle:
             )
 
     def open_requests(self) -> tuple[Request, ...]:
-        """Return the requests that wait for an answer, oldest first."""
+        """Return the unanswered requests, oldest first."""
         if not self._requests:
             return ()
         with self._lock:
@@ -164,21 +164,21 @@ class LeaseHandle:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests wait for an answer."""
+        """Whether there are unanswered requests."""
         return bool(self._requests)
 
     def has_business(self) -> bool:
-        """Say whether an order or a request has to be looked at between two phases."""
+        """Say whether an order or a request must be handled between two phases."""
         return self.current() is not None or self.has_requests
 
 
 def reason_of(request: Request) -> str:
-    """Return why something is asked, as text."""
+    """Return the reason of a request, as text."""
     return str(request.payload.get("reason") or f"{request.kind} asked by {request.asked_by}")
 
 
 class LeaseRenewer:
-    """Renews everything a process owns and no write has renewed; one thread, started with the first handle."""
+    """Renews everything this process owns that no write has renewed; one thread, started with the first handle."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class LeaseRenewer:
         times: RenewalTimes | None = None,
         watcher: CommitWatcher | None = None,
     ) -> None:
-        """*watcher* sees commits: while there are none, no request is looked for."""
+        """*watcher* sees commits: while there are none, requests are not queried."""
         self._clock = clock
         self._requests = requests
         self._runs = runs
@@ -198,7 +198,7 @@ class LeaseRenewer:
         self._times = times or RenewalTimes()
         self._watcher = watcher
         self._charges: set[LeaseHandle] = set()
-        self._is_new = False  #: whether a handle came since requests were looked for
+        self._is_new = False  #: whether a handle was added since requests were queried
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -214,7 +214,7 @@ class LeaseRenewer:
         return self._looked_after(owned)
 
     def keep(self, run: Run, *, is_wanted: Callable[[], bool]) -> AbstractContextManager[LeaseHandle]:
-        """Renew the claim of *run* alone inside the block; it is to stop when it is not wanted any more."""
+        """Renew only the claim of *run* inside the block; the run is stopped once *is_wanted* returns False."""
         alone = RunOnly(run, self._runs, clock=self._clock, ttl_seconds=self._times.ttl)
 
         return self._looked_after(alone, is_wanted)
@@ -242,9 +242,9 @@ class LeaseRenewer:
 
     def order_all(self, order: Order) -> None:
         """
-        Give an order to everything there is and will be: a drain.
+        Give an order to all current and future handles: a drain.
 
-        Signal handlers call this in the middle of anything, also of our own code: so it takes no lock and wakes nobody.
+        Called by signal handlers at any point, even inside our own code, so it takes no lock and wakes no thread.
         """
         standing = self._standing
         if standing is None or (order.is_urgent and not standing.is_urgent):
@@ -273,7 +273,7 @@ class LeaseRenewer:
             try:
                 self.look()
             except Exception:
-                # A bug, and everything this process owns hangs on this thread.
+                # A bug; but everything this process owns depends on this thread.
                 logger.exception("The lease renewer failed", extra={"action": "lease_renewer_failed"})
 
     def look(self) -> None:
@@ -290,7 +290,7 @@ class LeaseRenewer:
                 handle.give(Order(kind="lost_lease", reason=str(exc), is_urgent=True))
             except (AdwError, OSError) as exc:
                 self._give_up_if_late(handle, exc)
-        with suppress(DatabaseError):  # logged by the step; documents keep their events until they are in
+        with suppress(DatabaseError):  # logged by the step; documents keep their events until they are stored
             self._store.flush()
         has_news = self._watcher is None or self._watcher.has_changed()
         if handles and (has_news or is_new):
@@ -304,11 +304,11 @@ class LeaseRenewer:
             handle.give(Order(kind="stop", reason=run.reason or "asked to stop"))
 
     def _fetch(self, handles: Sequence[LeaseHandle]) -> None:
-        """Fetch the requests to everything that is owned here, by one query."""
+        """Fetch the requests to all handles with one query."""
         try:
             requests = self._requests.open_for(*{handle.adw_id for handle in handles})
         except (AdwError, OSError) as exc:
-            self._is_new = True  # looked for again
+            self._is_new = True  # queried again in the next round
             for handle in handles:
                 self._give_up_if_late(handle, exc)
             return

@@ -1,10 +1,10 @@
 """
 Leases of workflows, as columns of the workflow's own row.
 
-A takeover raises the fence in the same statement that writes the new owner, so the fence only grows and two takers
-cannot both win. Renewing and releasing name owner and fence: a former owner changes nothing any more. The methods that
-take a session are for transactions in which a run, a document or a quota changes with the lease; the workflow's row is
-locked before that of its run, so that two of them never wait for each other.
+A takeover raises the fence in the statement that writes the new owner, so the fence only grows and two takeovers cannot
+both succeed. Renewing and releasing name owner and fence, so a former owner can change nothing. The methods that take a
+session are for transactions in which a run, a document or a quota changes with the lease. They lock the workflow's row
+before that of its run, so that two such transactions never deadlock.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.model import Run, RunEnd
 
 
-#: Rows that are read by one query.
+#: Number of rows read by one query.
 _READ_AT_ONCE = 200
-#: A row as `_row` reads it.
+#: The columns that `_row` reads.
 _SHOWN = "fence, owner, CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}, taken_at"
 
 
@@ -36,9 +36,9 @@ class Leases:
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self.database = database
-        self.runs = RunStore(database, clock=clock)  #: whose claims change together with leases
+        self.runs = RunStore(database, clock=clock)  #: the runs whose claims change together with leases
         self._clock = clock
-        # Rendered once: these are on the way of every run.
+        # Rendered once, because every run uses these.
         skip_locked = f"{database.row_lock_sql} SKIP LOCKED" if database.row_lock_sql else ""
         self._read_to_take = database.render(
             f"SELECT {_SHOWN} FROM workflow_states WHERE adw_id = :adw_id {{row_lock}}"
@@ -76,9 +76,9 @@ class Leases:
         run: Run | None = None,
     ) -> LeaseTaken | LeaseBusy:
         """
-        Take a free or ended lease, or the one with *dead_fence* whose owner is proven dead; begin *run* with that.
+        Take a free or expired lease, or the one with *dead_fence*, whose owner is proven dead; begin *run* as well.
 
-        Raises StateNotFound, or RunLost, and then nothing is taken.
+        Raises StateNotFound or RunLost; nothing is taken then.
         """
         check_adw_id(adw_id)
 
@@ -95,10 +95,10 @@ class Leases:
     def take_all(
         self, dead_fences: Mapping[str, int | None], owner: OwnerRecord, *, ttl_seconds: float
     ) -> dict[str, LeaseTaken | LeaseBusy]:
-        """Take many leases in one transaction: workflow -> as with `take`; what does not exist is left out."""
+        """Take many leases in one transaction; return workflow -> result as of `take`, without missing workflows."""
 
         def work(session: Session) -> dict[str, LeaseTaken | LeaseBusy]:
-            # In one order, so that two processes that take many never deadlock.
+            # In a fixed order, so that two processes that take many leases never deadlock.
             answers = {
                 adw_id: self.take_in(session, adw_id, owner, ttl_seconds=ttl_seconds, dead_fence=dead_fences[adw_id])
                 for adw_id in sorted(dead_fences)
@@ -110,7 +110,7 @@ class Leases:
     def take_in(
         self, session: Session, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float, dead_fence: int | None = None
     ) -> LeaseTaken | LeaseBusy | None:
-        """Do what `take` does inside the transaction *session*; None when there is no such workflow."""
+        """Take the lease inside the transaction *session*, like `take`; return None if there is no such workflow."""
         params = self._taking(adw_id, owner, ttl_seconds)
         params["dead_fence"] = -1 if dead_fence is None else dead_fence
         before = session.one(self._read_to_take, params)
@@ -124,7 +124,7 @@ class Leases:
         return LeaseTaken(
             lease=Lease(adw_id=adw_id, owner=owner, fence=taken[0]),
             previous=OwnerRecord.from_text(former),
-            # Set whenever it had an owner, also when the record of that owner cannot be read.
+            # Set whenever there was an owner, even if its record cannot be read.
             previous_fence=former_fence if former else 0,
         )
 
@@ -132,9 +132,9 @@ class Leases:
         self, session: Session, adw_id: str, owner: OwnerRecord, *, ttl_seconds: float
     ) -> tuple[Lease, str, str] | None:
         """
-        Take the lease inside the transaction *session* if its last owner gave it back; never wait for anybody.
+        Take the lease inside the transaction *session* if its last owner released it; never wait for another one.
 
-        Returns it with the name of the definition and the state of the workflow, None when it was not free.
+        Returns the lease, the name of the definition and the state of the workflow, or None if the lease was not free.
         """
         row = session.one(self._take_free, self._taking(adw_id, owner, ttl_seconds))
 
@@ -149,13 +149,13 @@ class Leases:
             "taken_at": timestamps.to_text(self._clock.now()),
         }
 
-    # --- keeping -----------------------------------------------------------------------------------------------
+    # --- renewing ----------------------------------------------------------------------------------------------
 
     def renew(self, lease: Lease, *, ttl_seconds: float, run: Run | None = None) -> Run | None:
         """
-        Push the end out, with that the claim of *run*, and return the run as it stands.
+        Extend the lease and the claim of *run*, and return the renewed run.
 
-        Raises LeaseLost when the lease is no longer ours or has ended, RunLost when the run is not ours.
+        Raises LeaseLost if the lease is no longer ours or has expired, and RunLost if the run is not ours.
         """
 
         def work(session: Session) -> tuple[bool, Run | None]:
@@ -174,32 +174,32 @@ class Leases:
         raise LeaseLost(f"the lease of workflow {lease.adw_id} {why}: stop working on it")
 
     def renew_in(self, session: Session, lease: Lease, *, ttl_seconds: float) -> bool:
-        """Push the end out inside the transaction *session*; False when the lease is not ours or has ended."""
+        """Extend the lease inside the transaction *session*; return False if it is not ours or has expired."""
         params = {**self.database.lease_clock(), **_ours(lease), "ttl": ttl_seconds}
 
         return session.run(self._renew, params) == 1
 
-    # --- giving back -------------------------------------------------------------------------------------------
+    # --- releasing ---------------------------------------------------------------------------------------------
 
     def release(self, lease: Lease) -> bool:
         """
-        Give the lease back; False when it was not ours any more.
+        Release the lease; return False if it was no longer ours.
 
-        The disk is not waited for: what a power cut takes back is a lease of an earlier boot, and that is over.
+        Does not wait for the disk: if a power cut restores the lease, it is one of an earlier boot, which has expired.
         """
         return self.database.unsynced.transact(lambda session: self.release_in(session, lease))
 
     def release_in(
         self, session: Session, lease: Lease, *, free_issue: int | None = None, frees_quota: bool = False
     ) -> bool:
-        """Do the same inside the transaction *session*; also free the workflow's issue and its place in the quotas."""
+        """Release the lease inside the transaction *session*; also free the workflow's issue and quota reservation."""
         params = {**_ours(lease), "issue_number": free_issue}
         released = session.run(
             "UPDATE workflow_states SET owner = '', lease_until = 0, lease_boot = '', taken_at = ''"
             " WHERE adw_id = :adw_id AND owner = :owner AND fence = :fence",
             params,
         )
-        if free_issue is not None:  # however its repository is spelled
+        if free_issue is not None:  # whatever the spelling of its repository
             session.run("DELETE FROM adw_locks WHERE issue_number = :issue_number AND adw_id = :adw_id", params)
         if frees_quota:
             session.run("DELETE FROM quota_reservations WHERE adw_id = :adw_id", params)
@@ -210,9 +210,9 @@ class Leases:
         self, lease: Lease, run: Run, end: RunEnd, *, free_issue: int | None = None, frees_quota: bool = False
     ) -> Run:
         """
-        End *run* and give the lease back, in one transaction; also free the issue and the place in the quotas.
+        End *run* and release the lease in one transaction; also free the issue and the quota reservation.
 
-        Raises RunLost, and then nothing of it is done.
+        Raises RunLost; nothing is changed then.
         """
 
         def work(session: Session) -> Run:
@@ -221,10 +221,10 @@ class Leases:
 
         return self.database.transact(work)
 
-    # --- looking -----------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def read_all(self, adw_ids: Sequence[str]) -> dict[str, LeaseRow]:
-        """Return the rows of those workflows that there are."""
+        """Return the lease rows of the workflows in *adw_ids* that exist."""
         result: dict[str, LeaseRow] = {}
         clock = self.database.lease_clock()
         with self.database.read() as session:
@@ -238,7 +238,7 @@ class Leases:
         return result
 
     def read(self, adw_id: str) -> LeaseRow | None:
-        """Return the row as it stands."""
+        """Return the current lease row, or None."""
         return self.read_all([check_adw_id(adw_id)]).get(adw_id)
 
 
@@ -258,23 +258,23 @@ def _row(adw_id: str, row: Row) -> LeaseRow:
     )
 
 
-# Messages to the live owner of a workflow, each handled once.
+# --- requests to the live owner of a workflow, each handled once -----------------------------------------------
 #
-# Only the owner changes a workflow; everybody else leaves a row here, which the owner polls at least once a second.
+# Only the owner changes a workflow; everyone else leaves a request, for which the owner polls at least once a second.
 
 
 _REQUEST = "request_id, adw_id, kind, payload, asked_by, created_at, handled_at, outcome"
 
 
 class Requests:
-    """`Requests` in the database."""
+    """Requests in the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     def ask(self, adw_id: str, kind: str, *, payload: JsonObject | None = None, asked_by: str = "") -> Request:
-        """Leave a request; durable when this returns."""
+        """Store a request durably and return it."""
         params = {
             "adw_id": check_adw_id(adw_id),
             "kind": kind,
@@ -298,12 +298,12 @@ class Requests:
         return self._database.transact(work)
 
     def open_for(self, *adw_ids: str) -> tuple[Request, ...]:
-        """Return what is not handled yet, oldest first."""
+        """Return the unhandled requests to these workflows, oldest first."""
         with self._database.read() as session:
             return self.open_in(session, *adw_ids)
 
     def open_in(self, session: Session, *adw_ids: str) -> tuple[Request, ...]:
-        """Return the same inside the transaction *session*."""
+        """Return the unhandled requests inside the transaction *session*."""
         params = {f"id{number}": check_adw_id(adw_id) for number, adw_id in enumerate(adw_ids)}
         names = ", ".join(f":{name}" for name in params)
         rows = session.all(
@@ -314,7 +314,7 @@ class Requests:
         return tuple(map(connection.to_request, rows))
 
     def get(self, request_id: int) -> Request | None:
-        """Return a request, handled or not."""
+        """Return a request, handled or not, or None."""
         with self._database.read() as session:
             row = session.one(
                 f"SELECT {_REQUEST} FROM requests WHERE request_id = :request_id", {"request_id": request_id}
@@ -323,7 +323,7 @@ class Requests:
         return connection.to_request(row) if row else None
 
     def handled(self, request_id: int, outcome: str) -> bool:
-        """Mark it handled; False when it was already, or never asked."""
+        """Mark a request as handled; return False if it already was, or does not exist."""
         sql = """
             UPDATE requests SET handled_at = :handled_at, outcome = :outcome
             WHERE request_id = :request_id AND handled_at IS NULL

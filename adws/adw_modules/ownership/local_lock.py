@@ -1,8 +1,8 @@
 """
 The file lock a worker holds while it works: `<root>/<adw_id>/.lock`.
 
-The kernel releases it when the worker ends, however it ends, so holding it proves that nobody else on this machine is
-in the middle of a write. The file is never unlinked: two processes could then hold "the" lock on two different files.
+The kernel releases it however the worker ends, so holding it proves that nobody else on this machine is in the middle
+of a write. The file is never unlinked: otherwise two processes could hold "the" lock on two different files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adws.adw_modules.identifiers import check_adw_id
 
 
 class LocalLock:
-    """One lock file for each workflow below *root*. Threads share the locks; a forked child holds none of them."""
+    """One lock file per workflow below *root*. Threads share the locks; a forked child holds none of them."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -33,12 +33,12 @@ class LocalLock:
         self._pid = os.getpid()
 
     def try_hold(self, adw_id: str) -> bool:
-        """Take the lock without waiting; False when anybody has it, this process included."""
+        """Take the lock without waiting; return False if anyone has it, including this process."""
         path = self._path(adw_id)
         with self._guard:
             if adw_id in self._held:
                 return False
-            _make_folder(os.path.dirname(path))  # noqa: PTH120 - once for each run: a tenth of the time of Path
+            _make_folder(os.path.dirname(path))  # noqa: PTH120 - runs once per run: takes a tenth of the time of Path
             fd = _locked(path)
             if fd is None:
                 return False
@@ -47,7 +47,7 @@ class LocalLock:
         return True
 
     def let_go(self, adw_id: str) -> None:
-        """Free the lock; nothing happens when it is not ours. The file stays."""
+        """Release the lock; do nothing if it is not ours. The file stays."""
         self._path(adw_id)
         with self._guard:
             fd = self._held.pop(adw_id, None)
@@ -55,7 +55,7 @@ class LocalLock:
             os.close(fd)
 
     def is_held(self, adw_id: str) -> bool:
-        """Say whether anybody holds the lock, this process included."""
+        """Say whether anyone holds the lock, including this process."""
         path = self._path(adw_id)
         with self._guard:
             if adw_id in self._held:
@@ -79,7 +79,7 @@ class LocalLock:
 
 
 def _locked(path: str) -> int | None:
-    """Return a descriptor that has the lock, None when somebody else has it."""
+    """Return a descriptor that holds the lock, or None if another process holds it."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
@@ -87,7 +87,7 @@ def _locked(path: str) -> int | None:
             raise UnsafePath(f"{path} is a symbolic link: remove it, adw does not follow links") from exc
         raise LockUnavailable(path, exc) from exc
     try:
-        # Never a lock of another sort where the disk has no flock: that one would outlive its holder.
+        # If the disk has no flock, never use another kind of lock: it would outlive its holder.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
@@ -103,7 +103,7 @@ def _make_folder(path: str) -> None:
     """
     Make the directory of a workflow; raise UnsafePath for a link.
 
-    Not synced: a store that keeps a document in it syncs the directory and its name together with the document.
+    Not synced: a store with a document in it syncs the directory and its name together with the document.
     """
     try:
         try:

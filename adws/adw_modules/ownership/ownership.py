@@ -1,9 +1,9 @@
 """
-Taking and giving back workflows: lease, file lock and document put together in the one order that is safe.
+Taking and releasing workflows: lease, file lock and document, combined in the one safe order.
 
-While a lease is live only its owner writes. A takeover is complete when the document with the new fence is written, and
-nothing is decided before that. Only a clean release leaves a free lease behind: after a takeover that was interrupted
-the next owner takes over once more.
+While a lease is live, only its owner writes. A takeover is complete once the document with the new fence is written,
+and nothing is decided before that. Only a clean release leaves a free lease: if a takeover is interrupted, the next
+owner takes over again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.ownership")
 
-#: A write renews lease and claim when this part of the lease's time has passed; the renewer waits twice as long.
+#: A write renews lease and claim once this part of the lease's time has passed; the renewer waits twice as long.
 RENEW_WITH_WRITE = 1 / 6
 
 _Result = TypeVar("_Result")
@@ -66,7 +66,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Takeover:
-    """A former owner did not give the workflow back; told to `on_takeover` before anything is written."""
+    """A takeover from an owner that did not release the workflow; passed to `on_takeover` before any write."""
 
     document: WorkflowDocument
     former: OwnerRecord | None  #: None: its record cannot be read
@@ -75,11 +75,11 @@ class Takeover:
 
     @property
     def why(self) -> str:
-        """Return as text why the workflow could be taken over."""
+        """Why the workflow could be taken over, as text."""
         return "its process is dead" if self.verdict is Verdict.DEAD else "its lease had ended"
 
     def event(self) -> Event:
-        """Return what the document's history says of this."""
+        """Return the event that records this takeover."""
         return Event(
             event_type="lease_taken_over",
             data={
@@ -93,44 +93,44 @@ class Takeover:
 
 
 class OwnedWorkflow:
-    """A workflow we own: the only way to write its document."""
+    """A workflow owned by this process: the only way to write its document."""
 
-    document: WorkflowDocument  #: the last stored revision; there from the moment the block is entered
+    document: WorkflowDocument  #: the last stored revision; set once the block is entered
 
     def __init__(
         self, ownership: WorkflowOwnership, taken: LeaseTaken, *, renewed_at: float, verdict: Verdict = Verdict.UNKNOWN
     ) -> None:
         """
-        Hold what was taken.
+        Hold the lease in *taken*.
 
-        *renewed_at* is Clock.boottime from before the lease was asked for, *verdict* what is known about the process of
-        the former owner, if there was one.
+        *renewed_at* is Clock.boottime from before the lease was requested, *verdict* says whether the process of the
+        former owner, if any, is alive.
         """
         self.lease: Lease = taken.lease
-        self.run: Run | None = taken.run  #: that was begun with the lease, and ends with it
-        self.ended: Run | None = None  #: the same, as the write that ended the workflow left it
+        self.run: Run | None = taken.run  #: begun with the lease, and ends with it
+        self.ended: Run | None = None  #: the run as left by the write that ended it
         self.taken = taken
         self.verdict = verdict
-        self.renewed_at = renewed_at  #: when lease and claim were renewed last, by Clock.boottime
-        #: Done once, in the transaction of the next write, where documents are in the database.
+        self.renewed_at = renewed_at  #: last renewal of lease and claim, by Clock.boottime
+        #: Called once, in the transaction of the next write, if documents are in the database.
         self.with_next_save: Callable[[Session, WorkflowDocument], None] | None = None
-        self.may_have_written = False  #: whether a write was begun
-        self.is_renewed = False  #: whether the lease renewer looks after it, which flushes what its store collects
+        self.may_have_written = False  #: whether a write was started
+        self.is_renewed = False  #: whether the lease renewer renews it, and flushes what the store collects
         self._ownership = ownership
         self._has_local_lock = False
-        self._has_freed_issue = False  #: whether the issue of a workflow that is over is known to be free
+        self._has_freed_issue = False  #: whether the issue of an ended workflow is known to be free
         self._has_lease = True
-        self._is_told = not self.is_takeover  #: whether a document says that it was taken over
-        self._why_over = ""  #: why nothing may be written any more, "" while it may
+        self._is_told = not self.is_takeover  #: whether a stored document records the takeover
+        self._why_over = ""  #: why nothing may be written any more, "" while writes are allowed
 
     @property
     def is_takeover(self) -> bool:
-        """Whether somebody had it and did not give it back, also one whose record cannot be read."""
+        """Whether a former owner did not release the workflow, even one whose record cannot be read."""
         return self.taken.previous is not None or self.taken.previous_fence > 0
 
     @property
     def takeover(self) -> Takeover:
-        """From whom it was taken, for a document that was loaded."""
+        """The takeover from the former owner; requires a loaded document."""
         return Takeover(
             document=self.document,
             former=self.taken.previous,
@@ -144,14 +144,14 @@ class OwnedWorkflow:
         self, document: WorkflowDocument, *, events: Sequence[Event] = (), end: RunEnd | None = None
     ) -> WorkflowDocument:
         """
-        Store the next revision and keep it as `document`; lease and claim are renewed by the same transaction.
+        Store the next revision and keep it as `document`; the same transaction renews lease and claim.
 
-        The first one after a takeover says so in its events. With the write that ends the workflow its issue becomes
-        free: at once, or with the end of the run that we have. With *end* that run ends, and lease, issue and quota are
-        released, in the same transaction as the document, or in one right after it where documents are files; unless a
-        request came meanwhile, or the run is not ours any more: then `ended` stays None.
+        The first write after a takeover records it in its events. The write that ends the workflow frees its issue: at
+        once, or with the end of the run we have. With *end*, the run ends and lease, issue and quota are released, in
+        the document's transaction, or in one right after it if documents are files. If a request arrived meanwhile or
+        the run is not ours any more, that is not done and `ended` stays None.
 
-        Raises LeaseLost once the block was left or a write was refused, Fenced when the workflow was taken over.
+        Raises LeaseLost after the block or a refused write, and Fenced if the workflow was taken over.
         """
         self._check_writable(document)
         self.hold_local_lock()
@@ -159,7 +159,7 @@ class OwnedWorkflow:
         if not self._is_told:
             events = (self.takeover.event(), *events)
         store, fence = self._ownership.store, self.lease.fence
-        ended: list[Run | None] = [None]  # the last one counts: a transaction may be repeated
+        ended: list[Run | None] = [None]  # the last entry counts: a transaction may be repeated
         asked_at = self._ownership.clock.boottime()
         renews = asked_at - self.renewed_at >= self._ownership.ttl_seconds * RENEW_WITH_WRITE
         has_more = renews or end is not None or self.with_next_save is not None
@@ -177,7 +177,7 @@ class OwnedWorkflow:
                 )
                 if end is not None:
                     self._free_local_lock()
-                    with suppress(DatabaseError):  # then it ends with the block
+                    with suppress(DatabaseError):  # the run then ends with the block
                         self._ownership.leases.database.transact(
                             lambda session: ended.append(self._end_in(session, document, end))
                         )
@@ -203,7 +203,7 @@ class OwnedWorkflow:
             )
 
     def _join(self, session: Session, document: WorkflowDocument, end: RunEnd | None, asked_at: float) -> Run | None:
-        """Do what belongs to a write in its transaction, and return the run if it ended with that."""
+        """Do the additional work of a write in its transaction; return the run if it ended with that."""
         if self.with_next_save is not None:
             self.with_next_save(session, document)
             return None
@@ -214,7 +214,7 @@ class OwnedWorkflow:
         return ended
 
     def _end_in(self, session: Session, document: WorkflowDocument, end: RunEnd) -> Run | None:
-        """End our run and release everything, inside the transaction that ends the workflow; None: not now."""
+        """End our run and release everything, in the transaction that ends the workflow; None if not possible now."""
         has_request = session.one(
             "SELECT 1 FROM requests WHERE adw_id = :adw_id AND handled_at IS NULL LIMIT 1", {"adw_id": document.adw_id}
         )
@@ -224,13 +224,13 @@ class OwnedWorkflow:
         try:
             ended = leases.runs.end_in(session, self.run, end)
         except RunLost:
-            return None  # what was done is stored all the same
+            return None  # the work done is stored all the same
         leases.release_in(session, self.lease, free_issue=self._issue_to_free(document), frees_quota=True)
 
         return ended
 
     def _renew_in(self, session: Session, asked_at: float) -> None:
-        """Renew lease and claim inside the transaction of a write; what is lost is found out by the next renewal."""
+        """Renew lease and claim inside the transaction of a write; the next renewal detects a loss."""
         leases, ttl_seconds = self._ownership.leases, self._ownership.ttl_seconds
         if not leases.renew_in(session, self.lease, ttl_seconds=ttl_seconds):
             return
@@ -242,7 +242,7 @@ class OwnedWorkflow:
         self.renewed_at = asked_at
 
     def renew(self) -> None:
-        """Push the ends of lease and claim out; raise LeaseLost or RunLost when one is not ours any more."""
+        """Extend lease and claim; raise LeaseLost or RunLost if one is no longer ours."""
         if self._why_over:
             raise LeaseLost(self._why_over)
         asked_at = self._ownership.clock.boottime()
@@ -256,28 +256,28 @@ class OwnedWorkflow:
         self.renewed_at = asked_at
 
     def seconds_left(self) -> float:
-        """Return how long the lease lasts by our own clock, which is never longer than by the database's."""
+        """Return the lease's remaining seconds by our own clock, which never exceed those by the database's clock."""
         return self.renewed_at + self._ownership.ttl_seconds - self._ownership.clock.boottime()
 
     def hold_local_lock(self) -> bool:
         """
-        Take the file lock unless we have it, and return whether we have it now.
+        Take the file lock unless we have it; return whether we have it now.
 
-        After a takeover from a stopped process, that one still holds it: we work without, and each write retries.
+        After a takeover from a stopped process, that process still holds it: we work without it, and writes retry.
         """
         if not self._has_local_lock:
             self._has_local_lock = self._ownership.local_lock.try_hold(self.lease.adw_id)
 
         return self._has_local_lock
 
-    # --- giving back -------------------------------------------------------------------------------------------
+    # --- releasing ---------------------------------------------------------------------------------------------
 
     def end_run(self, run: Run, end: RunEnd) -> Run:
         """
-        Refuse every further write, free the file lock, then end *run* and free the lease in one transaction.
+        Refuse further writes, release the file lock, then end *run* and release the lease in one transaction.
 
-        The issue of a workflow that is over becomes free with that. Raises RunLost or DatabaseError; then lease and
-        issue are given back when the block is left.
+        This also frees the issue of an ended workflow. Raises RunLost or DatabaseError; lease and issue are then
+        released when the block is left.
         """
         self.stop_writing()
         issue = self._issue_to_free(self.document)
@@ -287,7 +287,7 @@ class OwnedWorkflow:
         return ended
 
     def leave_with(self, work: Callable[[Session], _Result]) -> _Result:
-        """Refuse every further write, free the file lock, then do *work* and free the lease in one transaction."""
+        """Refuse further writes, release the file lock, then do *work* and release the lease in one transaction."""
         self.stop_writing()
 
         def leave(session: Session) -> _Result:
@@ -300,11 +300,11 @@ class OwnedWorkflow:
         return result
 
     def release_in(self, session: Session) -> None:
-        """Free the lease, and the issue of a workflow that is over, inside the transaction *session*."""
+        """Release the lease, and the issue of an ended workflow, inside the transaction *session*."""
         self._ownership.leases.release_in(session, self.lease, free_issue=self._issue_to_free(self.document))
 
     def hand_over(self) -> bool:
-        """Refuse every further write and free the file lock; True when the caller is to release the lease."""
+        """Refuse further writes and release the file lock; return True if the caller must release the lease."""
         self.stop_writing()
         has_lease, self._has_lease = self._has_lease and self._is_told, False
 
@@ -312,23 +312,23 @@ class OwnedWorkflow:
 
     def give_back(self) -> None:
         """
-        Refuse every further write, free the file lock, then the lease.
+        Refuse further writes, release the file lock, then the lease.
 
-        The lease of a takeover that was not written is kept: so the next owner takes over once more. Trouble is logged:
-        both end by themselves.
+        If a takeover was not written, its lease is kept, so that the next owner takes over again. Errors are only
+        logged: lock and lease end by themselves.
         """
         try:
             self.stop_writing()
             if self.run is not None:
                 self._free_issue_if_over()
-        finally:  # also when Ctrl-C comes in between
+        finally:  # even if Ctrl-C interrupts
             if self._has_lease and self._is_told:
                 self._has_lease = False
                 with _logged("lease_not_released", self.lease.adw_id):
                     self._ownership.leases.release(self.lease)
 
     def stop_writing(self) -> None:
-        """Refuse every further write, flush what the store collected, and free the file lock."""
+        """Refuse further writes, flush what the store collected, and release the file lock."""
         self._why_over = self._why_over or f"workflow {self.lease.adw_id} was released: own it again to write"
         if self.is_renewed:
             with _logged("projection_behind", self.lease.adw_id):
@@ -347,7 +347,7 @@ class OwnedWorkflow:
         return document.issue_number if is_over and self._ownership.has_issues else None
 
     def _free_issue_if_over(self) -> None:
-        document = getattr(self, "document", None)  # there is none while the block is being entered
+        document = getattr(self, "document", None)  # not set while the block is being entered
         if document is None or not is_terminal(document.current_state):
             self._has_freed_issue = False
         elif not self._has_freed_issue:
@@ -355,7 +355,7 @@ class OwnedWorkflow:
 
 
 class WorkflowOwnership:
-    """Owns workflows for this process; implements `interfaces.Ownership`."""
+    """Owns workflows for this process."""
 
     def __init__(
         self,
@@ -371,7 +371,7 @@ class WorkflowOwnership:
         role: str = "cli",
         on_takeover: Callable[[Takeover], None] | None = None,
     ) -> None:
-        """Put the parts together; without *locks* a workflow that ends does not free its issue."""
+        """Combine the parts; without *locks*, a workflow that ends does not free its issue."""
         self.store = store
         self.leases = leases
         self.local_lock = local_lock
@@ -390,12 +390,12 @@ class WorkflowOwnership:
         self, adw_id: str, *, run: Run | None = None, needs_issue: bool = True, owned: OwnedWorkflow | None = None
     ) -> Iterator[OwnedWorkflow]:
         """
-        Own a workflow inside the block, and begin *run*, which we have claimed; *owned* is what a claim took already.
+        Own a workflow inside the block, and begin our claimed *run*; *owned* is set if a claim took the lease already.
 
-        A document of an older version, which no database knows, is registered on the way, with its issue; the first
-        write migrates it, and without a write it is as before. Raises WorkflowBusy when a live owner has it,
-        StateNotFound without one, RunLost when the run is not ours, and for such a document IssueLocked when another
-        workflow has its issue, unless *needs_issue* is False.
+        A document of an older version, unknown to the database, is registered with its issue. The first write migrates
+        it; without a write it stays unchanged. Raises WorkflowBusy if a live owner has the workflow, StateNotFound if
+        it does not exist, RunLost if the run is not ours, and, for such a document, IssueLocked if another workflow has
+        its issue, unless *needs_issue* is False.
         """
         is_new, is_unused = False, False
         if owned is None:
@@ -413,7 +413,7 @@ class WorkflowOwnership:
                     "Workflow taken over",
                     extra={"action": "lease_taken_over", "workflow": adw_id, "why": owned.takeover.why},
                 )
-            # Another process may have been in between: what that wrote keeps its row.
+            # Another process may have owned it in between: a row it wrote is kept.
             is_unused = is_new and run is None and owned.document.revision == 0
             try:
                 yield owned
@@ -424,16 +424,16 @@ class WorkflowOwnership:
 
     @contextmanager
     def entered(self, owned: OwnedWorkflow) -> Iterator[OwnedWorkflow]:
-        """Have the document of what was taken inside the block, which nobody else can write any more; give it back."""
+        """Load the document of a taken lease for the block, while nobody else can write it; then release the lease."""
         adw_id = owned.lease.adw_id
         try:
-            # While we hold the file lock nobody on this machine is inside a write: leftovers of former writers may go.
+            # While we hold the file lock, nobody on this machine is writing, so files of former writers can be removed.
             has_lock = owned.hold_local_lock()
             if has_lock:
                 self.store.sweep(adw_id)
-            # A former owner that is not proven dead may be stopped anywhere, also right before its rename. It has to be
-            # shut out before the document is read, else it could still write after we have decided on what we read. A
-            # process that still holds the file lock of a free lease (the database was rebuilt) is such an owner too.
+            # A former owner not proven dead may be stopped anywhere, even right before its rename. It must be shut out
+            # before the document is read, or it could write after we have decided on what we read. A process that still
+            # holds the file lock of a free lease (the database was rebuilt) is such an owner too.
             may_live = owned.is_takeover and owned.verdict is not Verdict.DEAD
             if may_live or not has_lock:
                 self.store.revoke_writers(adw_id, fence=owned.lease.fence - 1)
@@ -444,10 +444,10 @@ class WorkflowOwnership:
 
     def take_all(self, wanted: Mapping[str, tuple[Verdict, int | None]], role: str) -> dict[str, OwnedWorkflow]:
         """
-        Take many workflows in one transaction, for recovery, and return those that were free or could be taken over.
+        Take many workflows in one transaction, for recovery; return those that were free or could be taken over.
 
-        *wanted* has for each what is known about its owner, and the fence of the owner that it may be taken from
-        although its lease runs. `entered` has the document of each; the next write tells of a takeover.
+        *wanted* maps each to the verdict on its owner, and the fence of the owner from which it may be taken although
+        its lease is live. `entered` loads the document of each; the next write records a takeover.
         """
         asked_at = self.clock.boottime()
         fences = {adw_id: fence for adw_id, (_, fence) in wanted.items()}
@@ -456,18 +456,18 @@ class WorkflowOwnership:
         for adw_id, answer in answers.items():
             if isinstance(answer, LeaseTaken):
                 verdict, fence = wanted[adw_id]
-                # What was known of another owner says nothing.
+                # A verdict on another owner says nothing.
                 known = verdict if fence == answer.previous_fence else Verdict.UNKNOWN
                 owned[adw_id] = OwnedWorkflow(self, answer, renewed_at=asked_at, verdict=known)
 
         return owned
 
     def me(self) -> OwnerRecord:
-        """Return a record for a lease that this process takes."""
+        """Return an owner record for a lease of this process."""
         return self._processes.me(self._role)
 
     def _take(self, adw_id: str, run: Run | None = None) -> OwnedWorkflow:
-        # Read before writing: callers that find it busy ask again and again, and must not queue up with the writers.
+        # Read before writing: callers that find the workflow busy retry often, and must not queue with the writers.
         asked_at = self.clock.boottime()
         row = self.leases.read(adw_id)
         dead_fence = None
@@ -484,7 +484,7 @@ class WorkflowOwnership:
         return OwnedWorkflow(self, answer, renewed_at=asked_at, verdict=verdict)
 
     def _register_old(self, adw_id: str, *, needs_issue: bool) -> bool:
-        """Register a document of an older version; False when another process was faster. Raises StateNotFound."""
+        """Register a document of an older version; return False if another process was faster. Raises StateNotFound."""
         loaded = self.store.load(adw_id)
         if all(notice.kind != "migrated" for notice in loaded.notices):
             raise StateNotFound(f"{adw_id} in the database", "its document is there: adw db rebuild registers it")
@@ -506,7 +506,7 @@ class WorkflowOwnership:
         return True
 
     def migrate(self, adw_id: str) -> None:
-        """Store a document of an older version in the current one; nothing happens to any other."""
+        """Store a document of an older version in the current one; do nothing to any other."""
         if any(notice.kind == "migrated" for notice in self.store.load(adw_id).notices):
             with self.own(adw_id, needs_issue=False) as owned:
                 owned.save(owned.document)
@@ -518,9 +518,9 @@ class WorkflowOwnership:
         self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
     ) -> Iterator[OwnedWorkflow]:
         """
-        Create a workflow, with its first run, and own it inside the block.
+        Create a workflow with its first run, and own it inside the block.
 
-        Raises IssueLocked or StateExists, and then nothing is left.
+        Raises IssueLocked or StateExists; nothing is left behind then.
         """
         check_adw_id(document.adw_id)
         asked_at = self.clock.boottime()
@@ -535,7 +535,7 @@ class WorkflowOwnership:
             yield owned
         except BaseException as exc:
             if not is_written:
-                # A document that is there although its write failed (not synced, interrupted) keeps row and issue.
+                # A document that exists although its write failed (not synced, interrupted) keeps row and issue.
                 with _logged("workflow_not_unregistered", lease.adw_id):
                     if isinstance(exc, StateExists) or not self.store.exists(lease.adw_id):
                         self._registry.unregister(lease)
@@ -547,9 +547,9 @@ class WorkflowOwnership:
         self, document: WorkflowDocument, *, events: Sequence[Event] = (), run: NewRun | None = None
     ) -> WorkflowDocument:
         """
-        Create a workflow, with its first run, for a worker to come.
+        Create a workflow with its first run, for a worker to execute.
 
-        Raises IssueLocked or StateExists, and then nothing is left.
+        Raises IssueLocked or StateExists; nothing is left behind then.
         """
         if isinstance(self._registry, DocumentRegistry):
             return self._registry.create(document, events=(_created(document), *events), run=run)
@@ -564,7 +564,7 @@ class WorkflowOwnership:
         return self._locks is not None
 
     def free_issue(self, document: WorkflowDocument) -> bool:
-        """Free the issue of a workflow that ended; what fails here is made good by `release_finished_locks`."""
+        """Free the issue of an ended workflow; if that fails, `release_finished_locks` frees it later."""
         if self._locks is None or document.issue_number is None:
             return True
         is_free = False
@@ -572,13 +572,13 @@ class WorkflowOwnership:
             self._locks.release(document.issue_number, document.adw_id, document.repository)
             is_free = True
 
-        return is_free  # noqa: RET504 - the block above may end without it
+        return is_free  # noqa: RET504 - an error in the block above skips the assignment
 
     def prove_continuing(self, adw_id: str, issue_number: int | str, repository: str = "") -> None:
         """
-        Return when *adw_id* may go on with an issue; a lock that is free is taken again.
+        Return if *adw_id* may continue work on an issue; a free lock is taken again.
 
-        It is proven from both sides: the lock names the workflow, and its document the issue. Raises StateNotFound,
+        Both sides are checked: the lock must name the workflow, and its document the issue. Raises StateNotFound,
         NotTheLockOwner or IssueLocked.
         """
         locks, number = self._issue_locks(), check_issue_number(issue_number)
@@ -594,10 +594,10 @@ class WorkflowOwnership:
 
     def claim_again(self, document: WorkflowDocument) -> None:
         """
-        Lock the issue of a workflow that is to be carried on; raise IssueLocked when another workflow has it.
+        Lock the issue of a workflow that will be continued; raise IssueLocked if another workflow has it.
 
-        Called by the owner of the workflow, before the write that makes it active again. A crash in between leaves the
-        lock of a workflow that has ended, which `release_finished_locks` frees.
+        Called by the owner, before the write that makes the workflow active again. A crash in between leaves the lock
+        of an ended workflow, which `release_finished_locks` frees.
         """
         if document.issue_number is not None:
             self._lock_again(document.issue_number, document.adw_id, document.repository)
@@ -610,10 +610,10 @@ class WorkflowOwnership:
 
     def release_finished_locks(self) -> tuple[IssueLock, ...]:
         """
-        Free every issue whose workflow has ended, or was never written, and return those locks.
+        Free every issue whose workflow has ended or was never written, and return those locks.
 
-        A crash between the write that ends a workflow and the release of its lock leaves such a lock, and so does one
-        between registering a workflow and writing its first document. Locks are freed by looking at documents, never by
+        A crash between the write that ends a workflow and the release of its lock leaves such a lock, as does one
+        between registering a workflow and writing its first document. Documents decide which locks are freed, never
         their age.
         """
         return tuple(lock for lock in self._issue_locks().all() if self._release_if_over(lock))
@@ -628,18 +628,18 @@ class WorkflowOwnership:
                 return False  # it is being created right now
             return is_forgotten and not self._issue_locks().verify(lock.issue_number, lock.adw_id, lock.repository)
         except StateError:
-            return False  # a document that cannot be read keeps its issue until a person has looked
+            return False  # an unreadable document keeps its issue until a person has checked it
 
     def release_if_finished(self, adw_id: str) -> bool:
-        """Free the issue of *adw_id* if that has ended, and say whether there was one to free."""
+        """Free the issue of *adw_id* if that workflow has ended; return whether there was one to free."""
         return self._is_over_and_released(adw_id, self._locks_of(adw_id))
 
     def _is_over_and_released(self, adw_id: str, held: Sequence[IssueLock]) -> bool:
-        row = self.leases.read(adw_id)  # before the document: who takes the lease after this is seen by the fence
+        row = self.leases.read(adw_id)  # before the document: the fence reveals any later owner
         state = self.store.load(adw_id).document.current_state
         has_lease = row is not None and row.seconds_left > 0.0
         if has_lease and self._processes.verdict(row.owner if row is not None else None) is not Verdict.DEAD:
-            return False  # its owner frees the issue, or carries the workflow on
+            return False  # its owner frees the issue, or continues the workflow
         if not is_terminal(state):
             return False
 
@@ -647,18 +647,18 @@ class WorkflowOwnership:
 
     def forget_unwritten(self, adw_id: str) -> bool:
         """
-        Take a workflow away that was registered and never written, its issue and its runs with it.
+        Remove a workflow that was registered but never written, with its issue and its runs.
 
-        Returns False when it is written after all, or gone already; raises WorkflowBusy while its creator may live.
+        Returns False if it was written after all or is gone already; raises WorkflowBusy while its creator may live.
         """
         try:
             lease = self._take(adw_id).lease
         except StateNotFound:
             return self._release_locks(self._locks_of(adw_id))
-        # Its creator may be stopped right before its first write: shut out before we read, it cannot write after.
+        # Its creator may be stopped right before its first write: shut out before we read, it cannot write afterwards.
         self.store.revoke_writers(adw_id, fence=lease.fence - 1)
         if self.store.exists(adw_id):
-            return False  # written at the last moment; our lease ends by itself, and its next owner takes over
+            return False  # written at the last moment; our lease expires, and the next owner takes over
         self._registry.unregister(lease)
 
         return True
@@ -695,7 +695,7 @@ class WorkflowOwnership:
     # --- texts -------------------------------------------------------------------------------------------------
 
     def describe_owner(self, row: LeaseRow) -> str:
-        """Return the owner of a live lease as text, with what is known of it."""
+        """Return the owner of a live lease as text, with the verdict on it."""
         if row.owner is None:
             return "an owner whose record cannot be read"
         verdict = self._processes.verdict(row.owner)
@@ -712,13 +712,13 @@ def _created(document: WorkflowDocument) -> Event:
 
 
 def _facts(owner: OwnerRecord) -> JsonObject:
-    # Without its token: that is what an owner proves itself by.
+    # Without the token, which proves an owner's identity.
     return {name: getattr(owner, name) for name in owner.__slots__ if name != "token"}
 
 
 @contextmanager
 def _logged(action: str, adw_id: str) -> Iterator[None]:
-    """Log expected trouble of the block instead of raising it: it must not hide the error we are leaving with."""
+    """Log expected errors of the block instead of raising them: they must not hide the error we are leaving with."""
     try:
         yield
     except (AdwError, OSError):

@@ -1,9 +1,8 @@
 """
-The embedded dispatcher: a worker learns of runs by checking whether anything was committed.
+The embedded dispatcher: workers discover runs by checking for new commits.
 
-A check costs microseconds and asks the database nothing, so it is made often and nothing has to be delivered. It serves
-every queue that has such a watcher: SQLite's, and the one in memory. Nothing is handed to a worker, so nothing can be
-left with a dead one.
+A check takes microseconds and runs no query, so it can be frequent, and nothing has to be delivered. It works for every
+queue with such a watcher: SQLite's, and the one in memory. No run is handed over, so none is left with a dead worker.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class WatchDispatcher:
-    """A `Dispatcher` over a watch; *watch* makes one."""
+    """A `Dispatcher` that watches for commits; *watch* makes a watcher."""
 
     def __init__(self, watch: Callable[[], CommitWatcher], *, clock: Clock) -> None:
         self._watch = watch
         self._clock = clock
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the listener of a worker; owner and places do not matter here."""
+        """Return the listener of a worker; *owner* and *places* are not used here."""
         del owner, places
 
         return WatchListener(self._watch(), clock=self._clock)
@@ -48,19 +47,19 @@ class WatchListener:
         self._watch.close()
 
     def hear(self, seconds: float) -> bool:
-        """Wait, then return whether anything was committed since the last check."""
+        """Wait *seconds*, then return whether anything was committed since the last check."""
         if seconds > 0.0:
             self._clock.sleep(seconds)
 
         return self._watch.has_changed()
 
     def heard(self) -> int | None:
-        """Return None: a commit does not say which run it was about."""
+        """Return None: a commit does not show which run it concerns."""
         return None
 
     def done(self, run_id: int) -> None:
-        """Do nothing: nothing was handed over."""
+        """Do nothing: no run was handed over."""
 
     def sweep(self) -> int:
-        """Return 0: nothing is left with anybody."""
+        """Return 0: no worker holds announcements."""
         return 0

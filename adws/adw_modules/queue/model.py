@@ -1,8 +1,8 @@
 """
-A run: one piece of work that waits for a worker, or is with one.
+A run: one piece of work that waits for a worker, or is being executed by one.
 
-The row in `runs` is the truth about it. Every report of a worker carries the run's token; after a new claim the old
-token is worth nothing.
+The row in `runs` is the truth about a run. Every report of a worker carries the run's token; a new claim invalidates
+the old token.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from adws.adw_modules.phase import Outcome
 
 
-# How many runs of one kind may be under way at the same time: of a repository, a workflow, a provider of models.
+# --- limits: how many runs of one repository, workflow or model provider may be live at the same time ----------
 #
-# Pure. A run carries its labels; a label is full when as many live runs carry it as its limit allows.
+# Pure. A run carries labels; a label is full once as many live runs carry it as its limit allows.
 
 
-#: What can be limited, as it begins a label.
+#: Prefixes of labels, naming what can be limited.
 SCOPES = ("repository", "workflow", "provider")
-#: The name that stands for every one that has no limit of its own.
+#: Stands for every name without a limit of its own.
 EVERY = "*"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """For each scope: name -> how many at a time; `*` is for each name that is not listed."""
+    """For each scope: name -> maximum number of live runs; `*` applies to names not listed."""
 
     scopes: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def __bool__(self) -> bool:
-        """Say whether anything is limited."""
+        """Say whether any limit is set."""
         return any(self.scopes.values())
 
     def of(self, label: str) -> int | None:
-        """Return how many live runs may carry *label*, None when it is not limited."""
+        """Return how many live runs may carry *label*, or None if it has no limit."""
         scope, _, name = label.partition(":")
         limits = self.scopes.get(scope, {})
 
@@ -54,7 +54,7 @@ class RunLimits:
 
 
 def full_labels(live: Iterable[Iterable[str]], limits: RunLimits) -> tuple[str, ...]:
-    """Return the labels that no further run may carry now; *live* has the labels of each live run."""
+    """Return the labels that no further run may carry now; *live* yields the labels of each live run."""
     counted = Counter(label for labels in live for label in set(labels))
     none_allowed = (
         f"{scope}:{name}" for scope, names in limits.scopes.items() for name, most in names.items() if most <= 0
@@ -68,65 +68,65 @@ NO_DEMANDS, NO_LIMITS = Requirements(), RunLimits()
 
 
 class RunState(Enum):
-    """Where a run stands."""
+    """The state of a run."""
 
-    PENDING = "pending"  #: waits for a worker, not before `not_before`
-    CLAIMED = "claimed"  #: a worker has it and has not begun
+    PENDING = "pending"  #: waits for a worker until at least `not_before`
+    CLAIMED = "claimed"  #: a worker claimed it and has not begun
     RUNNING = "running"
-    STOPPING = "stopping"  #: somebody wants it stopped; its worker has not confirmed yet
+    STOPPING = "stopping"  #: a stop was requested; its worker has not confirmed yet
     COMPLETED = "completed"
     FAILED = "failed"
     STOPPED = "stopped"
-    DEAD = "dead"  #: given up: too many workers vanished with it
+    DEAD = "dead"  #: failed for good: too many workers vanished with it
 
 
-#: A worker has it.
+#: States in which a worker has the run.
 LIVE_RUNS = frozenset({RunState.CLAIMED, RunState.RUNNING, RunState.STOPPING})
-#: Nothing will happen to it any more.
+#: States in which nothing more happens to the run.
 FINAL_RUNS = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED, RunState.DEAD})
 
-#: A run that undoes a workflow instead of going on with it.
+#: A run that undoes a workflow instead of continuing it.
 ROLLBACK = "rollback"
-#: A run that does what a delivery asks for.
+#: A run that carries out a delivery.
 DELIVERY = "delivery"
-#: A run that does what the schedule says.
+#: A run that executes an entry of the schedule.
 CRON = "cron"
-#: A run that makes calls of a step which are spread over workers: one of its lanes.
+#: A run that makes calls of a step spread over workers: one of the step's lanes.
 ITERATION = "iteration"
-#: Runs that are of no workflow: their id is their own, and no document has it.
+#: Kinds of runs without a workflow: no document has the id of such a run.
 WITHOUT_WORKFLOW = frozenset({DELIVERY, CRON})
-#: What a run may be for.
+#: Every kind of run.
 RUN_KINDS = ("start", "resume", "retry", ROLLBACK, ITERATION, CRON, DELIVERY)
 
-#: What deliveries ask for is done before workflows go on: it is short, and a stop is not to wait for what it stops.
+#: Deliveries run before workflows: they are short, and a stop request must not wait for the work it stops.
 DELIVERY_PRIORITY = 100
 
-#: What the reason of a run begins with that was stopped without proof that its processes are gone.
+#: Prefix of the reason of a run that was stopped without proof that its processes have ended.
 UNCONFIRMED = "stop unconfirmed"
 
-#: Priorities go from minus this to this.
+#: Priorities range from minus this number to this number.
 MAX_PRIORITY = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewRun:
-    """A run that is asked for."""
+    """A run to be enqueued."""
 
     adw_id: str
     kind: str = "start"  #: one of RUN_KINDS
-    priority: int = 0  #: higher first; among equals the oldest first
-    not_before: str = ""  #: timestamps.to_text; "": at once
+    priority: int = 0  #: higher first; among equals, oldest first
+    not_before: str = ""  #: timestamps.to_text; "": immediately
     payload: JsonObject = field(default_factory=dict)
     asked_by: str = ""
-    demands: Requirements = NO_DEMANDS  #: of the worker
-    labels: frozenset[str] = frozenset()  #: `scope:name`, what limits count it under
-    slot: str = ""  #: a workflow has one unfinished run for each; "": the one that goes on with the workflow
-    parent_run_id: int | None = None  #: of a lane: the run of the workflow that waits for its calls
+    demands: Requirements = NO_DEMANDS  #: requirements for the worker
+    labels: frozenset[str] = frozenset()  #: `scope:name` labels by which limits count it
+    slot: str = ""  #: a workflow has one unfinished run per slot; "": the run that continues the workflow
+    parent_run_id: int | None = None  #: for a lane: the workflow's run that waits for its calls
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A run as its row has it."""
+    """A run as stored in its row."""
 
     run_id: int
     adw_id: str
@@ -135,10 +135,10 @@ class Run:
     priority: int
     not_before: str
     attempts: int  #: how often it was claimed
-    token: int  #: grows with each claim; what a worker proves itself by
-    owner: str  #: the worker's record as text, "" when nobody has it
-    seconds_left: float  #: of its claim; negative when over, 0 when nobody has it
-    reason: str  #: why it is in this state, for people
+    token: int  #: grows with each claim; identifies a worker's claim
+    owner: str  #: the worker's record as text, "" if unclaimed
+    seconds_left: float  #: until its claim expires; negative if expired, 0 if unclaimed
+    reason: str  #: why it has this state, for people
     payload: JsonObject
     asked_by: str
     created_at: str
@@ -147,16 +147,16 @@ class Run:
     finished_at: str | None = None
     demands: Requirements = NO_DEMANDS
     labels: frozenset[str] = frozenset()
-    losses: int = 0  #: how often a worker vanished with it
+    losses: int = 0  #: how often its worker vanished
     slot: str = ""
     parent_run_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimPolicy:
-    """On which terms a worker claims."""
+    """The terms on which a worker claims runs."""
 
-    offer: Capabilities | None = None  #: what the worker has; None: its host and no tags
+    offer: Capabilities | None = None  #: capabilities of the worker; None: its host and no tags
     limits: RunLimits = NO_LIMITS
 
 
@@ -165,21 +165,21 @@ NO_TERMS = ClaimPolicy()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnd:
-    """How a worker is done with a run: it is over, or it waits again."""
+    """How a worker is done with a run: the run ends, or it waits again."""
 
-    state: RunState  #: COMPLETED, FAILED or STOPPED; PENDING: given back, to its old place
+    state: RunState  #: COMPLETED, FAILED or STOPPED; PENDING: requeued at its old position
     reason: str = ""
-    not_before: str = ""  #: of one that waits again; "": at once
-    demands: Requirements | None = None  #: of one that waits again; None: as before
+    not_before: str = ""  #: if it waits again: when; "": immediately
+    demands: Requirements | None = None  #: if it waits again: new requirements; None: unchanged
 
 
 def stop_reason(wanted: str, doubt: str = "") -> str:
-    """Return why something was stopped: as *wanted*, with the *doubt* whether all of it has ended, if there is any."""
+    """Return the reason *wanted* for a stop, with the *doubt* whether everything has ended, if there is any."""
     return f"{UNCONFIRMED}: {doubt} ({wanted})" if doubt else wanted
 
 
 def check_new_run(run: NewRun) -> NewRun:
-    """Return *run*, its moment in the one spelling that sorts; raise InvalidAdwId or UsageError when it cannot be."""
+    """Return *run* with `not_before` in the format that sorts; raise InvalidAdwId or UsageError if it is invalid."""
     check_adw_id(run.adw_id)
     if run.kind not in RUN_KINDS:
         raise UsageError(f"{run.kind!r} is no kind of run; use one of {', '.join(RUN_KINDS)}")
@@ -192,17 +192,17 @@ def check_new_run(run: NewRun) -> NewRun:
 
 
 def labels_text(labels: Iterable[str]) -> str:
-    """Return labels as the row has them: one spelling, each between two bars, "" for none."""
+    """Return labels as stored in the row: sorted, each between two bars, "" if there are none."""
     return f"|{'|'.join(sorted(labels))}|" if labels else ""
 
 
 def labels_of(text: str) -> frozenset[str]:
-    """Return the labels in the text of a row."""
+    """Return the labels in a row's text."""
     return frozenset(filter(None, text.split("|")))
 
 
 def check_labels(labels: Iterable[str]) -> None:
-    """Raise UsageError for what is no label of a run."""
+    """Raise UsageError if any label is invalid."""
     for label in labels:
         scope, _, name = label.partition(":")
         if scope not in SCOPES or not name or "|" in name:
@@ -210,7 +210,7 @@ def check_labels(labels: Iterable[str]) -> None:
 
 
 def check_run_of(adw_id: str, run: NewRun | None) -> None:
-    """Raise UsageError when *run* cannot be the first run of workflow *adw_id*."""
+    """Raise UsageError if *run* cannot be the first run of workflow *adw_id*."""
     if run is None:
         return
     check_new_run(run)
@@ -219,7 +219,7 @@ def check_run_of(adw_id: str, run: NewRun | None) -> None:
 
 
 def check_due(not_before: str) -> str:
-    """Return the moment *not_before* in the one spelling that sorts, "" for at once; raise UsageError."""
+    """Return the time *not_before* in the format that sorts, "" for immediately; raise UsageError if it is invalid."""
     if not not_before:
         return ""
     try:
@@ -231,7 +231,7 @@ def check_due(not_before: str) -> str:
 
 
 def check_final(state: RunState) -> RunState:
-    """Return *state* when a run can end in it; raise UsageError."""
+    """Return *state* if a run can end in it; raise UsageError otherwise."""
     if state in FINAL_RUNS:
         return state
     ends = ", ".join(known.value for known in RunState if known in FINAL_RUNS)
@@ -241,31 +241,31 @@ def check_final(state: RunState) -> RunState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """How the work on a run ended."""
+    """The result of executing a run."""
 
-    run: Run | None  #: as it stands now; None: it is not ours any more
-    outcome: Outcome | None  #: None: there was no attempt
+    run: Run | None  #: its current row; None: it is no longer ours
+    outcome: Outcome | None  #: None: no attempt was made
     message: str = ""
 
 
-# Making the run that goes on with a workflow: its requirements, and the labels that limits count it under.
+# --- making the run that continues a workflow: its requirements and labels -------------------------------------
 #
-# Pure. Both come from the definition that is frozen in the document, so the run requires the same regardless of the
-# requester. Runs that undo something or execute a delivery are not made here: they carry no labels, because a limit
-# holds work back and must not hold back what ends or undoes it.
+# Pure. Both come from the definition frozen in the document, so they do not depend on who requests the run. Runs that
+# undo something or carry out a delivery are made elsewhere: they carry no labels, because limits hold work back and
+# must not hold back what ends or undoes it.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFactory:
-    """Makes the runs of workflows of one home."""
+    """Makes the runs of one home's workflows."""
 
-    repository: str = ""  #: of the home: that of documents that name none
-    providers: Mapping[str, str] = field(default_factory=dict)  #: runner of a phase -> the provider its agent calls
+    repository: str = ""  #: of the home: applies to documents that name no repository
+    providers: Mapping[str, str] = field(default_factory=dict)  #: runner of a phase -> provider its agent calls
 
     def of(
         self, document: WorkflowDocument, kind: str, *, asked_by: str = "", priority: int = 0, not_before: str = ""
     ) -> NewRun:
-        """Return the run of *kind* for *document*; raise UsageError when what it demands makes no sense."""
+        """Return the run of *kind* for *document*; raise UsageError if its requirements are invalid."""
         workflow = document.workflow
 
         return NewRun(
@@ -281,7 +281,7 @@ class RunFactory:
         )
 
     def _labels(self, repository: str, workflow: str, phases: Sequence[Mapping[str, object]]) -> frozenset[str]:
-        # Forges do not tell Acme/Widget from acme/widget, and neither do limits.
+        # Forges ignore case (Acme/Widget is acme/widget), and so do limits.
         result = [("repository", (repository or self.repository).casefold()), ("workflow", workflow)]
         result += [("provider", self.providers.get(_text(phase.get("runner")), "")) for phase in phases]
 

@@ -1,9 +1,9 @@
 """
 Procrastinate's workers on an event loop in a thread of ours, restarted whenever they end.
 
-There are two: one brings runs, and has as many places as the worker has; the other does the upkeep that Procrastinate's
-periodic tasks ask for (the schedule, the sweep), and never waits behind a run. The library's log records are
-translated: people see one line when the database is lost, not its tracebacks.
+There are two. One brings runs, with as many slots as the worker has; the other does the upkeep of Procrastinate's
+periodic tasks (schedule, sweep), and never waits behind a run. The library's log records are translated: if the
+database is lost, people see one line instead of tracebacks.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from adws.adw_modules.errors import DatabaseError, SchemaMismatch
 from adws.adw_modules.interfaces import Clock, Listener, OwnerRecord
 from adws.adw_modules.queue import store as queue_store
 
-# The hand-off queue between Procrastinate's loop and the thread of a worker: the announced runs.
+# --- hand-over of announced runs between Procrastinate's loop and a worker's thread ----------------------------
 #
-# The loop adds a run when a job brings it and waits until it is over; the worker takes it up, and says when it is over.
-# A run that was not taken up when the loop ends goes back, so that others hear of it.
+# The loop adds a run when a job brings it, and waits until its work ends. The worker takes the run, and reports the
+# end. If a run was not taken when the loop ends, its job is requeued, so that other workers receive it.
 
 
 class NotTakenUp(Exception):
-    """The listener ends, and the worker had not taken the run up."""
+    """The listener ended before the worker took the run."""
 
 
 @dataclass(eq=False, slots=True)
 class AnnouncedRun:
-    """A run that a job announced."""
+    """A run announced by a job."""
 
     run_id: int
     loop: asyncio.AbstractEventLoop
@@ -51,13 +51,13 @@ class AnnouncedRun:
     is_taken: bool = False
 
     def end(self) -> None:
-        """Say that it is over, from any thread; a loop that has ended needs not to know."""
+        """Report the end of the run, from any thread; does nothing if the loop is closed."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.over.set)
 
 
 class Handover:
-    """The announced runs. The loop and one worker share it."""
+    """The announced runs, shared by the loop and one worker."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -68,7 +68,7 @@ class Handover:
     # --- the loop ----------------------------------------------------------------------------------------------
 
     async def bring(self, run_id: int) -> None:
-        """Announce a run and wait until it is over; raise NotTakenUp when this is cancelled before it is taken up."""
+        """Announce a run and wait until its work ends; raise NotTakenUp if cancelled before the worker took the run."""
         told = AnnouncedRun(run_id=run_id, loop=asyncio.get_running_loop())
         with self._changed:
             self._waiting.append(told)
@@ -81,13 +81,13 @@ class Handover:
             raise
 
     def fail(self, problem: DatabaseError) -> None:
-        """Pass the worker a problem that waiting does not solve."""
+        """Pass the worker an error that waiting does not resolve."""
         with self._changed:
             self._problem = problem
             self._changed.notify_all()
 
     def _forget(self, told: AnnouncedRun) -> bool:
-        """Forget a run, and say whether it was taken up."""
+        """Remove a run that still waits, and say whether it was taken."""
         with self._changed:
             if not told.is_taken:
                 self._waiting.remove(told)
@@ -96,7 +96,7 @@ class Handover:
     # --- the worker --------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> bool:
-        """Say whether a run waits to be taken up, at the latest after *seconds*; raise what the loop failed with."""
+        """Wait up to *seconds* for a run to take; return whether there is one. Raises the loop's error."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._problem, timeout=max(0.0, seconds))
             if self._problem is not None:
@@ -104,7 +104,7 @@ class Handover:
             return bool(self._waiting)
 
     def take(self) -> int | None:
-        """Take up the run that has waited longest, None when none waits."""
+        """Take the run that has waited longest, or return None."""
         with self._changed:
             if not self._waiting:
                 return None
@@ -114,7 +114,7 @@ class Handover:
             return told.run_id
 
     def end(self, run_id: int) -> None:
-        """Say that a run that was taken up is over."""
+        """Report that the work on a taken run has ended."""
         with self._changed:
             told = self._taken.get(run_id, [])
             ended = told.pop() if told else None
@@ -126,27 +126,27 @@ class Handover:
 
 logger = logging.getLogger("adw.dispatch")
 
-#: The queue of periodic jobs.
+#: The queue for periodic jobs.
 UPKEEP = "adw_upkeep"
-#: When the schedule is looked at and swept: every minute.
+#: When to sweep and to process the schedule: every minute.
 EVERY_MINUTE = "* * * * *"
 
-#: Seconds before workers that ended are begun again: at first, and at most.
+#: Seconds before ended workers are restarted: at first, and at most.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-#: Workers that lived this long had a database: what comes now is new trouble.
+#: Workers that ran this long had a database, so an error after that is a new problem.
 WELL_SECONDS = 10.0
-#: Seconds to wait for a connection.
+#: Maximum seconds to wait for a connection.
 CONNECT_SECONDS = 2.0
-#: Connections for fetching and ending jobs; one more listens.
+#: Connections for fetching and ending jobs; one more is used to listen.
 CONNECTIONS = 4
 
-#: Libraries whose log records are ours to tell.
+#: Libraries whose log records we translate.
 _QUIET = ("procrastinate", "psycopg.pool")
 
 
 class Service:
-    """Brings runs until it is stopped."""
+    """Brings runs until stopped."""
 
     def __init__(
         self,
@@ -173,13 +173,13 @@ class Service:
         self._thread = threading.Thread(target=self._run, name="adw-dispatch", daemon=True)
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
+        """Start serving in a separate thread."""
         self._thread.start()
 
     def close(self, seconds: float) -> bool:
-        """End, and say whether that was done within *seconds*."""
+        """Stop, and say whether the thread ended within *seconds*."""
         loop = self._begun.result()
-        with suppress(RuntimeError):  # it has ended by itself
+        with suppress(RuntimeError):  # it has ended already
             loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(seconds)
 
@@ -206,7 +206,7 @@ class Service:
             except (DatabaseError, ConnectorException, psycopg_pool.PoolTimeout, OSError) as exc:
                 _tell_loss(exc, is_again=is_told and clock() - began < WELL_SECONDS)
                 is_told = True
-            except Exception:  # a bug must not leave the worker deaf: its own poll goes on, and this retries
+            except Exception:  # a bug must not leave the worker deaf: it still polls by itself, and this retries
                 logger.exception("The dispatcher failed", extra={"action": "dispatch_failed"})
             is_new = clock() - began >= WELL_SECONDS
             pause = FIRST_PAUSE if is_new else min(LONGEST_PAUSE, 2 * pause)
@@ -244,9 +244,9 @@ class Service:
             concurrency=places,
             fetch_job_polling_interval=poll_seconds,
             listen_notify=queue == queue_store.QUEUE,  # a minute's tick can wait for the poll
-            shutdown_graceful_timeout=0.0,  # the work goes on without its job: its claim is in our own table
+            shutdown_graceful_timeout=0.0,  # work continues without its job: its claim is in our own table
             delete_jobs="always",
-            install_signal_handlers=False,  # signals are the worker's, which drains
+            install_signal_handlers=False,  # the worker handles signals, by draining
             update_heartbeat_interval=self._stalled_seconds / 3,
             stalled_worker_timeout=self._stalled_seconds,
         )
@@ -292,7 +292,7 @@ class Service:
         return app
 
     def _keep_up(self) -> None:
-        """Sweep, and do what is due on the schedule; each entry is claimed by one, so several may poll."""
+        """Sweep, and process the schedule; each entry is claimed by one process, so several may poll."""
         try:
             self._sweep()
             if self._tick is not None and not self._stopping.is_set():
@@ -300,45 +300,45 @@ class Service:
         except DatabaseError as exc:
             said = {"action": "database_trouble", "why": str(exc)}
             logger.warning("The schedule was not looked at", extra=said)
-        except Exception:  # a bug in what is due must not end what brings runs
+        except Exception:  # a bug in the schedule must not stop the delivery of runs
             logger.exception("The schedule broke", extra={"action": "cron_failed"})
 
 
 async def _commit_without_waiting(connection: psycopg.AsyncConnection[Any]) -> None:
     """
-    Let the commits of Procrastinate return before they are on the disk.
+    Let Procrastinate's commits return before they are on the disk.
 
-    A job only announces a run, whose row is ours and durable: a power cut may repeat a job or lose one, and the sweep
-    announces every waiting run that has none.
+    A job only announces a run, whose row is ours and durable. A power cut may repeat or lose a job; the sweep announces
+    every waiting run without a job.
     """
     await connection.execute("SET synchronous_commit = off")
     await connection.commit()
 
 
 def _why(ends: list[Any]) -> BaseException:
-    """Return why the workers ended; they end without an error when they cannot listen any more."""
+    """Return why the workers ended; they end without an error if they can no longer listen."""
     errors = [end for end in ends if isinstance(end, Exception)]
 
     return errors[0] if errors else DatabaseError("the workers of Procrastinate ended: the server hung up")
 
 
 def _tell_loss(cause: Exception, *, is_again: bool) -> None:
-    """Log that the server is away, once: it is retried as long as the worker has patience, and the worker logs more."""
+    """Log once that the server is away. Retries last as long as the worker's patience; the worker logs more."""
     told = (
         cause.__cause__ if isinstance(cause, ConnectorException) and cause.__cause__ else cause
-    )  # itself says nothing
+    )  # the wrapper says nothing
     said = {"action": "dispatch_lost", "why": " ".join(str(told).split())}
     logger.log(logging.DEBUG if is_again else logging.WARNING, "The dispatcher lost the database", extra=said)
 
 
 def _log_unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what nobody waits for: the end of a job that the sweep had taken away, or that the server did not hear."""
+    """Log errors nobody waits for: the end of a job that the sweep had deleted, or that the server did not receive."""
     del loop
     logger.debug("A job could not be ended", extra={"action": "dispatch_job_lost"}, exc_info=context.get("exception"))
 
 
 class _Told(logging.Handler):
-    """Passes a library's records on as details of ours."""
+    """Logs a library's records as details of ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger.debug("%s", record.getMessage(), extra={"action": "dispatch_detail"}, exc_info=record.exc_info)
@@ -352,30 +352,30 @@ def _quieten() -> None:
             library.addHandler(_Told())
 
 
-# The dispatcher of several machines: Procrastinate brings the ids of runs to workers.
+# --- the dispatcher for several machines: Procrastinate brings the ids of runs to workers ----------------------
 #
-# Its worker runs in a thread of ours and is watched over: it ends by itself, without an error, when the server
-# restarts. A job lasts as long as the work it led to, so that the places of a worker are counted, and is deleted when
-# it ends. What Procrastinate does not promise is not relied on. A wake-up can be lost: every `POLL_SECONDS` the worker
-# polls by itself. A job of a dead worker stays for ever: `sweep` deletes it and announces the run anew. It is never
-# handed on, because a job need not be ended by the worker that began it: one that was only frozen finds its job gone.
-# The claim of the run and its token decide who works.
+# Its worker runs in a thread of ours and is supervised, because it ends without an error when the server restarts. A
+# job lasts as long as the work it led to, so that a worker's slots are counted, and is deleted when it ends. Nothing
+# depends on promises that Procrastinate does not make. A wake-up can be lost: the worker also polls every
+# `POLL_SECONDS`. A job of a dead worker would stay forever: `sweep` deletes it and announces the run again. Jobs are
+# never passed on, because any worker may end a job: a worker that was only frozen finds its job gone. The claim of the
+# run and its token decide who works.
 
 
-#: How long a lost wake-up delays a run at most.
+#: Maximum delay of a run after a lost wake-up.
 POLL_SECONDS = 0.25
-#: A worker of Procrastinate without a heartbeat for this long is dead, or cannot work.
+#: A Procrastinate worker without a heartbeat for this long is dead, or unable to work.
 STALLED_SECONDS = 30.0
-#: How long an end waits for what is under way in the loop; a server that is gone must not keep a worker from ending.
+#: How long closing waits for work in the loop; a lost server must not keep a worker from ending.
 CLOSE_SECONDS = 20.0
-#: "adws" as a number: only one sweeps at a time.
+#: "adws" as a number: the lock that lets only one process sweep at a time.
 SWEEP_LOCK = 0x61647773
 
 _MAY_SWEEP = "SELECT pg_try_advisory_xact_lock(:key)"
-#: Their jobs have no worker then; one that was only frozen fails to fetch a job and registers anew. First, because
-#: Procrastinate does the same whenever a worker starts, and takes its locks in this order.
+#: Their jobs then have no worker; one that was only frozen fails to fetch a job and registers again. This statement
+#: comes first, because Procrastinate does the same when a worker starts, and takes its locks in this order.
 _FORGET_WORKERS = "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => :stalled)"
-#: Ended ones are deleted by Procrastinate; what is left of them are ends that could not be written.
+#: Procrastinate deletes ended jobs; those that remain could not be deleted when they ended.
 _SWEEP = f"""
 DELETE FROM procrastinate_jobs
 WHERE queue_name IN ('{queue_store.QUEUE}', '{UPKEEP}')
@@ -385,14 +385,14 @@ WHERE queue_name IN ('{queue_store.QUEUE}', '{UPKEEP}')
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcrastinateTimes:
-    """How often what is looked at, in seconds."""
+    """Intervals of the dispatcher, in seconds."""
 
     poll: float = POLL_SECONDS
     stalled: float = STALLED_SECONDS
 
 
 class ProcrastinateDispatcher:
-    """A `Dispatcher` over Procrastinate. *tick* does what is due on the schedule; None: somebody else does."""
+    """A `Dispatcher` over Procrastinate. *tick* processes the schedule; None: another process does that."""
 
     def __init__(
         self,
@@ -408,7 +408,7 @@ class ProcrastinateDispatcher:
         self._tick = tick
 
     def listen(self, owner: OwnerRecord, *, places: int) -> Listener:
-        """Return the listener of a worker that has *places* for runs."""
+        """Return the listener of a worker with *places* slots for runs."""
         return ProcrastinateListener(
             self._database,
             clock=self._clock,
@@ -459,7 +459,7 @@ class ProcrastinateListener:
             logger.warning("The dispatcher did not end in time", extra={"action": "dispatch_left"})
 
     def hear(self, seconds: float) -> bool:
-        """Wait for an announced run; return True without one every `POLL_SECONDS`. Raises SchemaMismatch."""
+        """Wait for an announced run; also return True every `POLL_SECONDS` without one. Raises SchemaMismatch."""
         if self._handover.wait(min(seconds, self._yes_at - self._clock.monotonic())):
             return True
         if self._clock.monotonic() < self._yes_at:
@@ -469,15 +469,15 @@ class ProcrastinateListener:
         return True
 
     def heard(self) -> int | None:
-        """Take up an announced run."""
+        """Take an announced run, or return None."""
         return self._handover.take()
 
     def done(self, run_id: int) -> None:
-        """End the job that announced a run."""
+        """End the job that announced the run."""
         self._handover.end(run_id)
 
     def sweep(self) -> int:
-        """Delete the jobs of dead workers, tell anew of every run that waits without one, and return how many."""
+        """Delete the jobs of dead workers, announce every waiting run without a job, and return the number deleted."""
         return self._database.transact(self._sweep)
 
     def _sweep(self, session: Session) -> int:

@@ -1,11 +1,11 @@
 """
-The run queue in the database: the row is the truth about a run, and claiming it is one statement.
+The run queue in the database: the row is the truth about a run, and a claim is one statement.
 
-Its place is (priority, run_id), and a run keeps its id when it is given back: so what is older stays in front, also
-after a restart. Whatever a worker says about a run names the claim it has; after another claim it changes nothing.
+The position in the queue is (priority, run_id), and a requeued run keeps its id, so older runs stay in front even after
+a restart. Every report of a worker names its claim; after a newer claim, such a report changes nothing.
 
-Each change is a method that takes the session of a caller (`*_in`), so that a run changes in the same transaction as
-the lease of its workflow, its document or a delivery; the methods without one are the same in a transaction alone.
+Each change is a method that takes a caller's session (`*_in`), so that a run changes in the same transaction as its
+workflow's lease, its document or a delivery; the methods without a session open a transaction of their own.
 """
 
 from __future__ import annotations
@@ -41,59 +41,58 @@ from adws.adw_modules.queue.model import (
 )
 from adws.adw_modules.workflow.requirements import Capabilities, Requirements, meets
 
-#: The highest number a row can have.
+#: The highest id a row can have.
 LAST_ID = 2**63 - 1
-#: The run in our way may end between our insert and our query; after this many times something else is wrong.
+#: The conflicting run may end between our insert and our query; after this many times something else is wrong.
 _LOOKS = 10
 
 NO_LABELS: frozenset[str] = frozenset()
-#: A third of the time of `RunState(text)`.
+#: Takes a third of the time of `RunState(text)`.
 _STATES = {state.value: state for state in RunState}
 
-#: All but `woken`, which only the queue itself looks at.
+#: All columns except `woken`, which only the queue itself reads.
 RUN_COLUMNS = (
     *("run_id", "adw_id", "kind", "state", "rank", "not_before", "attempts", "token", "owner", "claim_until"),
     *("claim_boot", "reason", "payload", "asked_by", "created_at", "updated_at", "started_at", "finished_at"),
     *("demands", "labels", "losses", "slot", "parent_run_id"),
 )
 
-#: Columns of `{shown}`.
+#: Number of columns of `{shown}`.
 _SHOWN = 22
-#: Parts of queries, by the placeholder that stands for them. A claim is over when it belongs to another start of the
-#: machine or when its time is up.
+#: Parts of queries, by placeholder. A claim has expired if it belongs to another boot of the machine or its time is up.
 _PARTS = {
-    # A run as `to_run` reads it.
+    # A run as read by `to_run`.
     "{shown}": (
         "run_id, adw_id, kind, state, -rank, not_before, attempts, token, owner,"
         " CASE WHEN owner = '' THEN 0 WHEN claim_boot = :boot THEN claim_until - {now} ELSE -1 END,"
         " reason, payload, asked_by, created_at, updated_at, started_at, finished_at, demands, labels, losses, slot,"
         " parent_run_id"
     ),
-    # Whether an agent of the run has not ended, looked up by an index that has only such: nearly free without one.
+    # Whether the run has an agent session that has not ended. Nearly free: the index has only open sessions.
     "{has_session}": (
         "EXISTS (SELECT 1 FROM sessions WHERE sessions.run_id = runs.run_id AND sessions.ended_at IS NULL)"
     ),
-    # A worker has it, in the words of the index of states: SQLite uses that only for queries that say so.
+    # A worker has the run. Worded like the condition of the index of states, as SQLite requires to use it.
     "{is_live}": "state IN ('claimed', 'running', 'stopping') AND state NOT IN ('pending', 'completed')",
-    # The worker that asks has it: the number of the claim alone would do, unless the table was made again since. What
-    # is neither pending nor finished is claimed, running or stopping; SQLite takes longer for a list of the three.
+    # The caller has the run: the token alone would do, unless the table was recreated since. A run neither pending nor
+    # finished is claimed, running or stopping; SQLite takes longer for a list of the three.
     "{is_ours}": (
         "run_id = :run_id AND token = :token AND owner = :owner AND state <> 'pending' AND finished_at IS NULL"
     ),
     "{nobody}": "owner = '', claim_until = 0, claim_boot = '', updated_at = :moment",
 }
-#: On SQLite the index is named, because without statistics it takes another one and sorts all waiting runs.
+#: On SQLite the index is named: without statistics it takes another one and sorts all waiting runs.
 _SQLITE = {
     "{waiting}": "runs INDEXED BY ix_runs_waiting",
     "{demanding}": "runs INDEXED BY ix_runs_demanding",
     "{skip_locked}": "",
 }
-#: Without the last a second claim would wait for the first one to commit, and then find its row taken.
+#: Without SKIP LOCKED, a second claim would wait for the first to commit, and then find its row taken.
 _POSTGRESQL = {"{waiting}": "runs", "{demanding}": "runs", "{skip_locked}": "FOR UPDATE SKIP LOCKED"}
 
-#: Conditions on what may be claimed.
+#: Conditions on runs that may be claimed.
 _IS_DUE = "state = 'pending' AND not_before <= :moment"
-#: The rank keeps the walk short where many workflows wait: nothing behind it is a delivery.
+#: The rank keeps the scan short if many workflows wait: no delivery has a higher rank.
 _IS_DUE_DELIVERY = f"{_IS_DUE} AND rank <= :rank AND kind = 'delivery'"
 _IS_ONE = "run_id = :run_id AND state = 'pending'"
 _CLAIM = """
@@ -104,7 +103,7 @@ SET state = 'claimed', attempts = attempts + 1, token = token + 1, owner = :owne
 
 
 def render(database: Database, sql: str) -> str:
-    """Return *sql* in the SQL of the dialect of *database*, with the parts that queries about runs share."""
+    """Return *sql* in the dialect of *database*, with the shared parts of run queries filled in."""
     words = _POSTGRESQL if database.dialect == "postgresql" else _SQLITE
     for word, meaning in (*_PARTS.items(), *words.items()):
         sql = sql.replace(word, meaning)
@@ -143,29 +142,29 @@ def to_run(row: Row) -> Run:
 
 
 class RunStore:
-    """A `RunQueue` in the table runs."""
+    """The run queue in the table runs."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._is_sqlite = database.dialect == "sqlite"
         self._rendered: dict[str, str] = {}
-        # A reader waits for nobody, a claim for every writer before it: so one that will find nothing is not made.
-        # Where the last one found something, the next one will too.
+        # A reader waits for nobody, but a claim waits for every writer before it: so a claim that would find nothing is
+        # avoided. If the last claim found a run, the next one probably will too.
         self._looks_first = self._is_sqlite
-        self._demands_wait = False  #: when it was last looked at; what is wrong here costs a statement, no more
+        self._demands_wait = False  #: as of the last query; a wrong value only costs a statement
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def enqueue(self, run: NewRun) -> Run:
-        """Store a run, durable when this returns; the workflow's unfinished run when it has one."""
+        """Store a run durably and return it, or return the workflow's unfinished run if there is one."""
         return self._database.transact(lambda session: self.enqueue_in(session, run))
 
     def enqueue_in(self, session: Session, run: NewRun) -> Run:
         """
-        Do the same inside the transaction *session*: the run exists when that is committed.
+        Enqueue inside the transaction *session*: the run exists once that is committed.
 
-        Raises UsageError or StateUnserialisable when it cannot be one.
+        Raises UsageError or StateUnserialisable if the run is invalid.
         """
         run = check_new_run(run)
         database = self._database
@@ -192,7 +191,7 @@ class RunStore:
         )
         if self._is_sqlite:
             insert += "{shown}"
-        else:  # stored and announced by one statement
+        else:  # stored and announced in one statement
             insert = f"WITH stored AS ({insert} *), told AS ({_JOBS} FROM stored) SELECT {{shown}} FROM stored"
         for _ in range(_LOOKS):
             row = session.one(self._sql(insert), params)
@@ -208,7 +207,7 @@ class RunStore:
         raise DatabaseError(f"the run of workflow {run.adw_id} could neither be stored nor be read: try again")
 
     def unfinished_in(self, session: Session, run_id: int) -> Run | None:
-        """Return a run that is not over, inside the transaction *session*."""
+        """Return a run that has not ended, or None, inside the transaction *session*."""
         sql = self._sql("SELECT {shown} FROM runs WHERE run_id = :run_id")
         row = session.one(sql, {**self._database.lease_clock(), "run_id": run_id})
         run = None if row is None else to_run(row)
@@ -216,7 +215,7 @@ class RunStore:
         return None if run is None or run.state in FINAL_RUNS else run
 
     def seconds_to_next(self) -> float | None:
-        """Return in how many seconds the next waiting run is due (0 when one is), None when none waits."""
+        """Return the seconds until the next waiting run is due (0 if one is due), or None if no run waits."""
         with self._database.read() as session:
             row = session.one(self._sql("SELECT min(not_before) FROM {waiting} WHERE state = 'pending'"))
         if row is None or row[0] is None:
@@ -238,9 +237,9 @@ class RunStore:
         terms: ClaimPolicy = NO_TERMS,
     ) -> Run | None:
         """
-        Take the next run that is due (or *run_id*, if it still waits), None when there is none.
+        Claim the next due run (or *run_id*, if it still waits); return None if no run matches.
 
-        What demands more than *terms* offer is passed over, and what carries a label that is full.
+        Runs that require more than *terms* offer, or that carry a full label, are passed over.
         """
         if not self.may_claim(owner, run_id=run_id, only_deliveries=only_deliveries, terms=terms):
             return None
@@ -259,7 +258,7 @@ class RunStore:
         only_deliveries: bool = False,
         terms: ClaimPolicy = NO_TERMS,
     ) -> bool:
-        """Say whether a claim may find something: asked by reading, where claiming means to wait for every writer."""
+        """Say whether a claim may find a run. Only reads, where a claim would have to wait for every writer."""
         if run_id is not None:
             return 0 < run_id <= LAST_ID
         limits = NO_LIMITS if only_deliveries else terms.limits
@@ -288,10 +287,10 @@ class RunStore:
         terms: ClaimPolicy = NO_TERMS,
     ) -> Run | None:
         """
-        Do what `claim` does inside the transaction *session*.
+        Claim inside the transaction *session*, like `claim`.
 
-        The usual case is one statement: nothing demands anything, and nothing is limited. Only while something waits
-        that demands something are demands read and matched; only under limits are labels counted.
+        The usual case is one statement: no waiting run has requirements, and nothing is limited. Requirements are read
+        and matched only while a run with some waits; labels are counted only under limits.
         """
         params: dict[str, object] = {
             **self._database.lease_clock(),
@@ -299,10 +298,10 @@ class RunStore:
             "ttl": ttl_seconds,
             "moment": self._moment(),
         }
-        # Deliveries carry no labels: what they ask for is short, and a stop is not to wait for what it stops.
+        # Deliveries carry no labels: they are short, and a stop request must not wait for the work it stops.
         limits = NO_LIMITS if only_deliveries else terms.limits
         if limits and not self._is_sqlite:
-            # Claims that look at labels take turns: what one of them counted must not change before it has claimed.
+            # Claims that check labels take turns: the counts must not change before the claim is made.
             session.one("SELECT pg_advisory_xact_lock(hashtext('adw.run_limits'))")
         if run_id is not None:
             params["run_id"] = run_id
@@ -327,7 +326,7 @@ class RunStore:
         if row is None:
             terms_met = self._terms(session, owner, terms, limits, params)
             if not is_usual or self._demands_wait:
-                # The place in the queue is (rank, run_id), and no requeue changes either.
+                # The position in the queue is (rank, run_id), and no requeue changes either.
                 row = session.one(
                     self._sql(
                         f"{_CLAIM} WHERE run_id = (SELECT run_id FROM {{waiting}} WHERE {due}{terms_met}"
@@ -343,7 +342,7 @@ class RunStore:
     def _terms(
         self, session: Session, owner: OwnerRecord, terms: ClaimPolicy, limits: RunLimits, params: dict[str, object]
     ) -> str:
-        """Return the condition that all a run demands is met and none of its labels is full; adds to *params*."""
+        """Return the condition that a run's requirements are met and none of its labels is full; adds to *params*."""
         if "run_id" in params:
             rows = session.all(f"SELECT demands FROM runs WHERE {_IS_ONE}", params)
         else:
@@ -360,7 +359,7 @@ class RunStore:
         params.update((f"met{number}", text) for number, text in enumerate(met))
         params.update((f"full{number}", f"|{label}|") for number, label in enumerate(full))
         demands = ", ".join(["''", *(f":met{number}" for number in range(len(met)))])
-        # Both dialects have replace, and neither takes a sign in the name of a label for a pattern.
+        # Both dialects have replace, which never takes a character of a label for a pattern.
         labels = "".join(f" AND replace(labels, :full{number}, '') = labels" for number in range(len(full)))
 
         return f" AND demands IN ({demands}){labels}"
@@ -368,11 +367,11 @@ class RunStore:
     # --- with a worker -----------------------------------------------------------------------------------------
 
     def begin(self, run: Run) -> Run:
-        """Say that work on a claimed run has begun; one that shall stop stays STOPPING. Raises RunLost."""
+        """Record that work on a claimed run has begun; a run in STOPPING stays so. Raises RunLost."""
         return self._database.transact(lambda session: self.begin_in(session, run))
 
     def begin_in(self, session: Session, run: Run) -> Run:
-        """Do the same inside the transaction *session*."""
+        """Begin the run inside the transaction *session*."""
         row = session.one(
             self._sql("""
                 UPDATE runs
@@ -388,11 +387,11 @@ class RunStore:
         return to_run(row)
 
     def renew(self, run: Run, *, ttl_seconds: float) -> Run:
-        """Push the end of the claim out, also of one that is over and that nobody took back; raise RunLost."""
+        """Extend the claim, even one that has expired but was not reclaimed; raise RunLost."""
         return self._database.transact(lambda session: self.renew_in(session, run, ttl_seconds=ttl_seconds))
 
     def renew_in(self, session: Session, run: Run, *, ttl_seconds: float) -> Run:
-        """Do the same inside the transaction *session*."""
+        """Extend the claim inside the transaction *session*."""
         row = session.one(
             self._sql("""
                 UPDATE runs SET claim_until = {now} + :ttl, claim_boot = :boot WHERE {is_ours} RETURNING {shown}
@@ -405,23 +404,23 @@ class RunStore:
         return to_run(row)
 
     def requeue(self, run: Run, *, not_before: str = "", reason: str = "", demands: Requirements | None = None) -> Run:
-        """Give the run back, to its old place: PENDING again, STOPPED when it was to stop."""
+        """Requeue the run at its old position: it becomes PENDING, or STOPPED if a stop was requested."""
         end = RunEnd(state=RunState.PENDING, reason=reason, not_before=not_before, demands=demands)
 
         return self._database.transact(lambda session: self.end_in(session, run, end))
 
     def finish(self, run: Run, state: RunState, *, reason: str = "") -> Run:
-        """End the run: COMPLETED, FAILED or STOPPED."""
+        """End the run as COMPLETED, FAILED or STOPPED."""
         end = RunEnd(state=check_final(state), reason=reason)
 
         return self._database.transact(lambda session: self.end_in(session, run, end))
 
     def end_in(self, session: Session, run: Run, end: RunEnd) -> Run:
-        """Give *run* back or end it inside the transaction *session*; raise RunLost, or UsageError for no end."""
+        """Requeue or end *run* inside the transaction *session*; raise RunLost, or UsageError for an invalid end."""
         params = {**self._claim_of(run), "reason": self._redacted(end.reason)}
         if end.state is RunState.PENDING:
-            # What somebody stops does not wait again, and what it is to wait for may have ended while its worker was
-            # writing that it waits.
+            # A run to be stopped does not wait again. And the event it would wait for may have happened while its
+            # worker was recording the wait.
             sql = """
                 UPDATE runs
                 SET state = CASE state WHEN 'stopping' THEN 'stopped' ELSE 'pending' END,
@@ -449,21 +448,21 @@ class RunStore:
     # --- without a worker --------------------------------------------------------------------------------------
 
     def take_back(self, run: Run, *, reason: str) -> Run | None:
-        """Make a run whose worker is gone PENDING again (STOPPED if it was stopping), None when it moved on."""
+        """Requeue a run whose worker is gone (STOPPED if it was stopping); return None if the run has moved on."""
         return self.settle_lost(run, RunEnd(state=RunState.PENDING, reason=reason)) if run.state in LIVE_RUNS else None
 
     def settle_lost(self, run: Run, end: RunEnd) -> Run | None:
         """
-        Do what was decided about a run whose worker is gone, or that waits; None when it moved on.
+        Apply the decision about a run that waits or whose worker is gone; return None if the run has moved on.
 
-        One that was to stop is STOPPED all the same. A claim that was over in *run* must still be over: its worker may
-        have come back. For one that was not, the caller has proof that the worker is dead. Counts one more loss, unless
-        it waits.
+        A run to be stopped becomes STOPPED regardless. If the claim in *run* has expired, it must still be expired now,
+        as its worker may have come back; otherwise the caller has proof that the worker is dead. Counts a loss, unless
+        the run waits.
         """
         return self._database.transact(lambda session: self.settle_in(session, run, end))
 
     def settle_in(self, session: Session, run: Run, end: RunEnd) -> Run | None:
-        """Do the same inside the transaction *session*."""
+        """Apply the decision inside the transaction *session*."""
         sql = """
             UPDATE runs
             SET state = CASE WHEN state = 'stopping' THEN 'stopped' ELSE :state END,
@@ -488,9 +487,9 @@ class RunStore:
 
     def wake_in(self, session: Session, adw_id: str) -> Run | None:
         """
-        Make the run that goes on with a workflow due, inside the transaction that ends what it waits for.
+        Make the run that continues a workflow due, inside the transaction that ends what the run waits for.
 
-        One that a worker has this moment is due again when it is given back. None when there is none to wake.
+        If a worker has the run at the moment, it becomes due when requeued. Returns None if there is no run to wake.
         """
         row = session.one(
             self._sql("""
@@ -505,7 +504,7 @@ class RunStore:
         return None if row is None else self._stored(session, row)
 
     def ask_to_stop(self, run_id: int, *, reason: str = "") -> Run:
-        """Stop a run: one that waits is STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
+        """Stop a run: a waiting run becomes STOPPED at once, one with a worker becomes STOPPING. Idempotent."""
         if not 0 < run_id <= LAST_ID:
             raise RunNotFound(run_id)
         result = self._database.transact(lambda session: self.stop_in(session, run_id, reason=reason))
@@ -516,7 +515,7 @@ class RunStore:
         return result
 
     def stop_in(self, session: Session, run_id: int, *, reason: str = "") -> Run | None:
-        """Do the same inside the transaction *session*; None when there is nothing to stop."""
+        """Stop the run inside the transaction *session*; return None if there is nothing to stop."""
         row = session.one(
             self._sql("""
                 UPDATE runs
@@ -535,10 +534,10 @@ class RunStore:
 
         return None if row is None else self._stored(session, row)
 
-    # --- looking -----------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def get(self, run_id: int) -> Run | None:
-        """Return a run."""
+        """Return a run, or None."""
         if not 0 < run_id <= LAST_ID:
             return None
         result = self._all("SELECT {shown} FROM runs WHERE run_id = :run_id", {"run_id": run_id})
@@ -546,22 +545,22 @@ class RunStore:
         return result[0] if result else None
 
     def of_workflow(self, adw_id: str, *, limit: int = 50) -> tuple[Run, ...]:
-        """Return the runs of a workflow, newest first, without the lanes of its steps."""
+        """Return the runs of a workflow, newest first, without its steps' lanes."""
         return self._all(
             "SELECT {shown} FROM runs WHERE adw_id = :adw_id AND kind <> 'iteration' ORDER BY run_id DESC LIMIT :limit",
             {"adw_id": check_adw_id(adw_id), "limit": _checked(limit)},
         )
 
     def page(self, *, states: Sequence[RunState] = (), limit: int = 50, before: int | None = None) -> tuple[Run, ...]:
-        """Return runs, newest first, those with a lower id than *before*."""
+        """Return runs, newest first; with *before*, those with a lower id."""
         upper = LAST_ID if before is None else min(max(before, 0), LAST_ID)
         params: dict[str, object] = {"before": upper, "limit": _checked(limit)}
         if not states:
             return self._all(
                 "SELECT {shown} FROM runs WHERE run_id < :before ORDER BY run_id DESC LIMIT :limit", params
             )
-        # Each state is one walk along the index that has it; a condition over all of them would sort every run there
-        # ever was. Those that went well are found among all there are.
+        # Each state is scanned along its own index; one condition over all states would sort every run ever made.
+        # Completed runs are found among all runs.
         walks = []
         for number, state in enumerate(dict.fromkeys(states)):
             params[f"state{number}"] = state.value
@@ -587,28 +586,28 @@ class RunStore:
             return self.live_in(session)
 
     def live_in(self, session: Session) -> tuple[Run, ...]:
-        """Return the same inside the transaction *session*."""
+        """Return the live runs inside the transaction *session*."""
         sql = self._sql("SELECT {shown} FROM runs WHERE {is_live} ORDER BY run_id")
 
         return tuple(map(to_run, session.all(sql, self._database.lease_clock())))
 
     def unfinished(self) -> tuple[Run, ...]:
-        """Return every run that is not over, the oldest first."""
+        """Return every run that has not ended, oldest first."""
         return self._all("SELECT {shown} FROM runs WHERE finished_at IS NULL ORDER BY run_id", {})
 
     def demanding(self) -> tuple[Run, ...]:
-        """Return every waiting run that demands something, the oldest first."""
+        """Return every waiting run with requirements, oldest first."""
         return self._all(
             "SELECT {shown} FROM {demanding} WHERE demands <> '' AND state = 'pending' ORDER BY run_id", {}
         )
 
-    # --- how -----------------------------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------------------------
 
     def _stored(self, session: Session, row: Row) -> Run:
-        """Return the run in *row*, announced at the commit if it waits; its open agent sessions, if any, follow it."""
+        """Return the run in *row*, announced at the commit if it waits; update its open agent sessions, if any."""
         run = to_run(row)
         announce(self._database, session, run)
-        if len(row) > _SHOWN and row[_SHOWN]:  # `{has_session}` was asked for
+        if len(row) > _SHOWN and row[_SHOWN]:  # `{has_session}` was queried
             follow(session, run, self._moment())
 
         return run
@@ -649,11 +648,12 @@ def _checked(limit: int) -> int:
     return limit
 
 
-# How the sessions of agents follow their run: every statement that ends, takes back or stops a run calls `follow` in
-# the same transaction, and only when the run has an agent that has not ended.
+# --- agent sessions follow their run ---------------------------------------------------------------------------
+#
+# Every statement that ends, requeues or stops a run with an open session calls `follow` in the same transaction.
 
 
-#: What a session is when its run is something; every other end is a failure.
+#: State of the run -> status of its open sessions; every other end is a failure.
 _FOLLOWS = {
     RunState.STOPPING: SessionStatus.STOPPING,
     RunState.STOPPED: SessionStatus.STOPPED,
@@ -663,12 +663,12 @@ _WORKED_ON = frozenset({RunState.CLAIMED, RunState.RUNNING})
 
 
 def status_with(state: RunState) -> SessionStatus | None:
-    """Return what the open sessions of a run become that is in *state*; None: they stay as they are."""
+    """Return the new status of open sessions when their run is in *state*; None: unchanged."""
     return None if state in _WORKED_ON else _FOLLOWS.get(state, SessionStatus.FAILED)
 
 
 def follow(session: Session, run: Run, moment: str) -> None:
-    """Have the open sessions of *run* follow it, inside the transaction *session*."""
+    """Update the open sessions of *run* to its state, inside the transaction *session*."""
     status = status_with(run.state)
     if status is None:
         return
@@ -680,15 +680,15 @@ def follow(session: Session, run: Run, moment: str) -> None:
     )
 
 
-# Announcing a waiting run to workers, inside the transaction that makes it wait.
+# --- announcing waiting runs to workers, in the transaction that makes them wait -------------------------------
 #
-# SQLite shows every commit by itself. On PostgreSQL a run is announced by a job of Procrastinate that carries its id
-# and nothing else, without a lock of its own: it exists when the run does, comes when the run is due, and is gone with
-# a rollback. Its worker still has to claim the run, so one job too many is harmless. Procrastinate is not imported
-# here: the row is inserted as its own function does, the table's trigger wakes its workers, and commands start fast.
+# On SQLite every commit is visible to workers anyway. On PostgreSQL a run is announced by a Procrastinate job that
+# carries only its id: the job is stored with the run, comes when the run is due, and disappears with a rollback. The
+# worker still has to claim the run, so a superfluous job is harmless. Procrastinate is not imported here, for the
+# start-up time of commands: the row is inserted as Procrastinate does it, and the table's trigger wakes its workers.
 
 
-#: Where the jobs wait, and what Procrastinate calls the task.
+#: The queue of the jobs, and the name of Procrastinate's task.
 QUEUE = "adw_runs"
 TASK = "adw.run"
 #: How many runs one sweep announces again; the next sweep announces the rest.
@@ -699,7 +699,7 @@ JOB_OF_RUN = (
     f"{_INSERT_JOBS} VALUES ('{QUEUE}', '{TASK}', CAST(-(:rank) AS integer),"
     " jsonb_build_object('run_id', CAST(:run_id AS bigint)), CAST(nullif(:not_before, '') AS timestamptz))"
 )
-#: The jobs of rows of `runs`; where they come from follows.
+#: The jobs for rows of `runs`; the FROM clause follows.
 _JOBS = (
     f"{_INSERT_JOBS} SELECT '{QUEUE}', '{TASK}', CAST(-rank AS integer),"
     " jsonb_build_object('run_id', run_id), CAST(nullif(not_before, '') AS timestamptz)"
@@ -707,7 +707,7 @@ _JOBS = (
 
 
 def announce(database: Database, session: Session, run: Run) -> None:
-    """Announce *run* when the transaction *session* commits, if it waits then."""
+    """Announce *run* if it waits, when the transaction *session* commits."""
     if database.dialect == "sqlite" or run.state is not RunState.PENDING:
         return
     session.run(JOB_OF_RUN, {"run_id": run.run_id, "rank": -run.priority, "not_before": run.not_before})
@@ -715,10 +715,10 @@ def announce(database: Database, session: Session, run: Run) -> None:
 
 def announce_missing(database: Database, session: Session, *, most: int = MOST) -> int:
     """
-    Announce waiting runs that have no job, and return how many.
+    Announce waiting runs that have no job, and return their number.
 
-    Runs are announced by the process that stores them; this is for what a crash, a copy or a worker that could not
-    claim it (another's requirements, a limit) left without a job.
+    Runs are announced by the process that stores them. This is for runs left without a job by a crash, a copy, or a
+    worker that could not claim the run (because of requirements or a limit).
     """
     if database.dialect == "sqlite":
         return 0

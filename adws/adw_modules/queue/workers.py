@@ -1,8 +1,8 @@
 """
-Why a run waits, which workers can do it, and when no worker ever will.
+Why a run waits, which workers can execute it, and when no worker ever will.
 
-Pure. A run whose requirements no worker meets fails after a while, and not before the last worker that could do it has
-been away for as long: a worker that restarts is not lost.
+Pure. A run whose requirements no worker meets fails after a while, but not before the last suitable worker has been
+away for as long: a worker that restarts is not lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from adws.adw_modules.interfaces import Clock, OwnerRecord, RegisteredWorker, Ve
 from adws.adw_modules.queue.model import Run, RunLimits, RunState
 from adws.adw_modules.workflow.requirements import Capabilities, meets
 
-# Every query about workers and counters, by name; as in `db.connection`.
+# --- queries about workers and counters ------------------------------------------------------------------------
 #
-# When a worker was last heard of is measured by the clock of leases, so that no machine's clock decides.
+# Heartbeats are measured by the lease clock, so that no machine's wall clock decides.
 
 
-#: One that registers again is the same one: only its start stays.
+#: A worker that registers again stays the same worker and keeps its start time.
 RUNNER_REGISTER = """
 INSERT INTO runners (runner_id, owner, host, tags, concurrency, busy, version, is_draining, started_at, heartbeat_at,
     beat, beat_boot)
@@ -43,13 +43,13 @@ UPDATE runners
 SET busy = :busy, is_draining = :is_draining, heartbeat_at = :moment, beat = {now}, beat_boot = :boot
 WHERE runner_id = :runner_id AND concurrency > 0
 """
-#: It stays until it is forgotten, without a place: so people see that it left, and when.
+#: Its row stays, with no slots, until it is forgotten, so that people see that and when it left.
 RUNNER_LEAVE = """
 UPDATE runners
 SET concurrency = 0, busy = 0, is_draining = 0, heartbeat_at = :moment, beat = {now}, beat_boot = :boot
 WHERE runner_id = :runner_id AND concurrency > 0
 """
-#: NULL where the machine was started again since: its clock tells nothing about the time before.
+#: NULL if the machine was restarted since: its boot clock cannot measure the time before.
 RUNNERS_ALL = """
 SELECT runner_id, owner, tags, concurrency, busy, version, is_draining, started_at, heartbeat_at,
     CASE WHEN beat_boot = :boot THEN {now} - beat END
@@ -66,21 +66,21 @@ ON CONFLICT (name, labels) DO UPDATE SET value = counters.value + excluded.value
 COUNTERS_ALL = "SELECT name, labels, value FROM counters ORDER BY name, labels"
 
 
-# The workers there are, in the table runners.
+# --- registered workers: the table runners ---------------------------------------------------------------------
 #
-# A row is what a worker said of itself; it says so again every few seconds. One that left stays listed without a place
-# until it is forgotten, so that nobody takes a restart for the loss of what it offered.
+# A row is what a worker reports about itself every few seconds. A worker that left stays listed with no slots until it
+# is forgotten, so that a restart is not mistaken for the loss of its capabilities.
 
 
 class WorkerRegistry:
-    """The workers in the database."""
+    """The workers registered in the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     def register(self, owner: OwnerRecord, offer: Capabilities, *, concurrency: int, version: str) -> None:
-        """Say that a worker is there; again for the same one is a heartbeat."""
+        """Register a worker; registering again acts as a heartbeat."""
         self._run(
             RUNNER_REGISTER,
             owner,
@@ -92,15 +92,15 @@ class WorkerRegistry:
         )
 
     def beat(self, owner: OwnerRecord, *, busy: int, is_draining: bool = False) -> bool:
-        """Say that it lives; False when it is not registered any more, and has to register again."""
+        """Record a heartbeat; False if the worker is no longer registered, and must register again."""
         return self._run(RUNNER_BEAT, owner, busy=busy, is_draining=int(is_draining)) == 1
 
     def leave(self, owner: OwnerRecord) -> None:
-        """Say that it ends. Idempotent."""
+        """Record that the worker ends. Idempotent."""
         self._run(RUNNER_LEAVE, owner)
 
     def all(self) -> tuple[RegisteredWorker, ...]:
-        """Return every worker, the oldest first."""
+        """Return every worker, oldest first."""
         sql = self._database.render(RUNNERS_ALL)
         with self._database.read() as session:
             rows = session.all(sql, self._database.lease_clock())
@@ -108,14 +108,14 @@ class WorkerRegistry:
         return tuple(runner for row in rows if (runner := self._runner(row)) is not None)
 
     def forget(self, *, silent_seconds: float) -> int:
-        """Take those away that were silent for longer, and return how many."""
+        """Delete workers silent for longer than *silent_seconds*, and return their number."""
         silent = [runner for runner in self.all() if runner.silent_seconds > silent_seconds]
         if not silent:
             return 0
         params = [{"runner_id": runner.runner_id, "heartbeat_at": runner.heartbeat_at} for runner in silent]
 
         def work(session: Session) -> int:
-            # One that was heard of since our read stays: its row has another moment.
+            # A worker that reported since our read is kept: its row has another time.
             return sum(session.run(RUNNER_FORGET, one) for one in params)
 
         return self._database.transact(work)
@@ -135,7 +135,7 @@ class WorkerRegistry:
         runner_id, text, tags, concurrency, busy, version, is_draining, started_at, heartbeat_at, silent = row
         owner = OwnerRecord.from_text(text)
         if owner is None:
-            return None  # not written by us: `adw db check` names it
+            return None  # not written by us: `adw db check` reports it
 
         return RegisteredWorker(
             runner_id=runner_id,
@@ -154,23 +154,23 @@ class WorkerRegistry:
         return max(0.0, (self._clock.now() - timestamps.parse(moment)).total_seconds())
 
 
-# A worker's heartbeat: it registers, reports every few seconds that it is there, and signs off.
+# --- heartbeats: a worker registers, reports every few seconds, and signs off ----------------------------------
 #
-# It has a thread of its own: work may block for an hour, and waiting runs count on what a worker offers. A heartbeat
-# that cannot be stored is sent the next time; nothing depends on a single one.
+# Each worker has a thread for this: work may block for an hour, and waiting runs depend on the capabilities of workers.
+# A heartbeat that cannot be stored is sent with the next one; nothing depends on a single one.
 
 
 logger = logging.getLogger("adw.worker")
 
-#: Seconds between two checks whether there is something to report.
+#: Seconds between two checks for something to report.
 LOOK_SECONDS = 0.5
 
 
 class WorkerHeartbeat:
     """
-    One worker, known to all inside the block.
+    One worker's heartbeat, registered inside the block.
 
-    `busy` and `is_draining` are plain marks for the next heartbeat: a signal handler may leave them, too.
+    `busy` and `is_draining` are plain attributes, read by the next heartbeat, so signal handlers may set them too.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class WorkerHeartbeat:
         self._version = version
         self._clock = clock
         self._every_seconds = every_seconds
-        self._told: tuple[float, bool] = (float("-inf"), False)  #: when, and whether it was draining then
+        self._told: tuple[float, bool] = (float("-inf"), False)  #: last heartbeat: when, and if draining
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.busy = 0
@@ -213,7 +213,7 @@ class WorkerHeartbeat:
         try:
             self._runners.leave(self._me)
         except (AdwError, OSError):
-            # It is listed as silent, then: the reason why it ends matters more.
+            # It is then listed as silent; the reason for its end matters more.
             logger.debug("Could not say goodbye", extra={"action": "presence_trouble"}, exc_info=True)
 
     def _keep(self) -> None:
@@ -221,13 +221,13 @@ class WorkerHeartbeat:
             self.look()
 
     def look(self) -> None:
-        """Tell what is due, or what changed and does not wait: that it takes nothing more."""
+        """Send a heartbeat if one is due, or at once if draining began."""
         told_at, was_draining = self._told
         if self._clock.monotonic() - told_at >= self._every_seconds or self.is_draining != was_draining:
             self.tell()
 
     def tell(self) -> None:
-        """Report that it is there; a worker that is unknown, or was forgotten, registers."""
+        """Send a heartbeat; register if the worker is unknown or was forgotten."""
         busy, is_draining = self.busy, self.is_draining
         try:
             if not self._runners.beat(self._me, busy=busy, is_draining=is_draining):
@@ -235,27 +235,27 @@ class WorkerHeartbeat:
                 if busy or is_draining:
                     self._runners.beat(self._me, busy=busy, is_draining=is_draining)
         except (AdwError, OSError) as exc:
-            # The worker itself says when its database is gone; this explains why it is listed as silent.
+            # The worker itself reports a lost database; this explains why the worker is listed as silent.
             said = {"action": "presence_trouble", "why": str(exc)}
             logger.info("Could not tell that the worker lives", extra=said)
         self._told = (self._clock.monotonic(), is_draining)
 
 
-#: A runner that is silent for so many leases is not counted on.
+#: A worker that is silent for this many leases is not counted on.
 STALE_LEASES = 2.0
 
 
 class RunnerState(Enum):
-    """What is known about a runner."""
+    """What is known about a worker."""
 
     ONLINE = "online"
-    DRAINING = "draining"  #: ends what it has and takes nothing more
-    SILENT = "silent"  #: not heard of for a while; nothing proves that it is gone
+    DRAINING = "draining"  #: finishes its runs and takes no more
+    SILENT = "silent"  #: no heartbeat for a while; nothing proves that it is gone
     GONE = "gone"  #: it left, or its process is dead
 
 
 def state_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float) -> RunnerState:
-    """Return how a runner stands; *verdict* is about its process."""
+    """Return the state of a worker; *verdict* is about its process."""
     if runner.concurrency == 0 or verdict is Verdict.DEAD:
         return RunnerState.GONE
     if runner.silent_seconds > STALE_LEASES * lease_seconds:
@@ -265,16 +265,16 @@ def state_of(runner: RegisteredWorker, *, verdict: Verdict, lease_seconds: float
 
 
 def offer_of(runner: RegisteredWorker) -> Capabilities:
-    """Return what a runner has to offer."""
+    """Return the capabilities of a worker."""
     return Capabilities(host=runner.owner.host, tags=runner.tags)
 
 
-# --- runs that nobody can do -----------------------------------------------------------------------------------
+# --- runs that no worker can execute ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long what nobody can do is waited for, in seconds."""
+    """How long runs wait for a suitable worker, in seconds."""
 
     no_match: float = 300.0
     lease: float = 30.0
@@ -282,7 +282,7 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unmatched:
-    """A run to give up."""
+    """A run that fails because no worker meets its requirements."""
 
     run: Run
     why: str
@@ -291,7 +291,7 @@ class Unmatched:
 def plan_unmatched(
     waiting: Iterable[Run], runners: Sequence[RegisteredWorker], *, now: datetime, patience: Patience
 ) -> tuple[Unmatched, ...]:
-    """Return the runs that were due for so long, while nobody who meets their demands was heard of."""
+    """Return the runs that were due too long while no known worker met their requirements."""
     heard = [offer_of(runner) for runner in runners if _counts(runner, patience)]
 
     return tuple(
@@ -305,14 +305,14 @@ def plan_unmatched(
 
 
 def due_seconds(run: Run, *, now: datetime) -> float:
-    """Return for how long a waiting run has been due, negative when it is not: since its time, or since it waits."""
-    since = max(run.not_before, run.updated_at)  # one spelling, so texts sort like moments
+    """Return how long a waiting run has been due (negative: not yet), since its time or since it began to wait."""
+    since = max(run.not_before, run.updated_at)  # one format, so texts sort like times
 
     return (now - timestamps.parse(since)).total_seconds()
 
 
 def _counts(runner: RegisteredWorker, patience: Patience) -> bool:
-    """Say whether what a runner offers counts; what has left counts for as long as a run waits."""
+    """Say whether a worker's capabilities count; those of a worker that left count for as long as a run waits."""
     longest = patience.no_match if runner.concurrency == 0 else max(patience.no_match, STALE_LEASES * patience.lease)
 
     return runner.silent_seconds <= longest
@@ -325,15 +325,15 @@ def _nobody(run: Run, patience: Patience) -> str:
     )
 
 
-# --- what is said about a run that waits -----------------------------------------------------------------------
+# --- why a run waits, as text ----------------------------------------------------------------------------------
 
 
-#: How it is said that no worker meets the demands of a run.
+#: Begins the text that no worker meets the requirements of a run.
 NO_WORKER = "no worker that is there has "
 
 
 def why_held(run: Run, *, offers: Iterable[Capabilities], full: Collection[str], limits: RunLimits) -> str:
-    """Return why a run that is due may not be claimed now, "" when any worker with a place may."""
+    """Return why a due run cannot be claimed now, or "" if any worker with a free slot may claim it."""
     if run.demands.to_text() and not any(meets(offer, run.demands) for offer in offers):
         return f"{NO_WORKER}{run.demands.describe()}"
     held = sorted(run.labels & set(full))

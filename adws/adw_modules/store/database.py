@@ -1,8 +1,8 @@
 """
 Documents as rows of the database: the body, its events and its revision in one transaction.
 
-The row's fence is the token of its last owner, raised by the takeover itself: a former owner finds a higher one and is
-refused in the same statement that would have written. The outbox stays empty, for the events are in.
+The row's fence is the fence of its last owner, raised by the takeover itself. A former owner's write sees the higher
+fence and is refused by the same statement that would have written. The outbox stays empty: events are in their table.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from adws.adw_modules.state_schema import CURRENT_VERSION, StateMigration, versi
 from adws.adw_modules.store import files, serialization
 from adws.adw_modules.store.serialization import Revision, Serializer
 
-#: Ids read at a time.
+#: Number of ids read at a time.
 _IDS_AT_ONCE = 1000
 
 
 class _OldBody(NamedTuple):
-    """A body of an older version, which the next write replaces."""
+    """A document body of an older version, replaced by the next write."""
 
     revision: int
     version: str
@@ -51,8 +51,8 @@ class DatabaseStateStore:
     """
     A `StateStore` in the database.
 
-    *scrub* takes secrets out of every text before it is stored; *not_imported* are directories of documents that
-    `adw state migrate` would import.
+    *scrub* removes secrets from every text before it is stored. *not_imported* are directories whose documents `adw
+    state migrate` would import.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class DatabaseStateStore:
     ) -> None:
         self._database = database
         self._not_imported = not_imported
-        # Its outbox stays empty: events have a table of their own. Nobody reads a row line by line.
+        # The outbox stays empty: events have a table. Not indented, as nobody reads rows by line.
         self._serializer = Serializer(clock=clock, scrub=scrub, max_outbox=0, is_indented=False)
-        self._old: dict[str, _OldBody] = {}  #: bodies of older versions, as they were read last
+        self._old: dict[str, _OldBody] = {}  #: bodies of older versions, as last read
 
     # --- reading -----------------------------------------------------------------------------------------------
 
     def load(self, adw_id: str) -> LoadedState:
-        """Return the stored revision; raise StateNotFound or StateCorrupt. Takes no lock, writes nothing."""
+        """Return the stored revision; raise StateNotFound or StateCorrupt. Takes no lock and writes nothing."""
         data, notices = self._read(check_adw_id(adw_id))
 
         return LoadedState(document=parse(data), notices=notices)
 
     def exists(self, adw_id: str) -> bool:
-        """Say whether there is a document, good or bad; a row that is only registered has none yet."""
+        """Say whether a document exists, valid or not; a row that is only registered has none yet."""
         return self._row(check_adw_id(adw_id)) is not None
 
     def ids(self) -> Iterator[str]:
-        """Yield the id of every document; those created meanwhile may be missing."""
+        """Yield the id of every document; documents created meanwhile may be missing."""
         after = ""
         while True:
             with self._database.read() as session:
@@ -99,7 +99,7 @@ class DatabaseStateStore:
             after = rows[-1][0]
 
     def _row(self, adw_id: str) -> Row | None:
-        """Return revision and body, None when there is no document."""
+        """Return revision and body, or None if there is no document."""
         with self._database.read() as session:
             return session.one(
                 """
@@ -135,10 +135,10 @@ class DatabaseStateStore:
         also: Callable[[Session], object] | None = None,
     ) -> WorkflowDocument:
         """
-        Store *document* as revision 1, and do *also* in the same transaction; raise StateExists when its id is taken.
+        Store *document* as revision 1, and run *also* in the same transaction; raise StateExists if its id is taken.
 
-        With a fence it only fills the row that the registry made for this very owner (same fence, no document yet). A
-        creator that was too slow finds its row taken or gone, and is refused with Fenced.
+        With a fence, this only fills the row registered for this owner (same fence, no document yet). If the creator
+        was too slow, its row is taken or gone, and the write is refused with Fenced.
         """
         adw_id, fence = check_adw_id(document.adw_id), document.fence
         after = self._serializer.next_revision(document, revision=1, fence=fence, events=events)
@@ -185,18 +185,18 @@ class DatabaseStateStore:
         also: Callable[[Session], object] | None = None,
     ) -> WorkflowDocument:
         """
-        Store *document* with *events* as the next revision, and do *also* in the same transaction.
+        Store *document* with *events* as the next revision, and run *also* in the same transaction.
 
         The revision that ends a workflow also frees its issue. Raises StateNotFound, StateConflict or Fenced.
         """
         adw_id, expected = check_adw_id(document.adw_id), document.revision
         old = self._old.get(adw_id)
         if old is not None and old.revision == expected:
-            # The backup is in the event: it is committed with the revision that replaces it, or neither is.
+            # The event holds the backup: committed with the revision that replaces the document, or not at all.
             kept: JsonObject = {"from": old.version, "to": CURRENT_VERSION, "document": old.data}
             events = (Event(event_type="state_migrated", data=kept), *events)
         after = self._serializer.next_revision(document, revision=expected + 1, fence=fence, events=events)
-        # A document that was never stored follows nothing, not even a row that is only registered.
+        # A document that was never stored follows no revision, not even that of a row that is only registered.
         params = _params(after, expected=expected if expected > 0 else -1)
 
         def work(session: Session) -> None:
@@ -210,7 +210,7 @@ class DatabaseStateStore:
             if document.issue_number is not None and is_terminal(document.current_state):
                 session.run(
                     "DELETE FROM adw_locks WHERE issue_number = :issue_number AND adw_id = :adw_id", params
-                )  # with the write that ends it: a crash cannot come between
+                )  # in the write that ends the workflow, so no crash can come between
             if after.event_rows:
                 session.run_each(connection.EVENT_INSERT, after.event_rows)
             if also is not None:
@@ -224,8 +224,8 @@ class DatabaseStateStore:
         """
         Make every write under *fence* or a lower one fail from now on.
 
-        After a takeover there is nothing to do, for the takeover raised the row's fence itself. A half-done write is
-        a transaction: it holds the row, so it is either committed before this returns or refused.
+        After a takeover nothing is left to do, as the takeover raised the row's fence. A write in progress is a
+        transaction that locks the row, so it either commits before this returns or is refused.
         """
         params = {"adw_id": check_adw_id(adw_id), "fence": fence}
         sql = """
@@ -234,13 +234,13 @@ class DatabaseStateStore:
         self._database.transact(lambda session: session.run(sql, params))
 
     def sweep(self, adw_id: str) -> None:
-        """Do nothing: a transaction that was cut off leaves nothing behind."""
+        """Do nothing: an interrupted transaction leaves nothing behind."""
 
     def flush(self, adw_id: str = "") -> None:
-        """Do nothing: the row is the document."""
+        """Do nothing: the row itself is the document."""
 
     def _committed(self, work: Callable[[Session], None], after: Revision, params: Params) -> WorkflowDocument:
-        """Do *work*; when the answer to the commit was lost, look whether our revision is there."""
+        """Run *work*; if the answer to the commit was lost, check whether our revision was stored."""
         try:
             self._database.transact(work)
         except CommitUnknown:
@@ -251,7 +251,7 @@ class DatabaseStateStore:
 
 
 def _params(after: Revision, *, expected: int) -> Params:
-    """Return the columns of the row of a document, and the revision that it has to follow."""
+    """Return the columns of a document's row, and the revision that the row must have before."""
     return {**connection.document_params(after.document, after.body), "expected": expected}
 
 
@@ -260,9 +260,9 @@ def _head(session: Session, adw_id: str) -> Row | None:
 
 
 def _write_row(session: Session, params: Params) -> bool:
-    """Write a document over the revision it was made from, unless a later owner was seen; False when it is refused."""
-    # SQLite writes every index anew whose columns are named in SET, changed or not: so this one leaves out what stays
-    # the same in a workflow's life, and does nothing when one of those did change.
+    """Write a document over the revision it was made from, unless a later owner was seen; return False if refused."""
+    # SQLite rewrites every index whose columns are named in SET, changed or not. So the first statement leaves out
+    # columns that stay the same in a workflow's life, and matches no row if one of them did change.
     if session.run(
         """
         UPDATE workflow_states
@@ -291,7 +291,7 @@ def _write_row(session: Session, params: Params) -> bool:
 
 
 def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject:
-    """Return the document in *body*; raise StateCorrupt when it is not the one that its row speaks of."""
+    """Return the document in *body*; raise StateCorrupt if it does not match its row."""
     try:
         data = serialization.parse(body.encode("utf-8"))
     except serialization.Unreadable as exc:
@@ -305,10 +305,10 @@ def _checked(where: str, adw_id: str, *, revision: int, body: str) -> JsonObject
     return data
 
 
-# A file beside a SQLite database that says: documents live in there.
+# --- the marker file beside a SQLite database that holds documents ---------------------------------------------
 #
-# A lost database means lost documents, and adw must not silently go on with an empty one. The file is made after the
-# database and before its first document, and stays: so one without the other means that the database is gone.
+# A lost database means lost documents, and adw must not silently continue with an empty one. The file is made after the
+# database and before its first document, and stays. So the file without the database means that the database was lost.
 
 
 _TEXT = """\
@@ -318,15 +318,15 @@ the place of a lost one. Bring a backup back with adw db restore, or delete this
 
 
 def marker_of(database: Path) -> Path:
-    """Return the path of the file that goes with *database*."""
+    """Return the path of the marker file of *database*."""
     return database.with_name(f"{database.name}.has-documents")
 
 
 def leave(database: Path) -> None:
     """
-    Make the file, durably, unless it is there; raise DatabaseUnavailable when that cannot be done.
+    Make the file durably, unless it exists; raise DatabaseUnavailable if that fails.
 
-    Where this process may not write it makes no documents either, and only reads: then the file is not needed.
+    If this process may not write there, it only reads and stores no documents, so the file is not needed.
     """
     path = marker_of(database)
     if path.exists():

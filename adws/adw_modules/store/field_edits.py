@@ -1,8 +1,8 @@
 """
-Changing fields of a document by hand: `adw state set`.
+Change fields of a document by hand: `adw state set`.
 
-The only way for a person to edit a document. What adw itself counts, moves or records cannot be set; every refusal says
-what to use instead. The change is made as the workflow's owner and leaves an event with the old values.
+This is the only way for a person to edit a document. Fields that adw itself counts, moves or records cannot be set;
+every refusal says what to use instead. The change is made as the workflow's owner and records the old values.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# Which values a person may give a field: what the type alone does not say.
+# --- the values a person may give a field, beyond its type -----------------------------------------------------
 #
-# Pure. A document is read as it is, whatever an older tool wrote into it; only `adw state set` asks here.
+# Pure. Documents are read as they are, whatever an older tool wrote; only `adw state set` checks these rules.
 
 
-#: Largest number of an issue, of a pull request and of a count.
+#: Largest issue number, pull request number and count.
 LARGEST = 2**31 - 1
 LARGEST_PORT = 65535
-#: What git does not take in the name of a branch (git help check-ref-format).
+#: What git rejects in a branch name (git help check-ref-format).
 _NOT_IN_A_BRANCH = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^@$|^-|^/|/$|(?:^|/)\.|\.$|\.lock(?:/|$)|^refs/", re.ASCII
 )
 
 
 class Rule(NamedTuple):
-    """What one field may hold."""
+    """The values one field may have."""
 
     allows: Callable[[JsonValue], bool]
     must_be: str  #: the end of the sentence `FIELD must be ...`
 
 
 def check(key: str, value: JsonValue) -> None:
-    """Raise UsageError when the field *key* may not hold *value*; a field without a rule takes what its type takes."""
+    """Raise UsageError if the field *key* may not have *value*; without a rule, only the field's type limits it."""
     rule = RULES.get(key)
     if rule is not None and not rule.allows(value):
         raise UsageError(f"{key} must be {rule.must_be}")
@@ -75,7 +75,7 @@ def _is_cap(value: JsonValue) -> bool:
 
 
 def _is_cost(value: JsonValue) -> bool:
-    """Return whether the amounts are amounts; the model checks the names."""
+    """Return whether all amounts are valid; the model checks the names."""
     if not isinstance(value, dict):
         return False
     tables = [value.get(name, {}) for name in ("by_phase", "by_provider", "token_counts")]
@@ -107,7 +107,7 @@ def _is_repository(value: JsonValue) -> bool:
         return False
 
 
-#: Field -> what it may hold.
+#: Field -> its rule.
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "issue_number": _whole(1, LARGEST),
@@ -131,7 +131,7 @@ _MOVES = "states change along the state table: use adw resume, retry, abandon or
 _RETRIES = "adw counts it; adw retry ID --grant N allows more"
 _WRITES = "adw writes it with each revision"
 
-#: Fields nobody sets by hand -> what to use instead.
+#: Fields that cannot be set by hand -> what to use instead.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "adw_id": "an id never changes; start a new workflow for another one",
@@ -166,16 +166,16 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A changed document, and what stood and stands in its fields."""
+    """A changed document, with the old and new values of its fields."""
 
     document: WorkflowDocument
     old: JsonObject
     new: JsonObject
-    has_effect: bool = True  #: False: every field held its value already
+    has_effect: bool = True  #: False: every field had its value already
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
-    """Return `KEY=VALUE` texts as a mapping; raise UsageError for one that is none, or a key given twice."""
+    """Return `KEY=VALUE` texts as a mapping; raise UsageError for an invalid text or a repeated key."""
     result: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -190,11 +190,11 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
 
 def plan_change(document: WorkflowDocument, assignments: Mapping[str, str], *, allow_new: bool = False) -> Change:
     """
-    Return *document* with the *assignments* made and validated; the given one is not changed.
+    Return a validated copy of *document* with the *assignments*; *document* itself is not changed.
 
-    A value is JSON when it parses as JSON, else a text; in a field that holds text it is always a text, or null. Raises
-    UsageError for a field that is not set by hand or is not there and for a value that a person may not give it,
-    StateInvalid for one that is not of its type.
+    A value that parses as JSON is JSON, otherwise a text; a field that holds text always gets a text, or null. Raises
+    UsageError if a field does not exist, cannot be set by hand or may not have the value, and StateInvalid for a wrong
+    type.
     """
     stored: JsonObject = document.to_plain()
     for key in assignments:
@@ -225,7 +225,7 @@ def apply_change(
     """
     Change the stored document as its owner; raise WorkflowBusy, IssueLocked, and what `plan_change` raises.
 
-    Values that are there already are not written again: the change that is returned has no effect then.
+    Nothing is written if all values are already there; the returned change then has no effect.
     """
     with home.ownership.own(adw_id) as owned:
         before = owned.document
@@ -272,16 +272,16 @@ def _holds_text(key: str) -> bool:
 
 
 def _text_of(stored: JsonObject, key: str) -> str:
-    """Return the value of *key* as JSON, "" when it is not there: 1, 1.0 and true are equal, and not the same."""
+    """Return the value of *key* as JSON, or "" if it is missing. As JSON texts, 1, 1.0 and true differ."""
     return json.dumps(stored[key], sort_keys=True) if key in stored else ""
 
 
 def parse_value(text: str) -> JsonValue:
     """
-    Return the JSON value in *text*, or *text* itself when it is not JSON.
+    Return the JSON value in *text*, or *text* itself if it is not JSON.
 
-    Raises UsageError for NaN and the infinities, also inside a list or an object and as a number that is too large:
-    they are meant as numbers, and JSON has none for them.
+    Raises UsageError for NaN, the infinities and numbers that are too large, also inside a list or an object: they are
+    meant as numbers, but JSON cannot represent them.
     """
     try:
         value: JsonValue = json.loads(text, parse_constant=lambda word: _refuse_number(text, word))
@@ -308,12 +308,12 @@ def _moment(text: str) -> str:
         raise UsageError(f"{text!r} is not a timestamp: write one like 2026-01-31T09:00:00Z") from None
 
 
-# --- the issue goes with its document --------------------------------------------------------------------------
+# --- the issue lock of a changed document ----------------------------------------------------------------------
 
 
 @contextmanager
 def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: IssueLocks) -> Iterator[None]:
-    """Lock the issue that the document will name while it is written, and release the one it named."""
+    """Lock the issue that the document will name before it is written, and release the one it named after."""
     was, will_be = ((named.issue_number, locks.key(named.repository)) for named in (before, after))
     if was == will_be or is_terminal(after.current_state):
         yield
@@ -323,7 +323,7 @@ def _moving_issue(before: WorkflowDocument, after: WorkflowDocument, locks: Issu
     try:
         yield
     except AdwError as exc:
-        # Written but not known to be on the disk: which issue it names is decided by what is read back.
+        # Written, but perhaps not on the disk: the document read back decides which issue it names.
         if not isinstance(exc, DurabilityUnknown):
             _release(after, locks)
         raise

@@ -1,9 +1,9 @@
 """
-Documents in files: `<root>/<adw_id>/adw_state.json`, one durable replace for each revision.
+Documents in files: `<root>/<adw_id>/adw_state.json`, durably replaced for each revision.
 
-No lock is taken on the way. A writer first makes the temp file of its fence, alone (O_EXCL), then compares, then
-renames; a takeover puts a directory in the temp's place, so that the kernel refuses the former owner wherever it was
-stopped. Reading writes nothing. A document that cannot be used is kept aside by the next write, never overwritten.
+No lock is taken. A writer first creates the temp file of its fence exclusively (O_EXCL), then compares revisions, then
+renames. A takeover puts a directory at the temp's name, so that the kernel refuses the former owner wherever it was
+stopped. Reading writes nothing. The next write keeps an unusable document aside and never overwrites it.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ if TYPE_CHECKING:
     from adws.adw_modules.store.projection import Projection
 
 
-# What stands in a workflow's directory, and which of it is the document.
+# --- the files in a workflow's directory -----------------------------------------------------------------------
 #
-# Reading only: nothing here writes, locks or follows a symbolic link. A file is used when its checksum is good, or when
-# it is of an older version that had none; everything else is named for what it is and left to the next owner.
+# Reading only: nothing here writes, locks or follows a symbolic link. A file is used if its checksum is good, or if it
+# is of an older version without checksums; every other file is classified and left to the next owner.
 
 
 FILE_NAME = "adw_state.json"
 PREVIOUS_NAME = "adw_state.json.prev"
 
-#: Inode, size, mtime and ctime in nanoseconds, mode, and the file's last bytes, which are its checksum. While they are
-#: the same, so is the file. The numbers alone would not do: file systems use inodes again, and their clocks are coarse.
+#: Inode, size, mtime and ctime in nanoseconds, mode, and the file's last bytes, which are its checksum. While these are
+#: the same, so is the file. The numbers alone do not suffice: inodes are reused, and file system clocks are coarse.
 Signature: TypeAlias = tuple[int, int, int, int, int, bytes]
-#: Gives the database's copy of a document, None when it has none.
+#: Returns the database copy of a document, or None if it does not exist.
 CopyOf: TypeAlias = Callable[[str], bytes | None]
 
 
 class Kind(Enum):
-    """What a file turned out to be."""
+    """The classification of a file."""
 
-    GOOD = "good"  #: ours, every byte
-    LEGACY = "legacy"  #: of an older version, brought up in memory
+    GOOD = "good"  #: written by adw, every byte unchanged
+    LEGACY = "legacy"  #: of an older version, migrated in memory
     FOREIGN = "foreign"  #: JSON, but not as adw wrote it: changed by hand, damaged, or of another workflow
     CORRUPT = "corrupt"  #: not readable as a document
     MISSING = "missing"
@@ -76,43 +76,43 @@ class Kind(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCopy:
-    """A file, or the database's copy, and what it is."""
+    """A file, or the database copy, and its classification."""
 
     kind: Kind
     path: str
     reason: str = ""
-    data: JsonObject | None = None  #: of the current version; None unless GOOD or LEGACY
-    version: str = CURRENT_VERSION  #: as it stands in the file
+    data: JsonObject | None = None  #: in the current version; None unless GOOD or LEGACY
+    version: str = CURRENT_VERSION  #: version in the file
     signature: Signature | None = None
 
     @property
     def revision(self) -> int:
-        """Revision of the document, 0 for one that never had any."""
+        """Revision of the document, 0 if it has none."""
         return _whole_number(self.data, "revision")
 
     @property
     def fence(self) -> int:
-        """Fence it was written under, 0 for one that never had any."""
+        """Fence it was written under, 0 if it has none."""
         return _whole_number(self.data, "fence")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resolved:
-    """The document to use, and the file in its place."""
+    """The document to use, and the file at the document's path."""
 
     data: JsonObject
-    used: StoredCopy  #: where it came from
-    current: StoredCopy  #: what stands at the document's own path
+    used: StoredCopy  #: the source of `data`
+    current: StoredCopy  #: the file at the document's own path
     notices: tuple[LoadNotice, ...] = ()
 
 
 def signature_of(status: os.stat_result, tail: bytes) -> Signature:
-    """Return what tells one file from another; *tail* is its last `serialization.SEAL_BYTES` bytes."""
+    """Return the signature that distinguishes files; *tail* is the file's last `serialization.SEAL_BYTES` bytes."""
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode, tail)
 
 
 def look_at(directory: int) -> Signature | None:
-    """Return the signature of the document without reading it, None when it is missing or cannot be looked at."""
+    """Return the signature of the document without reading it, or None if it is missing or inaccessible."""
     try:
         fd = os.open(FILE_NAME, durable_file.READ_FLAGS, dir_fd=directory)
         try:
@@ -121,13 +121,13 @@ def look_at(directory: int) -> Signature | None:
         finally:
             os.close(fd)
     except OSError:
-        return None  # the read that follows reports it
+        return None  # the following read reports it
 
     return signature_of(status, tail)
 
 
 def open_folder(folder: str) -> int | None:
-    """Return a descriptor of the directory *folder*, None when there is none; raise UnsafePath for a link, OSError."""
+    """Return a descriptor of the directory *folder*, or None if missing; raise UnsafePath for a link, or OSError."""
     try:
         return durable_file.open_directory(folder, follow=False)
     except FileNotFoundError:
@@ -142,9 +142,9 @@ def resolve(
     directory: int | None, folder: str, adw_id: str, *, max_bytes: int, copy_of: CopyOf | None = None
 ) -> Resolved:
     """
-    Return the last valid revision: the document, else the newer of its predecessor and what *copy_of* gives.
+    Return the last valid revision: the document, else the newer of its predecessor and the copy from *copy_of*.
 
-    Raises StateNotFound, StateCorrupt naming path and reason, UnsafePath, StateReadFailed, or a MigrationError.
+    Raises StateNotFound, StateCorrupt with path and reason, UnsafePath, StateReadFailed, or a MigrationError.
     """
     current = examine(directory, folder, FILE_NAME, adw_id, max_bytes=max_bytes)
     if current.kind is Kind.GOOD and current.data is not None:
@@ -161,14 +161,14 @@ def resolve(
 
 
 def not_found(adw_id: str, places: Sequence[Path]) -> StateNotFound:
-    """Return the error for a workflow that is not there, which names a document below *places* that can be imported."""
+    """Return the error for a missing workflow; it names a document below *places* that can be imported."""
     for place in places:
         path = place / adw_id / FILE_NAME
         try:
             text, _ = durable_file.read_file(str(path), max_bytes=serialization.MAX_BYTES)
             version = version_of(serialization.parse(text))
         except (AdwError, OSError, durable_file.TooLarge, serialization.Unreadable):
-            continue  # nothing there, or nothing that could be imported
+            continue  # missing, or cannot be imported
         return StateNotFound(adw_id, f"{path}, of version {version}, is not imported: adw state migrate does that")
 
     return StateNotFound(adw_id)
@@ -188,7 +188,7 @@ def _fall_back(current: StoredCopy, candidates: tuple[StoredCopy, ...]) -> Resol
     good = [found for found in candidates if found.kind is Kind.GOOD]
     if not good:
         raise _nothing_left(current, candidates)
-    # The first of equals is the file, which needs no database to be checked again.
+    # Of equal revisions, prefer the file: checking it again needs no database.
     best = max(good, key=lambda found: found.revision)
     why = "is missing" if current.kind is Kind.MISSING else "was not used"
     recovered = LoadNotice(
@@ -211,7 +211,7 @@ def _nothing_left(current: StoredCopy, candidates: tuple[StoredCopy, ...]) -> St
 
 
 def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_bytes: int) -> StoredCopy:
-    """Return what the file *name* is; raise UnsafePath, StateReadFailed, or NewerVersion and other migration errors."""
+    """Return the file *name*, classified; raise UnsafePath, StateReadFailed, NewerVersion or other migration errors."""
     path = f"{folder}/{name}"
     if directory is None:
         return StoredCopy(kind=Kind.MISSING, path=path, reason="there is no such directory")
@@ -230,7 +230,7 @@ def examine(directory: int | None, folder: str, name: str, adw_id: str, *, max_b
 
 
 def examine_copy(text: bytes, adw_id: str) -> StoredCopy:
-    """Return what the database's copy is; it has no checksum, because the database protects its bytes."""
+    """Return the classified database copy; it has no checksum, because the database protects its bytes."""
     path = "the copy in the database"
     try:
         data = serialization.parse(text)
@@ -270,27 +270,29 @@ def _whole_number(data: JsonObject | None, key: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-# Fences: the temp of a writer carries its fence in its name. A takeover puts a directory there: then the open of a
-# former owner fails (the name is taken), and so does the rename of a temp it had already made (the name is a directory,
-# or gone). So an owner that was stopped between any two system calls can never overwrite its successor.
+# --- fences ----------------------------------------------------------------------------------------------------
+#
+# A writer's temp file has its fence in the name. A takeover puts a directory there: then a former owner can no longer
+# create the temp (the name is taken), nor rename one it made before (the name is a directory, or gone). So an owner
+# stopped between any two system calls can never overwrite its successor.
 
 
-#: The fence of the writer follows.
+#: Followed by the fence of the writer.
 TEMP_PREFIX = f".{FILE_NAME}.tmp"
 
 
 def temp_name(fence: int) -> str:
-    """Return the name of the temp that writers under *fence* use."""
+    """Return the temp name of writers under *fence*."""
     return f"{TEMP_PREFIX}.{fence}"
 
 
 class _FencedTemp:
     """
-    The temp of a fence: inside the block nobody else with this fence can write. Closes *directory* at the end.
+    The temp file of a fence: inside the block, nobody else with this fence can write. Closes *directory* at the end.
 
-    Entering raises Fenced, or durable_file.TempBusy while another write under this fence goes on. An OSError inside
-    becomes DurabilityUnknown once the new name is in place, and before that Fenced when the temp was taken away, else
-    StateWriteFailed.
+    Entering raises Fenced, or durable_file.TempBusy while another write under this fence is in progress. An OSError
+    inside becomes DurabilityUnknown once the new name is in place. Before that it becomes Fenced if a takeover removed
+    the temp, else StateWriteFailed.
     """
 
     def __init__(self, directory: int, folder: str, adw_id: str, fence: int) -> None:
@@ -300,7 +302,7 @@ class _FencedTemp:
         self._path = f"{folder}/{FILE_NAME}"
         self._adw_id = adw_id
         self._fence = fence
-        self._is_published = False  #: whether the document's name is that of the new file
+        self._is_published = False  #: whether the document's name refers to the new file
 
     def __enter__(self) -> Self:
         try:
@@ -329,15 +331,15 @@ class _FencedTemp:
             raise (DurabilityUnknown if self._is_published else StateWriteFailed)(self._path, exc) from exc
 
     def replace_document(self) -> None:
-        """Put the temp in the document's place: the moment from which the new revision is there."""
+        """Rename the temp to the document's name; from this moment the new revision exists."""
         os.rename(self.name, FILE_NAME, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._is_published = True
 
     def publish_new(self, taken: AdwError) -> None:
         """
-        Put the temp where no document is; raise *taken* when there is one.
+        Publish the temp where there is no document; raise *taken* if there is one.
 
-        By a link and not by a rename, which would overwrite, and would put the directory of a takeover in its place.
+        Uses a link, because a rename would overwrite, and would move the directory of a takeover to that name.
         """
         directory = self._directory
         try:
@@ -345,12 +347,12 @@ class _FencedTemp:
         except FileExistsError:
             raise taken from None
         self._is_published = True
-        # Left behind, it is a second name of a good document, and the next writer clears it away.
+        # If left behind, it is a second name of a good document, and the next writer removes it.
         with contextlib.suppress(OSError):
             os.unlink(self.name, dir_fd=directory)
 
     def settle(self, text: bytes) -> Signature | None:
-        """Make the new name durable, once; return what the file is recognised by, None when that cannot be told."""
+        """Make the new name durable, once; return the file's signature, or None if it cannot be read."""
         fd, self.fd = self.fd, -1
         try:
             signature = signature_of(os.fstat(fd), text[-serialization.SEAL_BYTES :])
@@ -361,7 +363,7 @@ class _FencedTemp:
         return signature
 
     def _was_taken_away(self) -> bool:
-        """Say whether the temp is gone while its directory is not: only a takeover takes it away."""
+        """Say whether the temp is gone while its directory still exists: only a takeover removes it."""
         try:
             is_there = durable_file.is_at(self._directory, self.name, self.fd)
             return not is_there and os.fstat(self._directory).st_nlink > 0
@@ -370,7 +372,7 @@ class _FencedTemp:
 
 
 def block(directory: int, fence: int) -> None:
-    """Put a directory where writers under *fence* make their temp; return when it stands."""
+    """Put a directory at the temp name of writers under *fence*; return once it exists."""
     name = temp_name(fence)
     while True:
         try:
@@ -378,7 +380,7 @@ def block(directory: int, fence: int) -> None:
         except FileExistsError:
             if _is_directory(directory, name):
                 return
-            # A former owner may make its temp again between this and the next mkdir: then go round once more.
+            # A former owner may create its temp again before the next mkdir; then repeat.
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(name, dir_fd=directory)
         else:
@@ -386,7 +388,7 @@ def block(directory: int, fence: int) -> None:
 
 
 def clear(directory: int) -> None:
-    """Remove every temp and every blocking directory; only for a caller that knows that no former owner lives."""
+    """Remove every temp and blocking directory; only for callers that know that no former owner is alive."""
     for name in os.listdir(directory):
         if not name.startswith(TEMP_PREFIX):
             continue
@@ -404,21 +406,21 @@ def _is_directory(directory: int, name: str) -> bool:
         return False
 
 
-# Putting a workflow's directory right: what the next write does about a file that is no good document.
+# --- repairing a workflow's directory: what the next write does about a file that is not a good document -------
 #
-# Nothing is thrown away. A corrupt file, one that was changed by hand and one of an older version each get a second
-# name before they are replaced, and an event that says so is stored in the same write.
+# Nothing is thrown away. A corrupt, a hand-edited or an outdated file each gets a second name before it is replaced,
+# and an event that says so is stored in the same write.
 
 
 class Repair(NamedTuple):
-    """What the next write has to put right."""
+    """The repair that the next write must make."""
 
     resolved: Resolved
-    aside: str | None  #: name under which the file in place is kept, None when there is none
+    aside: str | None  #: name under which the current file is kept; None if there is no file
 
 
 def plan_repair(directory: int, resolved: Resolved, now: datetime) -> Repair | None:
-    """Return what has to be done, None when the document in place is good."""
+    """Return the repair needed, or None if the current document is good."""
     if resolved.current.kind is Kind.GOOD:
         return None
     if resolved.current.kind is Kind.MISSING:
@@ -430,7 +432,7 @@ def plan_repair(directory: int, resolved: Resolved, now: datetime) -> Repair | N
 
 
 def is_same_file(directory: int, name: str) -> bool:
-    """Say whether *name* is a second name of the document in place: a writer was killed before it replaced that."""
+    """Say whether *name* is a second name of the current document, left by a writer killed before its rename."""
     try:
         kept, current = (os.stat(each, dir_fd=directory, follow_symlinks=False) for each in (name, FILE_NAME))
     except FileNotFoundError:
@@ -440,9 +442,9 @@ def is_same_file(directory: int, name: str) -> bool:
 
 def keep_aside(directory: int, name: str) -> None:
     """
-    Keep what stands in the document's place as *name*, too, durably: the rename comes after that.
+    Keep the current document as *name*, too, durably, before the rename.
 
-    Other programs wrote that file, and perhaps synced nothing. A writer that was killed here left the name behind.
+    Another program wrote that file and may not have synced it. A writer killed here may have left the name behind.
     """
     if not is_same_file(directory, name):
         os.link(FILE_NAME, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
@@ -451,7 +453,7 @@ def keep_aside(directory: int, name: str) -> None:
 
 
 def _names(current: StoredCopy, now: datetime) -> Iterator[str]:
-    """Yield the names under which *current* may be kept, the best one first."""
+    """Yield names under which *current* may be kept, best first."""
     moment = now.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     for number in itertools.count(1):
         if current.kind is Kind.LEGACY:
@@ -461,7 +463,7 @@ def _names(current: StoredCopy, now: datetime) -> Iterator[str]:
 
 
 def repair_events(repair: Repair) -> tuple[Event, ...]:
-    """Return the events that say what was found and what was done about it."""
+    """Return events that say what was found and what was done about it."""
     current, used = repair.resolved.current, repair.resolved.used
     aside = f"{current.path.removesuffix(FILE_NAME)}{repair.aside}"
     recovered = Event(event_type="document_recovered", data={"from": used.path, "revision": used.revision})
@@ -476,22 +478,22 @@ def repair_events(repair: Repair) -> tuple[Event, ...]:
     return (recovered,)
 
 
-#: Events a document keeps when there is no projection that would collect them.
+#: Number of events a document keeps if no projection collects them.
 OUTBOX_WITHOUT_PROJECTION = 200
-#: Workflows whose file a store remembers, so that a save need not read it again.
+#: Number of workflows whose file signature a store remembers, so that a save need not read the file.
 MAX_REMEMBERED = 4096
 
 
 class _Known(NamedTuple):
-    """A document as it was when we last wrote or read it."""
+    """A document as last written or read by this store."""
 
-    signature: Signature | None  #: None: there is no file, or nothing is known of it
+    signature: Signature | None  #: None: there is no file, or it is unknown
     revision: int
     fence: int
 
     @property
     def mode(self) -> int:
-        """The permissions that the next revision gets."""
+        """The permissions of the next revision."""
         return durable_file.NEW_FILE_MODE if self.signature is None else self.signature[4] & 0o777
 
 
@@ -499,8 +501,8 @@ class FileStateStore:
     """
     A `StateStore` on a local disk.
 
-    *scrub* takes secrets out of the text of a document; *projection* is told of every write and asked for its copy when
-    a file is lost; *not_imported* are directories of documents that `adw state migrate` would import.
+    *scrub* removes secrets from the text of a document. *projection* receives every write and supplies its copy if a
+    file is lost. *not_imported* are directories whose documents `adw state migrate` would import.
     """
 
     def __init__(
@@ -529,7 +531,7 @@ class FileStateStore:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def load(self, adw_id: str) -> LoadedState:
-        """Return the last valid revision and what was noticed; raise StateNotFound or StateCorrupt."""
+        """Return the last valid revision and its notices; raise StateNotFound or StateCorrupt."""
         resolved = self._resolve(check_adw_id(adw_id))
         document = parse(resolved.data)
         current = resolved.current
@@ -539,12 +541,12 @@ class FileStateStore:
         return LoadedState(document=document, notices=resolved.notices)
 
     def exists(self, adw_id: str) -> bool:
-        """Say whether there is a document, good or bad."""
+        """Say whether a document exists, valid or not."""
         folder = self._folder(check_adw_id(adw_id))
         return os.path.lexists(f"{folder}/{FILE_NAME}") or os.path.lexists(f"{folder}/{PREVIOUS_NAME}")
 
     def ids(self) -> Iterator[str]:
-        """Yield the id of every document, in no order; other names in the root are not looked at."""
+        """Yield the id of every document, in no order; other names in the root are ignored."""
         try:
             with os.scandir(self._root) as entries:
                 names = [e.name for e in entries if FOREIGN.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
@@ -586,7 +588,7 @@ class FileStateStore:
     # --- writing -----------------------------------------------------------------------------------------------
 
     def create(self, document: WorkflowDocument, *, events: Sequence[Event] = ()) -> WorkflowDocument:
-        """Store *document* as revision 1; raise StateExists when its id is taken, also by a document that is bad."""
+        """Store *document* as revision 1; raise StateExists if its id is taken, even by an unusable document."""
         adw_id, fence = check_adw_id(document.adw_id), document.fence
         folder = self._folder(adw_id)
         after = self._serializer.next_revision(document, revision=1, fence=fence, events=events)
@@ -599,7 +601,7 @@ class FileStateStore:
                 durable_file.fill(temp.fd, text, mode=durable_file.NEW_FILE_MODE)
                 temp.publish_new(StateExists(adw_id))
                 signature = temp.settle(text)
-                # The directory may be new, or made by the holder of the lock in it: its own name must be durable too.
+                # The workflow's directory may be new, or created for its lock: its own name must be durable too.
                 durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
             raise StateExists(adw_id) from None
@@ -626,13 +628,13 @@ class FileStateStore:
         adw_id, expected = check_adw_id(document.adw_id), document.revision
         folder = self._folder(adw_id)
         directory = _open_to_write(folder)
-        if directory is None:  # perhaps the database has a copy of what was lost
+        if directory is None:  # perhaps the database has a copy of the lost document
             if self._projection is None or self._projection.copy_of(adw_id) is None:
                 raise StateNotFound(adw_id)
             directory = _make_folder(folder)
         try:
             with _FencedTemp(directory, folder, adw_id, fence) as temp:
-                # Compared only now: from here to the rename nobody else with this fence can write.
+                # Compare only now: until the rename, nobody else with this fence can write.
                 known, repair = self._known.get(adw_id), None
                 if known is None or known.signature != look_at(directory):
                     known, repair = self._read_again(directory, folder, adw_id)
@@ -654,7 +656,7 @@ class FileStateStore:
                 text = serialization.add_checksum(after.body)
                 durable_file.fill(temp.fd, text, mode=known.mode)
 
-                # Keep what is in the document's place, then replace it: there is no moment without a document.
+                # Keep the current document under a second name, then replace it: at no moment is there no document.
                 if repair is None:
                     durable_file.link_previous(directory, FILE_NAME, PREVIOUS_NAME)
                     temp.replace_document()
@@ -665,13 +667,13 @@ class FileStateStore:
                     temp.publish_new(StateConflict(adw_id, expected, expected + 1))
                 signature = temp.settle(text)
                 if repair is not None and repair.aside is None:
-                    # The file was lost, perhaps with its directory, which the holder of the lock in it made again.
+                    # The file was lost, perhaps with its directory, which the lock holder made again.
                     durable_file.sync_directory_at(self._root)
         except durable_file.TempBusy:
-            # A writer of the same fence is about to make the next revision.
+            # A writer with the same fence is about to write the next revision.
             raise StateConflict(adw_id, expected, expected + 1) from None
         except DurabilityUnknown:
-            self._known.pop(adw_id, None)  # what is on the disk must be read to be known
+            self._known.pop(adw_id, None)  # the content of the disk is known only after reading it
             raise
         self._remember(adw_id, _Known(signature, expected + 1, fence))
         if self._projection is not None:
@@ -680,29 +682,29 @@ class FileStateStore:
         return after.document
 
     def flush(self, adw_id: str = "") -> None:
-        """Commit what the projection collected of one document, or of all."""
+        """Commit the revisions that the projection collected, of one document or of all."""
         if self._projection is not None:
             self._projection.flush(adw_id)
 
     def catch_up(self, adw_id: str) -> None:
-        """Bring the database copy of a document, and the events that wait in it, up to what is on the disk."""
+        """Bring the database copy of a document, and its waiting events, up to date with the file."""
         if self._projection is not None:
             stored = self.load(adw_id).document
             self._projection.catch_up(stored)
 
     def revoke_writers(self, adw_id: str, *, fence: int) -> None:
         """
-        Make every write under *fence* fail from now on, also one that is half done.
+        Make every write under *fence* fail from now on, even one in progress.
 
-        The fences between the document's own and *fence* are shut too: their owners may have died during a takeover,
-        before they could shut out an older one that was only stopped.
+        Fences from the document's own up to *fence* are blocked too: their owners may have died during a takeover,
+        before they could block an older owner that was only stopped.
         """
         folder = self._folder(check_adw_id(adw_id))
         directory = _make_folder(folder)
         try:
             try:
                 lowest = min(fence, self._resolve_in(directory, folder, adw_id).used.fence)
-            except AdwError:  # also a database that is away: a takeover must not wait for it
+            except AdwError:  # including an unreachable database: a takeover must not wait for it
                 lowest = 0
             for shut in range(lowest, fence + 1):
                 block(directory, shut)
@@ -714,9 +716,9 @@ class FileStateStore:
 
     def sweep(self, adw_id: str) -> None:
         """
-        Remove the temps and fences that former owners left.
+        Remove the temps and fences left by former owners.
 
-        Only for an owner that holds the machine's lock of the workflow: then no former owner lives.
+        Only for an owner that holds this machine's file lock of the workflow: then no former owner is alive.
         """
         folder = self._folder(check_adw_id(adw_id))
         directory = _open_to_write(folder)
@@ -730,7 +732,7 @@ class FileStateStore:
             durable_file.close_quietly(directory)
 
     def _read_again(self, directory: int, folder: str, adw_id: str) -> tuple[_Known, Repair | None]:
-        """Return what is on the disk, and what has to be put right there."""
+        """Return the document on the disk, and the repair it needs."""
         try:
             resolved = self._resolve_in(directory, folder, adw_id)
         except StateNotFound:
@@ -748,7 +750,7 @@ def _open_to_write(folder: str) -> int | None:
 
 
 def _make_folder(folder: str) -> int:
-    """Return a descriptor of the real directory *folder*, which is made when it is missing."""
+    """Return a descriptor of the real directory *folder*, created if missing."""
     try:
         durable_file.make_directory(folder)
     except OSError as exc:
@@ -760,24 +762,24 @@ def _make_folder(folder: str) -> int:
     return directory
 
 
-# Workflow directories as a whole: which files are in them, and putting files back.
+# --- workflow directories as a whole: listing and restoring files ----------------------------------------------
 #
-# Lock files and the temps of writers are never part of it: a copied lock locks nothing, and a copied temp is half a
-# write. Symbolic links are neither followed nor copied.
+# Lock files and writers' temps are never included: a copied lock locks nothing, and a copied temp is half a write.
+# Symbolic links are neither followed nor copied.
 
 
-#: Largest file that is copied; documents have a smaller limit of their own.
+#: Largest file to copy; documents have a smaller limit of their own.
 MAX_FILE_BYTES = 1 << 30
 
 
 class StateFolders:
-    """The directories below *root*, one for each workflow."""
+    """The directories below *root*, one per workflow."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def highest_fence(self, adw_id: str) -> int:
-        """Return the highest fence of any temp or tombstone, 0 when there is none."""
+        """Return the highest fence of any temp or tombstone, 0 without any."""
         try:
             names = [path.name for path in (self.root / check_adw_id(adw_id)).iterdir()]
         except FileNotFoundError:
@@ -787,7 +789,7 @@ class StateFolders:
         return max((int(ending) for ending in endings if ending.isascii() and ending.isdigit()), default=0)
 
     def links(self) -> tuple[str, ...]:
-        """Return the workflows in whose place a symbolic link stands: adw does not follow it, so it sees nothing."""
+        """Return the workflow ids whose directory is a symbolic link: adw does not follow it and sees no workflow."""
         try:
             with os.scandir(self.root) as entries:
                 return tuple(sorted(e.name for e in entries if e.is_symlink() and FOREIGN.fullmatch(e.name)))
@@ -795,7 +797,7 @@ class StateFolders:
             return ()
 
     def files(self, adw_id: str) -> Iterator[str]:
-        """Yield the name of every regular file, relative to the workflow's directory, in order."""
+        """Yield the path of every regular file, relative to the workflow's directory, in order."""
         folder = self.root / check_adw_id(adw_id)
         for place, directories, names in os.walk(folder, followlinks=False):
             directories[:] = sorted(name for name in directories if not name.startswith(TEMP_PREFIX))
@@ -805,7 +807,7 @@ class StateFolders:
                     yield path.relative_to(folder).as_posix()
 
     def read(self, adw_id: str, name: str) -> bytes | None:
-        """Return the bytes of a file, None when it is gone; what a rename puts there meanwhile is whole too."""
+        """Return the bytes of a file, or None if it is gone. A file renamed there meanwhile is complete, too."""
         path = self.root / check_adw_id(adw_id) / name
         try:
             return durable_file.read_file(str(path), max_bytes=MAX_FILE_BYTES)[0]
@@ -815,7 +817,7 @@ class StateFolders:
             raise BackupError(f"cannot read {path}: {exc}; move it away or make it readable") from exc
 
     def put(self, adw_id: str, name: str, payload: bytes) -> None:
-        """Replace the file *name* durably by *payload*, readable by its owner alone; missing directories are made."""
+        """Durably replace the file *name* by *payload*, readable only by its owner; missing directories are made."""
         path = self.root / check_adw_id(adw_id) / name
         try:
             durable_file.make_directory(str(path.parent))

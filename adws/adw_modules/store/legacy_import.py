@@ -1,11 +1,11 @@
 """
-Bringing a tree of old workflow documents into a home: look first, then do.
+Migrate a tree of old workflow documents into a home: plan first, then apply.
 
-Planning only reads, and foresees what applying meets: who has which issue already, and which files of the plan want the
-same one. A document in the home's own state directory is upgraded in place by its next owner, which is us
-for a moment; the store keeps the old file beside it. Documents of older set-ups (`agents/<id>/adw_state.json`) and of
-other homes are imported as new documents and stay where they are. Nothing that exists is overwritten, and one file
-that cannot be taken does not stop the others.
+Planning only reads, and predicts conflicts: issues that are already locked, and files of the plan that want the same
+issue. A document in the home's own state directory is upgraded in place by its next owner (this process, briefly); the
+store keeps the old file beside it. Documents of older set-ups (`agents/<id>/adw_state.json`) and of other homes are
+imported as new documents, and the originals stay. Nothing existing is overwritten, and one file that cannot be imported
+does not stop the others.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import WorkflowOwnership
 
 
-#: Directories whose children are workflows: ours, and that of older set-ups.
+#: Directories whose children are workflows: ours, and those of older set-ups.
 HOMES_OF_DOCUMENTS = frozenset({"state", "agents"})
-#: Never looked into: copies of the repository, and what other tools keep.
+#: Never searched: copies of the repository, and directories of other tools.
 SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "__pycache__", "node_modules", "trees"})
-#: The key by which an imported document says where it came from.
+#: Key in an imported document for the path it came from.
 ORIGIN_KEY = "imported_from"
 
 
 class ImportAction(Enum):
-    """What is done with a file."""
+    """The action planned for a file."""
 
     UP_TO_DATE = "up to date"
     MIGRATE = "migrate in place"
@@ -64,12 +64,12 @@ class ImportAction(Enum):
 
     @property
     def is_change(self) -> bool:
-        """Say whether applying the plan does something."""
+        """Whether applying the plan changes something."""
         return self in (ImportAction.MIGRATE, ImportAction.IMPORT)
 
     @property
     def is_trouble(self) -> bool:
-        """Say whether a person has to look at the file."""
+        """Whether a person has to check the file."""
         return self in (ImportAction.NEWER, ImportAction.EXISTS, ImportAction.LOCKED, ImportAction.CORRUPT)
 
 
@@ -78,11 +78,11 @@ class PlannedFile:
     """One file, what it is, and what will happen to it."""
 
     path: Path
-    adw_id: str  #: "" when the file does not tell
-    version: str  #: "" when it could not be read
+    adw_id: str  #: "" if the file does not say
+    version: str  #: "" if unreadable
     action: ImportAction
     detail: str = ""
-    notices: tuple[LoadNotice, ...] = ()  #: what was noticed while it was read
+    notices: tuple[LoadNotice, ...] = ()  #: notices from reading it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,26 +94,26 @@ class MigrationPlan:
 
     @property
     def has_trouble(self) -> bool:
-        """Say whether a person has to look at any of the files."""
+        """Whether a person has to check any of the files."""
         return any(file.action.is_trouble for file in self.files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportedFile:
-    """What became of one planned file."""
+    """The result of one planned file."""
 
     file: PlannedFile
-    is_done: bool  #: False: it was refused; nothing was changed
+    is_done: bool  #: False: it was refused, and nothing was changed
     detail: str
 
 
 class TreePlanner:
     """
-    Examines a tree, for the home that *store* belongs to.
+    Examines a tree, for the home of *store*.
 
-    *state_dir* is the directory in which *store* keeps files, None for a store that keeps none: then there is nothing
-    to migrate in place, and everything that is found is imported. A store of rows, *locks* and *leases* are None while
-    the home has no database: then nothing is there, and reading makes none. *repository* is that of the home.
+    *state_dir* is the directory in which *store* keeps files, or None if it keeps no files: then there is nothing to
+    migrate in place, and everything found is imported. A database store, *locks* and *leases* are None while the home
+    has no database: then it has no workflows, and planning creates none. *repository* is the home's repository.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class TreePlanner:
 
     def plan_migration(self, path: Path, *further: Path) -> MigrationPlan:
         """
-        Return what applying would do to every document at or below *path*, and *further* ones that exist; reads only.
+        Return what applying would do to every document at or below *path* and existing *further* paths. Only reads.
 
-        Raises UsageError when there is no *path*.
+        Raises UsageError if *path* does not exist.
         """
         root = path.resolve()
         if not root.exists():
@@ -184,7 +184,7 @@ class TreePlanner:
         if all(notice.kind != "migrated" for notice in loaded.notices):
             return ImportAction.UP_TO_DATE, ""
         if self._is_registered(loaded.document.adw_id):
-            return ImportAction.MIGRATE, ""  # it has its issue, or lost it long ago: writing it back changes neither
+            return ImportAction.MIGRATE, ""  # it holds its issue, or lost it long ago; migrating changes neither
         refusal = issues.refusal(loaded.document)
 
         return (ImportAction.LOCKED, refusal) if refusal else (ImportAction.MIGRATE, "")
@@ -227,7 +227,7 @@ def _notices_of(store: StateStore, adw_id: str) -> tuple[LoadNotice, ...]:
     try:
         return store.load(adw_id).notices
     except AdwError:
-        return ()  # there is nothing that stands in for it
+        return ()  # there is no other copy to use
 
 
 def _was_imported_from(path: Path, store: StateStore, adw_id: str) -> bool:
@@ -238,7 +238,7 @@ def _was_imported_from(path: Path, store: StateStore, adw_id: str) -> bool:
 
 
 class _Issues:
-    """Who has which issue by the time a file's turn comes: by its lock, or by an earlier file of the plan."""
+    """The holder of each issue when a file's turn comes: by its lock, or through an earlier file of the plan."""
 
     def __init__(self, locks: IssueLocks | None, repository: str) -> None:
         self._locks = locks
@@ -246,10 +246,10 @@ class _Issues:
         self._planned: dict[tuple[str, int], str] = {}
 
     def refusal(self, document: WorkflowDocument) -> str:
-        """Return why *document* cannot have its issue, "" when it can, and then it has it for the rest of the plan."""
+        """Return why *document* cannot get its issue, or "" if it can: it then holds it for the rest of the plan."""
         number = document.issue_number
         if number is None or is_terminal(document.current_state):
-            return ""  # what is over has no claim to its issue
+            return ""  # an ended workflow has no claim to its issue
         normalise(document.repository)
         key = in_home(document.repository, self._repository), number
         holder = self._planned.setdefault(key, self._holder_of(document, number) or document.adw_id)
@@ -267,7 +267,7 @@ def _taken(error: IssueLocked) -> str:
 
 
 class TreeMigration:
-    """Does what a plan says, in the home that *store* and *ownership* belong to."""
+    """Applies a plan in the home of *store* and *ownership*."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class TreeMigration:
         self._max_bytes = max_bytes
 
     def apply_migration(self, plan: MigrationPlan) -> Iterator[ImportedFile]:
-        """Do what the plan says, file by file, and yield what became of each; the files are read again."""
+        """Apply the plan file by file and yield the result of each. The files are read again."""
         for file in plan.files:
             if not file.action.is_change:
                 yield ImportedFile(file=file, is_done=not file.action.is_trouble, detail=file.detail)
@@ -296,7 +296,7 @@ class TreeMigration:
                 yield ImportedFile(file=file, is_done=True, detail=detail)
 
     def _migrate(self, file: PlannedFile) -> str:
-        """Write the document back as its owner; the store keeps the old file beside the new one and says so."""
+        """Write the document back as its owner; the store keeps the old file beside the new one and reports it."""
         before = _names_in(file.path.parent)
         with self._ownership.own(file.adw_id) as owned:
             owned.save(owned.document)
@@ -311,7 +311,7 @@ class TreeMigration:
         origin: JsonObject = {"path": str(file.path), "version": file.version}
         events = (Event(event_type="workflow_imported", status=document.current_state, data=origin),)
         if is_terminal(document.current_state):
-            # What is over has no claim to its issue, so it must not take part in who owns what.
+            # An ended workflow has no claim to its issue, so it takes no part in ownership.
             self._store.create(document, events=events)
             return f"imported as {document.current_state}"
 
@@ -323,7 +323,7 @@ class TreeMigration:
 
 
 def find_documents(root: Path, on_error: Callable[[OSError], object], state_dir: Path | None = None) -> Iterator[Path]:
-    """Yield every document at or below *root*; links to directories are not followed, closed ones go to *on_error*."""
+    """Yield every document at or below *root*. Links to directories are skipped; unreadable ones go to *on_error*."""
     if root.is_file():
         yield root
         return
@@ -335,7 +335,7 @@ def find_documents(root: Path, on_error: Callable[[OSError], object], state_dir:
 
 
 def _read(path: Path, max_bytes: int) -> JsonObject:
-    """Return what stands in a file; raise StateCorrupt, UnsafePath or StateReadFailed."""
+    """Return the JSON object in a file; raise StateCorrupt, UnsafePath or StateReadFailed."""
     try:
         text, _ = durable_file.read_file(str(path), max_bytes=max_bytes)
     except durable_file.TooLarge as exc:
@@ -351,7 +351,7 @@ def _read(path: Path, max_bytes: int) -> JsonObject:
 
 
 def _document_to_import(path: Path, data: JsonObject) -> WorkflowDocument:
-    """Return the document as it begins its life here; a file that names no workflow is named by its directory."""
+    """Return the document to import; a file that names no workflow gets the name of its directory."""
     named = data.get("adw_id") or path.parent.name
     migrated = StateMigration.migrate({**data, "adw_id": named})
     if named != path.parent.name and path.parent.parent.name in HOMES_OF_DOCUMENTS:
@@ -362,7 +362,7 @@ def _document_to_import(path: Path, data: JsonObject) -> WorkflowDocument:
 
 
 def _newest_first(path: Path) -> tuple[float, str]:
-    # Old files do not say when they were made. Of several workflows of one issue the last one that changed gets it.
+    # Old files have no creation time. If several workflows have the same issue, the one changed last gets it.
     return -path.lstat().st_mtime, str(path)
 
 

@@ -1,10 +1,10 @@
 """
-The database copy of documents that live in files, written by the step itself.
+The database copy of documents that are files, written in each save.
 
-Each save updates the row of its workflow and inserts its events, after the document is durable. Most of these commits
-do not wait for the disk; one from time to time does, and makes all before it durable. Until then a document keeps its
-events in its outbox: so neither a power cut nor a database that is busy or broken loses one, or stops a workflow.
-Saves that follow each other within a few milliseconds are collected and committed together.
+Each save updates the workflow's row and inserts its events, after the document is durable. Most of these commits do not
+wait for the disk; one from time to time does, and makes all earlier ones durable. Until then a document keeps its
+events in its outbox, so neither a power cut nor a busy or broken database loses an event or stops a workflow. Saves
+that follow each other within a few milliseconds are committed together.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ logger = logging.getLogger("adw.projection")
 
 #: Seconds between two commits that wait for the disk.
 INTERVAL_SECONDS = 1.0
-#: Seconds after a commit in which further revisions of a workflow are collected, where the caller allows it.
+#: Seconds after a commit in which further revisions of a workflow are collected, if the caller allows it.
 COLLECT_SECONDS = 0.05
-#: Workflows whose revisions are remembered until the database is back; those of others stay in their outboxes.
+#: Number of workflows whose revisions are remembered while the database is away; other events stay in their outboxes.
 MAX_BEHIND = 1000
 
 
 class Projection:
     """
-    The database copy of the documents of one home.
+    The database copy of a home's documents.
 
-    The first write opens the database: reading a good file opens none, and reading a broken one creates none.
+    The first write opens the database: reading a good file never opens it, reading a broken one never creates it.
     """
 
     def __init__(self, home: Home, *, interval_seconds: float | None = None) -> None:
         self._home = home
         self._interval = INTERVAL_SECONDS if interval_seconds is None else interval_seconds
         self._synced_at = -math.inf  #: Clock.monotonic of the last commit that waited for the disk
-        self._confirmed: dict[str, int] = {}  #: workflow -> the last revision whose events are durable
-        self._unsynced: dict[str, int] = {}  #: workflow -> the last revision committed without waiting for the disk
-        self._behind: dict[str, Revision] = {}  #: workflow -> its newest revision, with all events not committed yet
+        self._confirmed: dict[str, int] = {}  #: workflow -> last revision whose events are durable
+        self._unsynced: dict[str, int] = {}  #: workflow -> last revision committed without waiting for the disk
+        self._behind: dict[str, Revision] = {}  #: workflow -> its newest revision, with all events not yet committed
         self._committed_at: dict[str, float] = {}  #: workflow -> Clock.monotonic of its last commit, while it is owned
         self._is_away = False  #: whether the last commit failed
-        self._lock = threading.Lock()  #: of `_behind`: the lease renewer flushes what a step collects
+        self._lock = threading.Lock()  #: protects `_behind`: the lease renewer flushes what a step collects
 
     def update(self, revision: Revision, *, may_collect: bool = False) -> None:
         """
-        Bring the copy of a document up to *revision* and insert its events; trouble is logged, and stops nobody.
+        Update the copy of a document to *revision* and insert its events; errors are logged and stop nobody.
 
-        With *may_collect* a revision that follows the last commit at once waits for the next one, or for `flush`.
+        With *may_collect*, a revision shortly after the last commit waits for the next revision, or for `flush`.
         """
         document, body, event_rows = revision
         adw_id, before = document.adw_id, document.revision - 1
@@ -66,7 +66,7 @@ class Projection:
             if behind is not None and behind.document.revision == before:
                 event_rows = [*behind.event_rows, *event_rows]
             elif before > self._unsynced.get(adw_id, 0) and before > self._confirmed.get(adw_id, 0):
-                # An earlier process, or a write that failed, left events behind: storing them twice is harmless.
+                # An earlier process or a failed write left events behind: storing them twice is harmless.
                 event_rows = serialization.outbox_rows(document)
             revision = Revision(document, body, event_rows)
             if behind is not None or len(self._behind) < MAX_BEHIND:
@@ -85,11 +85,11 @@ class Projection:
             self._is_away = True
 
     def catch_up(self, document: WorkflowDocument) -> None:
-        """Bring the copy up to *document* as it is stored, with all events that wait in it; raise what prevents it."""
+        """Update the copy to the stored *document* with all its waiting events; raise the error that prevents it."""
         self._commit(Revision(document, document.to_bytes(), serialization.outbox_rows(document)), is_synced=True)
 
     def flush(self, adw_id: str = "") -> None:
-        """Commit what is collected or could not be committed, of one workflow or of all; raise what prevents it."""
+        """Commit collected and failed revisions, of one workflow or of all; raise the error that prevents it."""
         for each in (adw_id,) if adw_id else tuple(self._behind):
             behind = self._behind.get(each)
             if behind is not None:
@@ -97,20 +97,20 @@ class Projection:
         self._committed_at.pop(adw_id, None)
 
     def close(self) -> None:
-        """Commit what is left; a database that cannot be reached is logged, the documents have the events."""
+        """Commit pending revisions. An unreachable database is only logged, as the documents keep the events."""
         try:
             self.flush()
         except AdwError:
             logger.warning("Database copy not updated", extra={"action": "projection_behind"}, exc_info=True)
 
     def confirmed_revision(self, adw_id: str) -> int:
-        """Return the last revision whose events are known to be durable in the database, 0 when unknown."""
-        _ = self._home.database  # it is written next, and a home that cannot be opened is refused before that
+        """Return the last revision whose events are known to be durable in the database, 0 if unknown."""
+        _ = self._home.database  # written next; a home that cannot be opened is refused before that
 
         return self._confirmed.get(adw_id, 0)
 
     def copy_of(self, adw_id: str) -> bytes | None:
-        """Return the copied document, for recovery of a lost file; None when there is no copy."""
+        """Return the copied document, to recover a lost file, or None if there is no copy."""
         if not self._home.may_have_projection():
             return None
         with self._home.database.read() as session:
@@ -122,13 +122,13 @@ class Projection:
         return None if row is None else str(row[0]).encode("utf-8")
 
     def _commit(self, revision: Revision, *, is_synced: bool = False) -> None:
-        """Commit one write, waiting for the disk when the last such commit is long ago."""
+        """Commit one revision, waiting for the disk if the last such commit is long ago."""
         document, body, event_rows = revision
         params = connection.document_params(document, body)
         database = self._home.database
         now = database.clock.monotonic()
         is_synced = is_synced or database.unsynced is database or now - self._synced_at >= self._interval
-        # Taken before: all of these were committed before ours, and a commit that is synced syncs those before it.
+        # Taken first: all these were committed before ours, and a synced commit syncs all before it.
         before = {}
         if is_synced:
             before, self._unsynced = self._unsynced, {}
@@ -157,9 +157,9 @@ class Projection:
 
 
 def _write_row(session: Session, params: Params) -> None:
-    """Bring the row of a file up; never its lease, never backwards, never over a document of the database."""
-    # SQLite writes every index anew whose columns are named in SET, changed or not: so what stays the same in a
-    # workflow's life is left out, and the second statement is for the first write and for the rare others.
+    """Update the row of a file: never its lease, never to an older revision, never a document of the database."""
+    # SQLite rewrites every index whose columns are named in SET, changed or not. So the first statement leaves out
+    # columns that stay the same in a workflow's life; the second is for the first write and rare other changes.
     if session.run(
         """
         UPDATE workflow_states

@@ -1,9 +1,8 @@
 """
-A document as text: strict JSON, one key a line, closed by a checksum.
+A document as text: strict JSON, one key per line, ending with a checksum.
 
-Pure. What is read back is exactly what was written, or the text is refused: duplicate keys, NaN, values JSON cannot
-hold and every changed byte are noticed. The checksum is the last key and covers the bytes before it, not their
-meaning, so that white space counts too.
+Pure. A text is read back exactly as written or refused: duplicate keys, NaN, values that JSON cannot hold and every
+changed byte are detected. The checksum is the last key. It covers the bytes before it, so white space counts too.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.interfaces import Clock, WorkflowSummary
 
-#: Bytes a document may have unless the caller says otherwise.
+#: Default maximum size of a document in bytes.
 MAX_BYTES = 16 * 1024 * 1024
-#: Objects and lists inside each other; far more than any document has, and far less than any parser's own limit.
+#: Maximum nesting depth: far more than any document has, and far less than any parser's own limit.
 MAX_DEPTH = 100
-#: The key that only this module writes and takes out again.
+#: The key that only this module adds and removes.
 CHECKSUM_KEY = "checksum"
 
 _TAIL_START = b',\n "checksum": "sha256:'
 _TAIL_END = b'"\n}\n'
 _TAIL_SIZE = len(_TAIL_START) + 64 + len(_TAIL_END)
 _EMPTY_HEAD = b"{"
-#: Bytes that `add_checksum` adds at most.
+#: Maximum number of bytes that `add_checksum` adds.
 SEAL_BYTES = _TAIL_SIZE
 
 
 class Seal(Enum):
-    """What the checksum of a text says."""
+    """The result of checking a text's checksum."""
 
-    GOOD = "good"  #: every byte is as it was written
-    BROKEN = "broken"  #: there is one, and it does not match
-    ABSENT = "absent"  #: there is none, or not where adw writes it
+    GOOD = "good"  #: every byte is as written
+    BROKEN = "broken"  #: there is a checksum that does not match
+    ABSENT = "absent"  #: there is no checksum, or not where adw writes it
 
 
 class Unreadable(ValueError):
-    """The text is not a JSON object as adw accepts it; the message is the reason."""
+    """The text is not a JSON object that adw accepts; the message is the reason."""
 
 
 def add_checksum(body: bytes) -> bytes:
@@ -62,7 +61,7 @@ def add_checksum(body: bytes) -> bytes:
 
 
 def verify_checksum(text: bytes) -> Seal:
-    """Return what the checksum of *text* says."""
+    """Return whether the checksum of *text* is good, broken or absent."""
     for head_size in (len(text) - _TAIL_SIZE, len(_EMPTY_HEAD)):
         head = text[: max(head_size, 0)]
         if head and text[len(head) :] == _tail_of(head):
@@ -80,7 +79,7 @@ def parse(text: bytes, *, is_ours: bool = False) -> JsonObject:
     """
     Return the object in *text* without its checksum key; raise Unreadable with the reason.
 
-    With *is_ours*, the caller vouches that adw wrote every byte: what adw never writes is not looked for.
+    *is_ours* says that adw wrote every byte: checks for things adw never writes are skipped.
     """
     try:
         data = (_PLAIN if is_ours else _STRICT).decode(text.decode("utf-8"))
@@ -92,7 +91,7 @@ def parse(text: bytes, *, is_ours: bool = False) -> JsonObject:
         raise Unreadable("nested too deeply") from exc
     except Unreadable:
         raise
-    except ValueError as exc:  # an integer with more digits than Python reads
+    except ValueError as exc:  # an integer with more digits than Python parses
         raise Unreadable(str(exc)) from exc
     if not isinstance(data, dict):
         raise Unreadable(f"the top level is {_kind(data)}, not an object")
@@ -138,19 +137,19 @@ def _kind(value: object) -> str:
 
 
 def to_bytes(data: Mapping[str, JsonValue]) -> bytes:
-    """Return *data* as indented JSON; raise StateUnserialisable naming the value that would not come back the same."""
+    """Return *data* as indented JSON; raise StateUnserialisable naming a value that would not survive a round trip."""
     if CHECKSUM_KEY in data:
         raise StateUnserialisable(f"the key {CHECKSUM_KEY!r} is written by adw itself: leave it out")
     plain = dict(data)
     _check(plain, path="", depth=1)
     try:
         return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    except (ValueError, TypeError) as exc:  # an integer of thousands of digits
+    except (ValueError, TypeError) as exc:  # an integer with thousands of digits
         raise StateUnserialisable(f"the data cannot be written as JSON: {exc}") from exc
 
 
 def _check(value: object, *, path: str, depth: int) -> None:
-    """Raise StateUnserialisable when *value* would not be the same after writing and reading."""
+    """Raise StateUnserialisable if *value* would change when written and read back."""
     if value is None or isinstance(value, bool | int):
         return
     if isinstance(value, str):
@@ -198,26 +197,25 @@ def _hint(value: object) -> str:
     return "use strings, numbers, booleans, null, lists and dicts"
 
 
-# The next revision of a document: its fields, its events, its text.
+# --- the next revision of a document: fields, events, text -----------------------------------------------------
 #
-# Writes nothing. The document that comes in is never changed; what comes out is a copy with the store's own fields set,
-# and the very bytes that are to be stored.
+# Writes nothing. The given document is never changed; the result is a copy with the store's fields set, and its bytes.
 
 
 class Revision(NamedTuple):
     """A revision, ready to be written."""
 
     document: WorkflowDocument
-    body: bytes  #: its JSON text, without the checksum
-    event_rows: list[Params]  #: the events that happened with it, as parameters of `connection.EVENT_INSERT`
+    body: bytes  #: JSON text without the checksum
+    event_rows: list[Params]  #: its events, as parameters of `connection.EVENT_INSERT`
 
 
-#: A phase with more attempts is put together from their texts; one with fewer is serialised again as a whole.
+#: Phases with more attempts are assembled from the attempts' texts; others are serialised as a whole.
 FEW_ATTEMPTS = 8
 
 
 class OutboxEntry(dict[str, JsonValue]):
-    """An event that waits in a document; it remembers its text as parts do."""
+    """An event waiting in a document; remembers its text as document parts do."""
 
     __slots__ = ("stored_text",)
 
@@ -226,11 +224,11 @@ class Serializer:
     """
     Makes the revisions that one store writes.
 
-    A part of a document that did not change is the same object, and has the text it was written with: only what is new
-    in a revision is serialised and searched for secrets. *scrub* takes secrets out of a text. *max_outbox* is how many
-    events a document keeps: None for all that are not confirmed, 0 where events are stored beside the document.
-    *max_bytes* None: a document of any size. *is_indented*: one key a line and every field, so that people can read and
-    grep it; else fields that are null are left out, for which reading puts null in again.
+    An unchanged part of a document is the same object and has its stored text: only what is new in a revision is
+    serialised and searched for secrets. *scrub* removes secrets from a text. *max_outbox* is the number of events a
+    document keeps: None for all unconfirmed ones, 0 if events are stored outside the document. *max_bytes* None allows
+    any size. With *is_indented*, the text has one key per line and every field, for people and grep; otherwise null
+    fields are left out, and reading adds them again.
     """
 
     def __init__(
@@ -244,7 +242,7 @@ class Serializer:
     ) -> None:
         self._indent = 1 if is_indented else None
         self._skips_null = not is_indented
-        #: Line breaks, each with the indentation of a depth.
+        #: Line breaks, with the indentation of each depth.
         self._breaks = [b"\n" + b" " * depth if is_indented else b"" for depth in range(5)]
         self._colon = b": " if is_indented else b":"
         self._end = self._breaks[0] + b"}"
@@ -271,7 +269,7 @@ class Serializer:
         waiting: list[JsonObject] = []
         if self._max_outbox != 0:
             for entry in outbox:
-                # Those of a document that was loaded are plain objects, which cannot remember their text.
+                # Entries of a loaded document are plain objects, which cannot remember their text.
                 waiting += (entry if type(entry) is OutboxEntry else OutboxEntry(entry),)
             for event in events:
                 waiting += (OutboxEntry(event.to_json()),)
@@ -284,10 +282,10 @@ class Serializer:
         if rows and self._max_outbox == 0:  # else the events are in the document
             fresh.texts.append(connection.event_texts(rows).encode("utf-8"))
         news = b"[%b]" % b",".join(fresh.texts)
-        if b"NaN" in news or b"Infinity" in news:  # perhaps only inside of a text
+        if b"NaN" in news or b"Infinity" in news:  # perhaps only inside a string
             document_module.refuse_constants(document.adw_id, body)
         if scrub is not None and scrub(news) != news:
-            # Seldom: then the document and its events are what is left of them, and nothing is remembered.
+            # Rare: the document and its events are then rebuilt from the scrubbed text, and no text is remembered.
             body, fresh = scrub(body), _Fresh()
             stored = document_module.parse(parse(body))
             rows = [_scrubbed_row(event, scrub) for event in events]
@@ -300,11 +298,11 @@ class Serializer:
         return Revision(stored, body, rows)
 
     def _text_of(self, document: WorkflowDocument, fresh: _Fresh) -> bytes:
-        """Return the text of *document*, indented that of `document.to_bytes`, and collect what of it is new."""
+        """Return the text of *document*, indented like `document.to_bytes`, and collect its new parts."""
         first, second = self._breaks[1], self._breaks[2]
         try:
             fields, extra = document.__dict__, document.__pydantic_extra__ or {}
-            # Every other field that may be null is so unless it is given; and a key that nobody knows is kept as it is.
+            # Every other nullable field is null by default; unknown keys are kept as they are.
             skips_null = self._skips_null and document.issue_number is not None
             head = part_to_json(
                 document,
@@ -327,19 +325,19 @@ class Serializer:
                 text = document_module.object_to_json(extra, indent=self._indent)
                 fresh.texts.append(text)
                 lines += (text[1 + len(first) : -len(self._end)],)
-        except (ValueError, TypeError) as exc:  # also what pydantic cannot write
+        except (ValueError, TypeError) as exc:  # including values pydantic cannot write
             raise StateUnserialisable(f"the document of {document.adw_id} cannot be written as JSON: {exc}") from exc
 
         return (b"," + first).join(lines) + self._end
 
     def _outbox_texts(self, outbox: Sequence[JsonObject], fresh: _Fresh) -> list[bytes]:
-        """Return the texts of the outbox: one for the events of each revision, which its first event remembers."""
+        """Return the texts of the outbox: one per revision's events, remembered by the first of them."""
         first, second = self._breaks[1], self._breaks[2]
         texts: list[bytes] = []
         known = 0
         for entry in outbox:
             try:
-                store, text = entry.stored_text  # type: ignore[attr-defined]  # what has none is caught
+                store, text = entry.stored_text  # type: ignore[attr-defined]  # entries without it are caught
             except (AttributeError, TypeError):
                 break
             if store is not self or not (text or texts):
@@ -360,22 +358,22 @@ class Serializer:
         """
         Return the text of each of *parts*, whose lines begin with *line_break*.
 
-        A phase with many attempts is put together: only those are serialised that changed.
+        A phase with many attempts is assembled: only changed attempts are serialised.
         """
         texts: list[bytes] = []
         for part in parts:
             text, attempts = b"", part.attempts if type(part) is PhaseRecord else ()
             try:
-                store, text = stored_text_of(part)  # type: ignore[misc]  # None, and what has none, is caught
+                store, text = stored_text_of(part)  # type: ignore[misc]  # None, or a part without text, is caught
                 is_known = store is self and bool(text)
                 for attempt in attempts:
-                    is_known &= stored_text_of(attempt)[0] is self  # type: ignore[index]  # the same
-            except (AttributeError, TypeError):  # it, or an attempt, was never stored or changed since
+                    is_known &= stored_text_of(attempt)[0] is self  # type: ignore[index]  # as above
+            except (AttributeError, TypeError):  # the part or an attempt was never stored, or has changed since
                 is_known = False
             if not is_known:
-                # What a phase has beyond its fields comes after the attempts.
+                # Unknown keys of a phase come after the attempts.
                 if not attempts or len(attempts) <= FEW_ATTEMPTS or part.__pydantic_extra__:
-                    # A key that nobody knows is kept as it is, null or not.
+                    # Unknown keys are kept as they are, null or not.
                     skips_null = self._skips_null and not part.__pydantic_extra__
                     for attempt in attempts:
                         skips_null &= not attempt.__pydantic_extra__
@@ -392,7 +390,7 @@ class Serializer:
         return texts
 
     def _long_phase(self, phase: Part, attempts: Sequence[Part], fresh: _Fresh) -> bytes:
-        """Return the text of a phase, put together from its own fields and its attempts."""
+        """Return the text of a phase, assembled from its own fields and its attempts."""
         _, _, second, third, fourth = self._breaks
         own = part_to_json(phase, indent=self._indent, exclude={"attempts"}, exclude_none=self._skips_null)
         own = own.replace(b"\n", second)
@@ -404,7 +402,7 @@ class Serializer:
 
 
 class _Fresh:
-    """What is new in a revision: its texts, and the parts that are to remember theirs."""
+    """The new content of a revision: its texts, and the parts that will remember their texts."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -418,26 +416,26 @@ def _scrubbed_row(event: Event, scrub: Callable[[bytes], bytes]) -> Params:
 
 
 def revision_of(entry: JsonObject) -> int:
-    """Return the revision an event of the outbox belongs to."""
+    """Return the revision of an outbox event."""
     revision = entry.get("revision", 0)
     return revision if type(revision) is int else 0
 
 
 def waiting_after(outbox: Sequence[JsonObject], revision: int) -> list[JsonObject]:
-    """Return what of *outbox* came with a later revision than *revision*."""
-    if not outbox or revision_of(outbox[0]) > revision:  # it is in the order of the revisions
+    """Return the entries of *outbox* from revisions later than *revision*."""
+    if not outbox or revision_of(outbox[0]) > revision:  # the outbox is in revision order
         return list(outbox)
 
     return [entry for entry in outbox if revision_of(entry) > revision]
 
 
 def outbox_rows(document: WorkflowDocument) -> list[Params]:
-    """Return the events that wait in *document*, as parameters of `connection.EVENT_INSERT`."""
+    """Return the events waiting in *document*, as parameters of `connection.EVENT_INSERT`."""
     return [connection.event_params(Event.from_json(entry)) for entry in document.outbox]
 
 
 def summary_of(document: WorkflowDocument) -> WorkflowSummary:
-    """Return the line that lists show of *document*."""
+    """Return the list entry of *document*."""
     return WorkflowSummary(
         adw_id=document.adw_id,
         repository=document.repository,
