@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests import sampling
 from tests.crash.driving import drive
 
 #: decision -> the attempts that really ran, and the end
@@ -18,7 +19,7 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module", params=["files", "database"])
+@pytest.fixture(scope="module", params=sampling.some(["files", "database"], 1))
 def played(request, tmp_path_factory) -> dict:
     """What was seen for each decision, all played by one run of the driver."""
     return drive("doctor_driver", tmp_path_factory.mktemp("doctor"), request.param, *EXPECTED, "asking")

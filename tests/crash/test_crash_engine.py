@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import sampling
 from tests.crash.driving import drive
 
 
@@ -16,14 +17,14 @@ def test_workflows_survive_kills_at_any_moment_with_every_attempt_counted(store,
     assert result["kills"] == count
 
 
-@pytest.mark.parametrize("store", ["files", "database"])
+@pytest.mark.parametrize("store", sampling.some(["database", "files"], 1))
 def test_ordered_stops_in_a_row_use_up_no_attempt(store, tmp_path, seed, repeat):
     result = drive("engine_driver", "suspensions", tmp_path / "home", store, "--count", repeat(3, 19), "--seed", seed)
 
     assert result["problems"] == []
 
 
-@pytest.mark.parametrize("store", ["files", "database"])
+@pytest.mark.parametrize("store", sampling.some(["files", "database"], 1))
 def test_carrying_a_workflow_on_survives_a_kill_at_any_call(store, tmp_path, seed, repeat):
     """The lock, the document, the run: recovery finds all of them or none."""
     count = repeat(6, 300)
