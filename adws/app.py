@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.engine.service_guard import ServiceGuard, ServiceWaits
     from adws.adw_modules.events import Event
     from adws.adw_modules.external_tasks import ExternalTasks, ExternalTaskService
-    from adws.adw_modules.forge.effects import Answers, ForgeEffects
+    from adws.adw_modules.forge.effects import ForgeEffects
     from adws.adw_modules.forge.model import Forge, ForgeAccess
     from adws.adw_modules.git.diff import Diffs
     from adws.adw_modules.git.git import GitCommands
@@ -216,6 +216,11 @@ class Home:
         """This process as an owner."""
         return self.processes.me(self._role)
 
+    @property
+    def repository(self) -> str:
+        """The repository of documents that name none, "" when none is set."""
+        return self.settings.repository or ""
+
     @part
     def redactor(self) -> Redactor:
         """Removes known secrets from everything that is written."""
@@ -260,7 +265,7 @@ class Home:
             return DatabaseStateStore(
                 self.database,
                 clock=self.clock,
-                scrub=self._scrub,
+                scrub=self.scrub,
                 not_imported=self._document_places,
             )
 
@@ -268,7 +273,7 @@ class Home:
             self.settings.state_dir,
             clock=self.clock,
             projection=self.projection,
-            scrub=self._scrub,
+            scrub=self.scrub,
             not_imported=self._document_places,
         )
 
@@ -304,7 +309,8 @@ class Home:
             self.projection.flush()
 
     # Methods instead of the redactor's own: making a redactor takes time, and a view that writes nothing needs none.
-    def _scrub(self, payload: bytes) -> bytes:
+    def scrub(self, payload: bytes) -> bytes:
+        """Return what is to be stored, without the secrets we know."""
         return self.redactor.scrub_bytes(payload)
 
     def _scrub_text(self, text: str) -> str:
@@ -403,14 +409,14 @@ class Home:
         """Lists of workflows, and look-ups."""
         from adws.adw_modules.db.listing import Catalogue
 
-        return Catalogue(self.database, repository=self.settings.repository or "")
+        return Catalogue(database=self.database, repository=self.repository)
 
     @part
     def events(self) -> EventLog:
         """The event log."""
         from adws.adw_modules.db.listing import EventLog
 
-        return EventLog(self.database)
+        return EventLog(database=self.database)
 
     def changes(self) -> ChangeFeed:
         """Return a new feed that detects changes; each caller needs its own."""
@@ -432,21 +438,21 @@ class Home:
         """The leases of workflows."""
         from adws.adw_modules.ownership.leases import Leases
 
-        return Leases(self.database, clock=self.clock)
+        return Leases(database=self.database, clock=self.clock)
 
     @part
     def locks(self) -> IssueLocks:
         """The issue locks of workflows."""
         from adws.adw_modules.ownership.issue_locks import IssueLocks
 
-        return IssueLocks(self.database, clock=self.clock, repository=self.settings.repository or "")
+        return IssueLocks(database=self.database, clock=self.clock, repository=self.repository)
 
     @part
     def requests(self) -> Requests:
         """The requests to live owners."""
         from adws.adw_modules.ownership.leases import Requests
 
-        return Requests(self.database, clock=self.clock)
+        return Requests(database=self.database, clock=self.clock)
 
     @part
     def registry(self) -> WorkflowRegistry | DocumentRegistry:
@@ -454,11 +460,10 @@ class Home:
         from adws.adw_modules.ownership.issue_locks import DocumentRegistry, WorkflowRegistry
         from adws.adw_modules.store.database import DatabaseStateStore
 
-        repository = self.settings.repository or ""
         if isinstance(self.store, DatabaseStateStore):
-            return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=repository)
+            return DocumentRegistry(self.database, clock=self.clock, store=self.store, repository=self.repository)
 
-        return WorkflowRegistry(self.database, clock=self.clock, home="files", repository=repository)
+        return WorkflowRegistry(self.database, clock=self.clock, home="files", repository=self.repository)
 
     @part
     def ownership(self) -> WorkflowOwnership:
@@ -521,14 +526,14 @@ class Home:
         """The queue of waiting and running runs."""
         from adws.adw_modules.queue.store import RunStore
 
-        return RunStore(self.database, clock=self.clock)
+        return RunStore(database=self.database, clock=self.clock)
 
     @part
     def workers(self) -> WorkerRegistry:
         """The registered workers."""
         from adws.adw_modules.queue.workers import WorkerRegistry
 
-        return WorkerRegistry(self.database, clock=self.clock)
+        return WorkerRegistry(database=self.database, clock=self.clock)
 
     @part
     def providers(self) -> Mapping[str, str]:
@@ -543,10 +548,7 @@ class Home:
         """Makes the runs of workflows."""
         from adws.adw_modules.queue.model import RunFactory
 
-        return RunFactory(
-            repository=self.settings.repository or "",
-            providers=self.providers,
-        )
+        return RunFactory(repository=self.repository, providers=self.providers)
 
     @part
     def claim_policy(self) -> ClaimPolicy:
@@ -704,7 +706,7 @@ class Home:
         root = self.settings.local_forge_dir
         forge = LocalForge(
             root,
-            repository=self.settings.repository or "",
+            repository=self.repository,
             git=BareRepository(root / REMOTE_NAME),
             clock=self.clock,
             scrub=self.redactor.redact_text,
@@ -717,13 +719,9 @@ class Home:
         """Return what makes each pull request and comment only once; *check* raises if we may not make them."""
         from adws.adw_modules.forge.effects import ForgeEffects
 
-        return ForgeEffects(self.forge, clock=self.clock, key=self.forge_key, check=check)
-
-    def answers(self) -> Answers:
-        """Return what answers people on the forge."""
-        from adws.adw_modules.forge.effects import Answers
-
-        return Answers(self.forge, key=self.forge_key, scrub=self.redactor.redact_text)
+        return ForgeEffects(
+            self.forge, clock=self.clock, key=self.forge_key, check=check, scrub=self.redactor.redact_text
+        )
 
     # --- git ---------------------------------------------------------------------------------------------------
 
@@ -895,7 +893,7 @@ class Home:
         """The agent sessions."""
         from adws.adw_modules.agents.sessions import AgentSessions
 
-        return AgentSessions(self.database, clock=self.clock)
+        return AgentSessions(database=self.database, clock=self.clock)
 
     @part
     def agent_session_recorder(self) -> AgentSessionRecorder:
@@ -909,7 +907,7 @@ class Home:
         """The amounts spent."""
         from adws.adw_modules.resources.quotas import CostStore
 
-        return CostStore(self.database)
+        return CostStore(database=self.database)
 
     # --- the workspace -----------------------------------------------------------------------------------------
 
@@ -943,7 +941,7 @@ class Home:
         """The store of checkpoints."""
         from adws.adw_modules.checkpoint import CheckpointStore
 
-        return CheckpointStore(self.database, clock=self.clock, scrub=self._scrub)
+        return CheckpointStore(database=self.database, clock=self.clock, scrub=self.scrub)
 
     @part
     def checkpoint_manager(self) -> CheckpointManager:
@@ -978,7 +976,7 @@ class Home:
         """Checks the gates of phases."""
         from adws.adw_modules.engine.gates import Gates
 
-        return Gates(self.commands, self.git_guard, self.base_check)
+        return Gates(commands=self.commands, git_guard=self.git_guard, base_check=self.base_check)
 
     @part
     def base_check(self) -> BaseCheck:
@@ -1100,14 +1098,14 @@ class Home:
         """The executions of steps whose calls are spread over workers."""
         from adws.adw_modules.steps.store import Executions
 
-        return Executions(self.database, clock=self.clock, redactor=self.redactor)
+        return Executions(database=self.database, clock=self.clock, redactor=self.redactor)
 
     @part
     def execution_views(self) -> ExecutionViews:
         """Views of executions."""
         from adws.adw_modules.steps.views import ExecutionViews
 
-        return ExecutionViews(self.database)
+        return ExecutionViews(database=self.database)
 
     @part
     def step_runner(self) -> StepRunner:
@@ -1154,7 +1152,7 @@ class Home:
         """The store of tasks done outside adw."""
         from adws.adw_modules.external_tasks import ExternalTasks
 
-        return ExternalTasks(self.database, clock=self.clock, executions=self.executions)
+        return ExternalTasks(database=self.database, clock=self.clock, executions=self.executions)
 
     @part
     def external(self) -> ExternalTaskService:
@@ -1214,7 +1212,7 @@ class Home:
             ownership=self.ownership,
             clock=self.clock,
             workflows=self.workflows,
-            runs=self.run_factory,
+            run_factory=self.run_factory,
             settings=self.settings,
         )
 
@@ -1262,7 +1260,7 @@ class Home:
         """The webhook deliveries, each stored with its run."""
         from adws.adw_modules.deliveries.store import DeliveryStore
 
-        return DeliveryStore(self.database, clock=self.clock, scrub=self._scrub)
+        return DeliveryStore(database=self.database, clock=self.clock, scrub=self.scrub)
 
     @part
     def delivery_handler(self) -> DeliveryHandler:
@@ -1280,7 +1278,7 @@ class Home:
 
     # --- rollback and housekeeping -----------------------------------------------------------------------------
 
-    @property
+    @part
     def rollbacks(self) -> Rollbacks:
         """Undoes everything a workflow made, at once or as a run."""
         from adws.adw_modules.rollback.run import Rollbacks
@@ -1308,14 +1306,14 @@ class Home:
 
         return Retention(self)
 
-    @property
+    @part
     def verifier(self) -> Verifier:
         """Checks the invariants."""
         from adws.adw_modules.housekeeping.verify import Verifier
 
         return Verifier(self)
 
-    @property
+    @part
     def adoption(self) -> Adoption:
         """Adopts orphaned worktrees."""
         from adws.adw_modules.housekeeping.gc import Adoption
@@ -1329,7 +1327,7 @@ class Home:
         """The entries of the schedule, shared by all crons."""
         from adws.adw_modules.schedule.store import ScheduleStore
 
-        return ScheduleStore(self.database, clock=self.clock)
+        return ScheduleStore(database=self.database, clock=self.clock)
 
     @part
     def cron_jobs(self) -> dict[str, Job]:
@@ -1350,7 +1348,7 @@ class Home:
         """The pending and sent notifications."""
         from adws.adw_modules.schedule.store import NotificationStore
 
-        return NotificationStore(self.database, clock=self.clock)
+        return NotificationStore(database=self.database, clock=self.clock)
 
     @part
     def channels(self) -> dict[str, Channel]:
@@ -1390,7 +1388,7 @@ class Home:
         """The stored sums and current figures behind reports."""
         from adws.adw_modules.reports.store import ReportStore
 
-        return ReportStore(self.database, clock=self.clock)
+        return ReportStore(database=self.database, clock=self.clock)
 
     @part
     def reporting(self) -> Reporting:
@@ -1404,21 +1402,21 @@ class Home:
         """The counters."""
         from adws.adw_modules.reports.metrics import Counters
 
-        return Counters(self.database)
+        return Counters(database=self.database)
 
     @part
     def tally(self) -> EventTally:
         """Counts events."""
         from adws.adw_modules.reports.metrics import EventTally
 
-        return EventTally(self.database)
+        return EventTally(database=self.database)
 
     @part
     def gauges(self) -> Gauges:
         """The current numbers of workflows, runs and executions, by state."""
         from adws.adw_modules.reports.metrics import Gauges
 
-        return Gauges(self.database, clock=self.clock)
+        return Gauges(database=self.database, clock=self.clock)
 
     @part
     def metrics_collector(self) -> MetricsCollector:

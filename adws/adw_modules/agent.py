@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules.errors import FailedRun
 from adws.adw_modules.identifiers import JsonObject
+
+if TYPE_CHECKING:
+    from adws.adw_modules.process.run import ProcessEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +86,7 @@ class TokenUsage:
     @classmethod
     def sum_of(cls, parts: Collection[TokenUsage]) -> TokenUsage:
         """Return the sum of *parts*."""
-        return cls(
-            input=sum(part.input for part in parts),
-            output=sum(part.output for part in parts),
-            cache_read=sum(part.cache_read for part in parts),
-            cache_write=sum(part.cache_write for part in parts),
-        )
+        return cls(**{count.name: sum(getattr(part, count.name) for part in parts) for count in fields(cls)})
 
     def to_json(self) -> JsonObject:
         """Return the counts that are not 0."""
@@ -97,19 +95,10 @@ class TokenUsage:
     @classmethod
     def from_json(cls, data: object) -> TokenUsage:
         """Return the counts in *data*; what is no number from 0 up counts as 0."""
-        if not isinstance(data, Mapping):
-            return cls()
+        known = data if isinstance(data, Mapping) else {}
+        values = {count.name: known.get(count.name) for count in fields(cls)}
 
-        return cls(
-            input=_count(data.get("input")),
-            output=_count(data.get("output")),
-            cache_read=_count(data.get("cache_read")),
-            cache_write=_count(data.get("cache_write")),
-        )
-
-
-def _count(value: object) -> int:
-    return value if type(value) is int and value > 0 else 0
+        return cls(**{name: value for name, value in values.items() if type(value) is int and value > 0})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +122,6 @@ class AgentReading:
     denials: tuple[str, ...] = ()  #: tools that it wanted and did not get
     is_subscription: bool | None = None  #: it is paid by the month, not by use; None: it does not say
     structured: JsonObject | None = None  #: an answer in the form that was asked for
-    bad_lines: int = 0  #: lines that are not what its output is made of
 
     @property
     def is_answered(self) -> bool:
@@ -153,30 +141,18 @@ class StreamParser(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgentEnd:
-    """How the process of an agent ended."""
-
-    exit_code: int | None
-    signal: int | None = None
-    timed_out: str | None = None  #: wall | idle | after_result
-    tail: str = ""  #: the end of both outputs
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentProfile:
     """One kind of agent."""
 
-    name: str  #: as a runner is called: claude | codex | gemini | opencode | aider
+    name: str  #: as a runner and its program are called: claude | codex | gemini | opencode | aider
     provider: str  #: whom its work is paid to, for breakers and costs: anthropic | openai | google | ...
-    program: str  #: what it is called in PATH
     capabilities: AgentCapabilities
     argv: Callable[[AgentTask], tuple[str, ...]]  #: its arguments, without the program
     parser: Callable[[], StreamParser]
-    failure: Callable[[AgentReading, AgentEnd], FailedRun | None]  #: None: nothing speaks against its success
+    failure: Callable[[AgentReading, ProcessEnd], FailedRun | None]  #: None: nothing speaks against its success
     variables: tuple[str, ...] = ()  #: further environment variables it gets when they are set: its own credentials
     settings: Mapping[str, str] = field(default_factory=dict)  #: variables that are always set for it
     rules_files: tuple[str, ...] = ()  #: files of the repository that tell it how to work
-    version_argv: tuple[str, ...] = ("--version",)
     login_argv: tuple[str, ...] = ()  #: exits with 0 when it is logged in; (): cannot be asked
 
 

@@ -50,7 +50,10 @@ class AtomicStateWriter:
         for a symbolic link or anything but a regular file, StateWriteFailed when the old file is intact, and
         DurabilityUnknown when the new one is in place but not known to be on the disk.
         """
-        _check_mapping(state_data)
+        given: object = state_data
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise StateUnserialisable(f"the state is a {kind}, not a mapping: give a dict with the fields of the state")
         payload = serialization.add_checksum(serialization.to_bytes(state_data))
         if len(payload) > max_bytes:
             raise StateUnserialisable(f"the state has {len(payload)} bytes, the limit is {max_bytes}: write less")
@@ -59,7 +62,11 @@ class AtomicStateWriter:
         if name in {"", ".", ".."}:
             raise UsageError(f"{path!r} names no file: give the path of a state file")
 
-        directory = _open_parent(parent or ".", path)
+        try:
+            durable_file.make_directory(parent or ".")
+            directory = durable_file.open_directory(parent or ".")
+        except OSError as exc:
+            raise StateWriteFailed(path, exc) from exc
         try:
             replace_file(directory, name, payload, path=path, mode=lambda: _mode_of(directory, name, path))
         finally:
@@ -92,20 +99,6 @@ class AtomicStateWriter:
             raise StateInvalid(f"{path} lacks required fields: {', '.join(missing)}")
 
         return migrated
-
-
-def _check_mapping(state_data: object) -> None:
-    if not isinstance(state_data, Mapping):
-        kind = type(state_data).__name__
-        raise StateUnserialisable(f"the state is a {kind}, not a mapping: give a dict with the fields of the state")
-
-
-def _open_parent(parent: str, path: str) -> int:
-    try:
-        durable_file.make_directory(parent)
-        return durable_file.open_directory(parent)
-    except OSError as exc:
-        raise StateWriteFailed(path, exc) from exc
 
 
 def _mode_of(directory: int, name: str, path: str) -> int:

@@ -229,15 +229,13 @@ def _first_change(saved: object, loaded: object, where: str) -> str:
     return next(filter(None, (_first_change(*pair) for pair in pairs)), "")
 
 
-# Checkpoints in the table task_checkpoints.
-#
-# The order is that of the number which the database gives each row and never gives again. A checkpoint of a phase is
-# stored and deleted in the same transaction that checks the workflow's fence, so a worker that lost the workflow
-# changes nothing.
-
-
 class CheckpointStore:
-    """The checkpoints in a database."""
+    """
+    The checkpoints in a database.
+
+    Their order is that of the number which it gives each row and never gives again. A checkpoint of a phase is stored
+    and deleted in the transaction that checks the workflow's fence: a worker that lost the workflow changes nothing.
+    """
 
     def __init__(
         self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload
@@ -357,17 +355,10 @@ def workflow_of(task_id: str, fence: int | None) -> str:
 
 def to_checkpoint(row: Row) -> CheckpointRow:
     """Return the checkpoint in a row of CHECKPOINT_COLUMNS."""
-    sequence, checkpoint_id, task_id, adw_id, step_name, created_at, data = row
+    values = dict(zip(CHECKPOINT_COLUMNS, row, strict=True))
+    checkpoint_id, data = values.pop("id"), json.loads(values.pop("checkpoint_data"))
 
-    return CheckpointRow(
-        checkpoint_id=checkpoint_id,
-        task_id=task_id,
-        sequence=sequence,
-        data=json.loads(data),
-        step_name=step_name,
-        created_at=created_at,
-        adw_id=adw_id,
-    )
+    return CheckpointRow(checkpoint_id=checkpoint_id, data=data, **values)
 
 
 # The checkpoints of the phase that an attempt is made at.

@@ -14,7 +14,7 @@ import json
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import wraps
@@ -472,23 +472,16 @@ class CircuitBreakerRegistry:
             self.get(row.name).reset()
 
 
-# Breakers in the database: one row for each service, which all processes of a home share.
-#
-# A change reads the row under a lock and writes it in the same transaction, so that no other change comes in between.
-
-
-_COLUMNS = "name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at"
-BREAKERS_ALL = f"SELECT {_COLUMNS} FROM breakers"
-#: Brings back the row of another database; one that is there stays.
-BREAKER_BRING = f"""
-INSERT INTO breakers ({_COLUMNS}) VALUES
-  (:name, :state, :failures, :generation, :opened_at, :reopens_at, :reason, :permits, :settings, :changed_at)
-ON CONFLICT (name) DO NOTHING
-"""
+_COLUMNS = tuple(one.name for one in fields(BreakerRow))
+_ALL = f"SELECT {', '.join(_COLUMNS)} FROM breakers"
 
 
 class DatabaseBreakers:
-    """A `BreakerStore` in the table breakers."""
+    """
+    A `BreakerStore` in the table breakers, whose rows all processes of a home share.
+
+    A change reads the row under a lock and writes it in the same transaction: no other change comes in between.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -496,14 +489,14 @@ class DatabaseBreakers:
     def read(self, name: str) -> BreakerRow | None:
         """Return a breaker, None when nothing ever happened to it."""
         with self._database.read() as session:
-            row = session.one(f"{BREAKERS_ALL} WHERE name = :name", {"name": name})
+            row = session.one(f"{_ALL} WHERE name = :name", {"name": name})
 
         return None if row is None else to_breaker(row)
 
     def all(self) -> tuple[BreakerRow, ...]:
         """Return every breaker, in the order of their names."""
         with self._database.read() as session:
-            rows = session.all(BREAKERS_ALL)
+            rows = session.all(_ALL)
 
         # Not by the database: the order of a server depends on its language.
         return tuple(sorted(map(to_breaker, rows), key=lambda row: row.name))
@@ -513,21 +506,18 @@ class DatabaseBreakers:
 
         def work(session: Session) -> BreakerRow:
             # There has to be a row to lock; of two that begin at once one makes it.
-            is_new = session.run(BREAKER_BRING, breaker_params(BreakerRow(name=name))) == 1
+            insert = f"""
+            INSERT INTO breakers ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in _COLUMNS)})
+            ON CONFLICT (name) DO NOTHING
+            """
+            is_new = session.run(insert, breaker_params(BreakerRow(name=name))) == 1
             lock = self._database.render("{row_lock}")
-            row = session.one(f"{BREAKERS_ALL} WHERE name = :name {lock}", {"name": name})
+            row = session.one(f"{_ALL} WHERE name = :name {lock}", {"name": name})
             before = BreakerRow(name=name) if row is None else to_breaker(row)
             after = rule(before)
             if after != before:
-                session.run(
-                    """
-                    UPDATE breakers SET state = :state, failures = :failures, generation = :generation,
-                      opened_at = :opened_at, reopens_at = :reopens_at, reason = :reason, permits = :permits,
-                      settings = :settings, changed_at = :changed_at
-                    WHERE name = :name
-                    """,
-                    breaker_params(after),
-                )
+                changes = ", ".join(f"{column} = :{column}" for column in _COLUMNS[1:])
+                session.run(f"UPDATE breakers SET {changes} WHERE name = :name", breaker_params(after))
             elif is_new:
                 session.run("DELETE FROM breakers WHERE name = :name", {"name": name})  # nothing happened to it
             return after
@@ -546,22 +536,12 @@ def breaker_params(row: BreakerRow) -> dict[str, object]:
 
 
 def to_breaker(row: Row) -> BreakerRow:
-    """Return the breaker in a row of `BREAKERS_ALL`; raise DatabaseError for what is none."""
-    name, state, failures, generation, opened_at, reopens_at, reason, permits, settings, changed_at = row
+    """Return the breaker in a row of its columns; raise DatabaseError for what is none."""
+    values = dict(zip(_COLUMNS, row, strict=True))
     try:
-        return BreakerRow(
-            name=name,
-            state=state,
-            failures=failures,
-            generation=generation,
-            opened_at=opened_at,
-            reopens_at=reopens_at,
-            reason=reason,
-            permits=tuple(Permit(**permit) for permit in json.loads(permits)),
-            settings=json.loads(settings),
-            changed_at=changed_at,
-        )
+        permits = tuple(Permit(**permit) for permit in json.loads(values["permits"]))
+        return BreakerRow(**{**values, "permits": permits, "settings": json.loads(values["settings"])})
     except (ValueError, TypeError) as exc:
         raise DatabaseError(
-            f"the row of breaker {name!r} cannot be read ({exc}): delete it from the table breakers"
+            f"the row of breaker {values['name']!r} cannot be read ({exc}): delete it from the table breakers"
         ) from exc

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
 
-# What attempts cost, read from documents as plain JSON, and the sums people ask for.
+# --- what attempts cost, read from documents as plain JSON, and the sums people ask for -----------------------------
 #
-# Pure, and without the document's own model, so that read-only commands start fast. An attempt that ended is one entry.
-# An unknown figure is unknown, never 0; one that was computed from tokens is marked; flat-rate usage counts nothing.
+# Without the document's own model, so that read-only commands start fast. An attempt that ended is one entry. A figure
+# that was computed from tokens is marked; flat-rate usage counts nothing.
 
 
 #: The most that one attempt can have cost, in US dollars: a higher figure is a mistake of its source.
@@ -199,8 +199,6 @@ CostOf: TypeAlias = Callable[[str, TokenUsage], float | None]
 
 #: The part of a cap at which people are warned.
 WARN_AT = 0.8
-#: How an agent's work is paid, as the setting `agent.billing` says it; auto: as the agent itself says.
-BILLING = ("auto", "api", "subscription")
 #: Digits of an amount that people are shown, and below which a rest is none.
 DIGITS = 4
 

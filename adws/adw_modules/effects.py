@@ -414,22 +414,29 @@ class Ledger:
 
         self._session.change(record)
 
-    def change(
-        self, key: str, *, intended: JsonObject, act: Callable[[], JsonObject], find: Callable[[], JsonObject | None]
-    ) -> JsonObject:
+    def push(
+        self, key: str, kind: str, *, undo: JsonObject, head: str, there: str | None, act: Callable[[], None]
+    ) -> None:
         """
-        Return the facts of an existing effect after changing it to *intended*, unless it already matches.
+        Have the commit *head* on the remote, where *there* is now (None: nothing); *act* pushes it unless it is there.
 
-        The old facts stay recorded until the change is done: after a crash the effect matches the old or the new ones.
+        The old commit stays recorded until the push is done: after a crash the remote has the old or the new one.
         """
-        self._session.change(lambda draft: note(draft, key, {"intended": intended}))
-        facts = find()
-        if facts is None:
-            facts = act()
-        settled: JsonObject = {**intended, **facts, "intended": None}
-        self.note(key, settled)
+        intended: JsonObject = {"sha": head}
+        pushed: JsonObject = {"sha": head, "intended": None}
 
-        return settled
+        def acted() -> JsonObject:
+            act()
+            return pushed
+
+        if self.facts(key) is None:
+            meant: JsonObject = {**undo, "sha": there or "", "intended": intended}
+            self.make(key, kind, undo=meant, find=lambda: pushed if there == head else None, act=acted)
+            return
+        self.note(key, {"intended": intended})
+        if there != head:
+            act()
+        self.note(key, pushed)
 
     def note(self, key: str, facts: JsonObject) -> None:
         """Add facts about an effect."""

@@ -35,7 +35,7 @@ from adws.adw_modules.error_tables import (
     worst,
 )
 from adws.adw_modules.errors import AdwError, FailedRun, RunFailed, StateInvalid
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, said
 from adws.adw_modules.timestamps import to_text
 
 __all__ = [
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-# Read out of an exception what it knows about a failure: its class, and when the server allows a retry.
+# --- what an exception knows about a failure: its class, and when the server allows a retry --------------------------
 #
 # By structure first: adw's own errors, a failed run, an HTTP answer, the number of a system error, the type. Then the
 # errors that caused it, in the same way. The text comes last. Whatever a stranger's exception does when it is asked,
@@ -235,7 +235,7 @@ def _run_of(error: BaseException) -> FailedRun | None:
     code = _number(_attribute(error, "returncode"))
     if code is None:
         return None
-    text = _as_text(_attribute(error, "stderr")) or _as_text(_attribute(error, "stdout")) or say(error)
+    text = _as_text(_attribute(error, "stderr")) or _as_text(_attribute(error, "stdout")) or said(error)
 
     return FailedRun(exit_code=None if code < 0 else code, signal=-code if code < 0 else None, text=text)
 
@@ -250,15 +250,7 @@ def _as_text(value: object) -> str:
 def text_of(error: BaseException) -> str:
     """Return what *error* says, or what the run in it said last."""
     run = _run_of(error)
-    return last_part(run.text) if run is not None and run.text else say(error)
-
-
-def say(error: BaseException) -> str:
-    """Return the message of *error*, also when it does not want to be one."""
-    try:
-        return str(error)
-    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything
-        return f"<{type(error).__name__}: no text, {type(exc).__name__}>"
+    return last_part(run.text) if run is not None and run.text else said(error)
 
 
 def _status_of(error: BaseException) -> int | None:
@@ -295,7 +287,7 @@ def _metadata(found: _Recognised) -> dict[str, object]:
     """Return what the record of a failure has beside its message."""
     kind, error, run = CLASSES[found.klass], found.error, _run_of(found.error)
     metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
-    if kind.needs_cleanup:
+    if kind.category is ErrorCategory.RESOURCE:
         metadata["requires_cleanup"] = True
     if kind.needs_person:
         metadata["requires_manual_intervention"] = True
@@ -457,16 +449,16 @@ class ErrorClassifier:
             return exception
 
         # What was classified before is not guessed again.
-        said, causes = exception.__cause__, 1
-        while said is not None and not isinstance(said, WorkflowError):
-            said, causes = (said.__cause__ if causes < MAX_CAUSES else None), causes + 1
-        if said is None:
+        known, causes = exception.__cause__, 1
+        while known is not None and not isinstance(known, WorkflowError):
+            known, causes = (known.__cause__ if causes < MAX_CAUSES else None), causes + 1
+        if known is None:
             result = _recognise(exception)
             kind = CLASSES[result.klass]
             category, recoverable, metadata = kind.category, kind.is_recoverable, _metadata(result)
         else:
-            category, recoverable, metadata = said.category, said.recoverable, said.metadata
-        message = say(exception) or f"{type(exception).__name__} without a message"
+            category, recoverable, metadata = known.category, known.recoverable, known.metadata
+        message = said(exception) or f"{type(exception).__name__} without a message"
 
         error = WorkflowError(message, category, phase, recoverable=recoverable, metadata=metadata)
         error.__cause__ = exception
@@ -475,7 +467,7 @@ class ErrorClassifier:
 
 def facts_of(error: WorkflowError) -> ErrorFacts:
     """Return *error* as plain values; metadata that JSON cannot represent becomes text."""
-    from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - loads the log library
+    from adws.adw_modules.structured_logger import to_plain  # noqa: PLC0415 - needed only when something failed
 
     metadata = to_plain(error.metadata)
     plain = metadata if isinstance(metadata, dict) else {}

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeVar
 
 
 class ErrorCategory(Enum):
@@ -49,149 +48,109 @@ class ErrorClass:
         """Whether trying again can help."""
         return self.category in RETRYABLE
 
-    @property
-    def needs_cleanup(self) -> bool:
-        """Whether something has to be freed before the next attempt."""
-        return self.category is ErrorCategory.RESOURCE
 
-
-def _rate_limit(name: str, advice: str, *, delay: float) -> ErrorClass:
-    return ErrorClass(name=name, category=ErrorCategory.RATE_LIMIT, advice=advice, retry_delay=delay, max_retries=5)
-
-
-def _transient(name: str, advice: str, *, delay: float = 5.0, retries: int | None = None) -> ErrorClass:
-    return ErrorClass(
-        name=name, category=ErrorCategory.TRANSIENT, advice=advice, retry_delay=delay, max_retries=retries
-    )
-
-
-def _resource(name: str, advice: str, *, retries: int | None = None) -> ErrorClass:
-    return ErrorClass(name=name, category=ErrorCategory.RESOURCE, advice=advice, max_retries=retries)
-
-
-def _configuration(name: str, advice: str) -> ErrorClass:
-    return ErrorClass(name=name, category=ErrorCategory.CONFIGURATION, advice=advice, needs_person=True)
-
-
-def _fatal(name: str, advice: str, *, needs_person: bool = False) -> ErrorClass:
-    return ErrorClass(name=name, category=ErrorCategory.FATAL, advice=advice, needs_person=needs_person)
-
-
-_TABLE = (
-    # --- rate limits: a quota is not a rate limit, it is over at a moment that may be days away
-    _rate_limit(
-        "rate_limited",
-        "The server asked for fewer requests. adw waits as long as it was told; run fewer workflows at once if this "
-        "comes often.",
-        delay=60.0,
-    ),
-    _rate_limit(
-        "quota_window",
-        "The account's usage for this period is used up. adw continues after the reset; another account or model "
-        "continues sooner.",
-        delay=1800.0,
-    ),
-    # --- transient
-    _transient(
-        "overloaded", "The service has too much to do. adw retries; another model may answer sooner.", delay=30.0
-    ),
-    _transient("server", "The service failed by itself. adw retries; look at its status page if it stays.", retries=3),
-    _transient("network", "The service could not be reached. Check network, proxy and address if this stays."),
-    _transient("timeout", "It took longer than its time limit. Raise the phase's timeout if the work needs longer."),
-    _transient(
-        "killed",
-        "Something ended the process from outside: the system when memory ran out, or a person. See the system log.",
-    ),
-    _transient("crashed", "The program itself crashed. If it does so again, update or replace it.", retries=1),
-    _transient("busy", "Something else was using what is needed. adw retries.", delay=1.0),
-    _transient(
-        "conflict", "Somebody else changed it at the same time. adw reads it again and repeats.", delay=1.0, retries=3
-    ),
-    _transient("database", "The database could not be used for the moment. Check that its server runs.", delay=1.0),
-    _transient("failed", "The command or agent said that it failed. Read its output: adw logs ID."),
-    _transient(
-        "gate", "The phase did its work, but the gate did not let it pass. Read what the gate said: adw logs ID."
-    ),
-    _transient(
-        "no_effect",
-        "It said that it worked, but nothing was changed. Say in the issue, or with a hint, what has to come out.",
-        retries=1,
-    ),
-    _transient(
-        "bad_output", "Its answer could not be read as what was asked for. Read its output: adw logs ID.", retries=2
-    ),
-    # --- resources: the clean-up comes first
-    _resource("disk", "The disk is full. Free some space: adw admin gc removes what finished workflows left."),
-    _resource("port", "The port is in use. adw takes another one; it never ends a program that it did not start."),
-    _resource("memory", "The machine has no memory left. Run fewer workflows at once."),
-    _resource("descriptors", "Too many files are open. Raise the limit (ulimit -n) or run fewer workflows at once."),
-    _resource(
-        "context",
-        "The conversation no longer fits into the model. adw starts a new one; make the task smaller if that does not "
-        "help.",
-        retries=1,
-    ),
-    # --- what a person has to change
-    _configuration("config", "A setting is wrong. Correct it, then: adw retry ID."),
-    _configuration(
-        "base",
-        "A gate is red before any work was done. Fix it on the default branch, or set gates.base to compare or ignore, "
-        "then: adw retry ID.",
-    ),
-    _configuration(
-        "auth", "The service does not accept the credentials. Log in or renew the token, then: adw retry ID."
-    ),
-    _configuration(
-        "billing", "The account has no credit left, or its spending limit is reached. Pay, then: adw retry ID."
-    ),
-    _configuration(
-        "budget", "The budget for this work is spent. If the work is worth more: adw retry ID --budget USD."
-    ),
-    _configuration(
-        "turns", "The agent used all its turns. Allow more turns or make the task smaller, then: adw retry ID."
-    ),
-    _configuration("invalid", "The service refused the request as it is. Correct what it names, then: adw retry ID."),
-    _configuration("missing", "A file, program or directory is not there. Put it in place, then: adw retry ID."),
-    _configuration(
-        "permission", "The system does not allow this. Change owner or mode of what it names, then: adw retry ID."
-    ),
-    _configuration("dependency", "A module cannot be imported. Install it or correct the import, then: adw retry ID."),
-    _configuration(
-        "tls", "The server's certificate is not trusted. Correct certificates or address, then: adw retry ID."
-    ),
-    _configuration("denied", "The agent was not allowed to use a tool that it needs. Allow it, then: adw retry ID."),
-    _configuration("version", "This adw and the stored data have different versions. Upgrade adw, then: adw retry ID."),
-    _configuration("taken", "Another workflow has this issue. Wait for it or abandon it, then: adw retry ID."),
-    # --- what no attempt helps
-    _fatal("bug", "A program error: the same call fails the same way. The traceback says where."),
-    _fatal(
-        "refused",
-        "The model declined the task by its policy. Reword the issue or do this part by hand.",
-        needs_person=True,
-    ),
-    _fatal(
-        "state",
-        "The workflow's document needs attention first: adw admin verify says what is wrong.",
-        needs_person=True,
-    ),
-    _fatal("storage", "The disk reports errors. Check it before anything is written again.", needs_person=True),
-    _fatal(
-        "commit_unknown",
-        "Whether the last change was stored is not known. Look (adw status ID) before it is repeated.",
-        needs_person=True,
-    ),
-    _fatal(
-        "unknown",
-        "adw does not know this failure, so it does not repeat it. Read the message and the output (adw logs ID); if "
-        "another attempt can help: adw retry ID.",
-    ),
-    _fatal("ownership", "Another process has taken this workflow over; this one stops."),
-    _fatal("interrupted", "Somebody interrupted it. Continue with: adw resume ID."),
-    _fatal("illegal", "The workflow does not allow this step now: adw status ID says what it does allow."),
-)
+#: Category -> name of a finer class -> its advice.
+_ADVICE: Mapping[ErrorCategory, Mapping[str, str]] = {
+    ErrorCategory.RATE_LIMIT: {  # a quota is not a rate limit, it is over at a moment that may be days away
+        "rate_limited": "The server asked for fewer requests. adw waits as long as it was told; run fewer workflows at "
+        "once if this comes often.",
+        "quota_window": "The account's usage for this period is used up. adw continues after the reset; another "
+        "account or model continues sooner.",
+    },
+    ErrorCategory.TRANSIENT: {
+        "overloaded": "The service has too much to do. adw retries; another model may answer sooner.",
+        "server": "The service failed by itself. adw retries; look at its status page if it stays.",
+        "network": "The service could not be reached. Check network, proxy and address if this stays.",
+        "timeout": "It took longer than its time limit. Raise the phase's timeout if the work needs longer.",
+        "killed": "Something ended the process from outside: the system when memory ran out, or a person. See the "
+        "system log.",
+        "crashed": "The program itself crashed. If it does so again, update or replace it.",
+        "busy": "Something else was using what is needed. adw retries.",
+        "conflict": "Somebody else changed it at the same time. adw reads it again and repeats.",
+        "database": "The database could not be used for the moment. Check that its server runs.",
+        "failed": "The command or agent said that it failed. Read its output: adw logs ID.",
+        "gate": "The phase did its work, but the gate did not let it pass. Read what the gate said: adw logs ID.",
+        "no_effect": "It said that it worked, but nothing was changed. Say in the issue, or with a hint, what has to "
+        "come out.",
+        "bad_output": "Its answer could not be read as what was asked for. Read its output: adw logs ID.",
+    },
+    ErrorCategory.RESOURCE: {  # the clean-up comes first
+        "disk": "The disk is full. Free some space: adw admin gc removes what finished workflows left.",
+        "port": "The port is in use. adw takes another one; it never ends a program that it did not start.",
+        "memory": "The machine has no memory left. Run fewer workflows at once.",
+        "descriptors": "Too many files are open. Raise the limit (ulimit -n) or run fewer workflows at once.",
+        "context": "The conversation no longer fits into the model. adw starts a new one; make the task smaller if "
+        "that does not help.",
+    },
+    ErrorCategory.CONFIGURATION: {  # what a person has to change
+        "config": "A setting is wrong. Correct it, then: adw retry ID.",
+        "base": "A gate is red before any work was done. Fix it on the default branch, or set gates.base to compare or "
+        "ignore, then: adw retry ID.",
+        "auth": "The service does not accept the credentials. Log in or renew the token, then: adw retry ID.",
+        "billing": "The account has no credit left, or its spending limit is reached. Pay, then: adw retry ID.",
+        "budget": "The budget for this work is spent. If the work is worth more: adw retry ID --budget USD.",
+        "turns": "The agent used all its turns. Allow more turns or make the task smaller, then: adw retry ID.",
+        "invalid": "The service refused the request as it is. Correct what it names, then: adw retry ID.",
+        "missing": "A file, program or directory is not there. Put it in place, then: adw retry ID.",
+        "permission": "The system does not allow this. Change owner or mode of what it names, then: adw retry ID.",
+        "dependency": "A module cannot be imported. Install it or correct the import, then: adw retry ID.",
+        "tls": "The server's certificate is not trusted. Correct certificates or address, then: adw retry ID.",
+        "denied": "The agent was not allowed to use a tool that it needs. Allow it, then: adw retry ID.",
+        "version": "This adw and the stored data have different versions. Upgrade adw, then: adw retry ID.",
+        "taken": "Another workflow has this issue. Wait for it or abandon it, then: adw retry ID.",
+    },
+    ErrorCategory.FATAL: {  # what no attempt helps
+        "bug": "A program error: the same call fails the same way. The traceback says where.",
+        "refused": "The model declined the task by its policy. Reword the issue or do this part by hand.",
+        "state": "The workflow's document needs attention first: adw admin verify says what is wrong.",
+        "storage": "The disk reports errors. Check it before anything is written again.",
+        "commit_unknown": "Whether the last change was stored is not known. Look (adw status ID) before it is "
+        "repeated.",
+        "unknown": "adw does not know this failure, so it does not repeat it. Read the message and the output (adw "
+        "logs ID); if another attempt can help: adw retry ID.",
+        "ownership": "Another process has taken this workflow over; this one stops.",
+        "interrupted": "Somebody interrupted it. Continue with: adw resume ID.",
+        "illegal": "The workflow does not allow this step now: adw status ID says what it does allow.",
+    },
+}
+#: Least seconds to wait when no server said how long; after other transient failures 5.
+_DELAYS = {
+    "rate_limited": 60.0,
+    "quota_window": 1800.0,
+    "overloaded": 30.0,
+    "busy": 1.0,
+    "conflict": 1.0,
+    "database": 1.0,
+}
+#: How often trying again can help; others as often as is allowed.
+_MAX_RETRIES = {
+    "rate_limited": 5,
+    "quota_window": 5,
+    "server": 3,
+    "crashed": 1,
+    "conflict": 3,
+    "no_effect": 1,
+    "bad_output": 2,
+    "context": 1,
+}
+#: Fatal, and a person has to look; a wrong configuration always needs one.
+_FOR_A_PERSON = frozenset({"refused", "state", "storage", "commit_unknown"})
 
 #: Every class by its name.
-CLASSES: Mapping[str, ErrorClass] = MappingProxyType({found.name: found for found in _TABLE})
+CLASSES: Mapping[str, ErrorClass] = MappingProxyType(
+    {
+        name: ErrorClass(
+            name=name,
+            category=category,
+            advice=advice,
+            retry_delay=_DELAYS.get(name, 5.0 if category is ErrorCategory.TRANSIENT else None),
+            max_retries=_MAX_RETRIES.get(name),
+            needs_person=category is ErrorCategory.CONFIGURATION or name in _FOR_A_PERSON,
+        )
+        for category, classes in _ADVICE.items()
+        for name, advice in classes.items()
+    }
+)
 
 #: The advice for an error that names a category but no class of its own.
 CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
@@ -222,17 +181,17 @@ def worst(names: list[str]) -> str:
     return max(names, key=lambda name: SEVERITY.index(CLASSES[name].category))
 
 
-# What numbers and names say about a failure: HTTP statuses, exit codes, signals, system errors, names of errors.
-#
-# Tables only. A code that does not decide is not in its table; then the patterns for texts below are tried.
+# --- numbers and names: one that does not decide is not in its table, then the phrases for texts below are tried -----
 
 
-_Code = TypeVar("_Code", int, str)
-
-
-def _classes(**codes: tuple[_Code, ...]) -> Mapping[_Code, str]:
+def _classes(**codes: tuple[int, ...]) -> Mapping[int, str]:
     """Return code -> class for the codes of each class."""
-    return MappingProxyType({code: name for name, known in codes.items() for code in known})
+    return MappingProxyType({code: klass for klass, known in codes.items() for code in known})
+
+
+def _named(**names: str) -> Mapping[str, str]:
+    """Return name -> class for the names, with blanks between, of each class."""
+    return MappingProxyType({name: klass for klass, known in names.items() for name in known.split()})
 
 
 #: Status of an HTTP answer -> class; the rest of 4xx is `invalid`, of 5xx `server`.
@@ -251,51 +210,28 @@ HTTP_STATUSES: Mapping[int, str] = _classes(
 )
 
 #: The name an agent, an API or a gate gave to the failure -> class. The name of a class stands for itself.
-SUBTYPES: Mapping[str, str] = _classes(
-    auth=(
-        "authentication_error",
-        "authentication_failed",
-        "fatalauthenticationerror",
-        "oauth_org_not_allowed",
-        "permission_error",
-        "providerautherror",
-    ),
-    bad_output=(
-        "error_max_structured_output_retries",
-        "malformed_tool_use_exhausted",
-        "structured_output_retry_exhausted",
-    ),
-    billing=("billing_error", "credits_required", "insufficient_quota"),
-    budget=("budget_exhausted", "error_max_budget_usd"),
-    context=(
-        "context_length_exceeded",
-        "contextoverflowerror",
-        "max_output_tokens",
-        "messageoutputlengtherror",
-        "prompt_too_long",
-        "request_too_large",
-    ),
-    denied=("permission_denials",),
-    disk=("no_space_left",),
-    failed=("unknown_session",),
-    gate=("gate_failed",),
-    interrupted=("fatalcancellationerror",),
-    invalid=(
-        "fatalinputerror",
-        "image_error",
-        "invalid_request",
-        "invalid_request_error",
-        "model_not_found",
-        "not_found_error",
-    ),
-    killed=("aborted_streaming", "aborted_tools"),
-    network=("connection_failed",),
-    overloaded=("overloaded_error",),
-    quota_window=("gousagelimiterror", "quota_exhausted", "terminalquotaerror", "usage_limit_reached"),
-    rate_limited=("rate_limit", "rate_limit_error", "resource_exhausted", "retryablequotaerror"),
-    server=("model_error", "server_error"),
-    timeout=("timeout_error",),
-    turns=("error_max_turns", "fatalturnlimitederror", "max_turns"),
+SUBTYPES: Mapping[str, str] = _named(
+    auth="authentication_error authentication_failed fatalauthenticationerror oauth_org_not_allowed permission_error "
+    "providerautherror",
+    bad_output="error_max_structured_output_retries malformed_tool_use_exhausted structured_output_retry_exhausted",
+    billing="billing_error credits_required insufficient_quota",
+    budget="budget_exhausted error_max_budget_usd",
+    context="context_length_exceeded contextoverflowerror max_output_tokens messageoutputlengtherror prompt_too_long "
+    "request_too_large",
+    denied="permission_denials",
+    disk="no_space_left",
+    failed="unknown_session",
+    gate="gate_failed",
+    interrupted="fatalcancellationerror",
+    invalid="fatalinputerror image_error invalid_request invalid_request_error model_not_found not_found_error",
+    killed="aborted_streaming aborted_tools",
+    network="connection_failed",
+    overloaded="overloaded_error",
+    quota_window="gousagelimiterror quota_exhausted terminalquotaerror usage_limit_reached",
+    rate_limited="rate_limit rate_limit_error resource_exhausted retryablequotaerror",
+    server="model_error server_error",
+    timeout="timeout_error",
+    turns="error_max_turns fatalturnlimitederror max_turns",
 )
 
 #: Exit codes that mean the same for every program. 124 is that of timeout(1), 126 and 127 those of the shell, and
@@ -349,25 +285,23 @@ ERRNOS: Mapping[int, str] = _classes(
 )
 
 #: Name of an exception's type, for those of libraries that adw need not load -> class.
-TYPE_NAMES: Mapping[str, str] = _classes(
-    auth=("AuthenticationError", "BadCredentialsException"),
-    bad_output=("JSONDecodeError",),
-    config=("TOMLDecodeError",),
-    context=("ContextWindowExceededError",),
-    database=("InterfaceError",),
-    network=(
-        *("APIConnectionError", "ConnectError", "MaxRetryError", "NewConnectionError", "ProtocolError", "ProxyError"),
-        *("ChunkedEncodingError", "IncompleteRead", "TransportError", "URLError", "gaierror", "herror"),
-    ),
-    overloaded=("OverloadedError", "ServiceUnavailableError"),
-    rate_limited=("RateLimitError", "RateLimitExceededException"),
-    server=("InternalServerError",),
-    timeout=("APITimeoutError", "TimeoutException", "TimeoutExpired"),
-    tls=("SSLCertVerificationError",),
+TYPE_NAMES: Mapping[str, str] = _named(
+    auth="AuthenticationError BadCredentialsException",
+    bad_output="JSONDecodeError",
+    config="TOMLDecodeError",
+    context="ContextWindowExceededError",
+    database="InterfaceError",
+    network="APIConnectionError ConnectError MaxRetryError NewConnectionError ProtocolError ProxyError "
+    "ChunkedEncodingError IncompleteRead TransportError URLError gaierror herror",
+    overloaded="OverloadedError ServiceUnavailableError",
+    rate_limited="RateLimitError RateLimitExceededException",
+    server="InternalServerError",
+    timeout="APITimeoutError TimeoutException TimeoutExpired",
+    tls="SSLCertVerificationError",
 )
 
 
-# What programs, services and agents write when they fail, and which class of failure that is.
+# --- what programs, services and agents write when they fail ----------------------------------------------------
 #
 # Phrases are matched as whole words, so "port" is not in "report", nor inside identifiers, options and paths.
 # What a test runner says about tests, and names in quotes, are left out: they speak of the code. The text is only asked
@@ -391,340 +325,312 @@ _TEST_LINE = re.compile(
 _QUOTED_NAME = re.compile(r"(?<!['\"]: )(?:'(?=[\w.$-]*?[a-z])[\w.$-]++'|`[\w.:$-]*`|\u2018[\w.:$-]*\u2019)")
 
 
-def _words(*alternatives: str) -> re.Pattern[str]:
-    """Return a pattern that finds the alternatives as whole words: not in `test_timeout`, `--timeout`, `timeout.py`."""
-    before, after = r"(?<![A-Za-z0-9_/\\-])", r"(?![A-Za-z0-9_]|\.[a-z]{1,4}\b|[/\\-]\w)"
-
-    return re.compile(rf"{before}(?:{'|'.join(alternatives)}){after}", re.IGNORECASE | re.MULTILINE)
-
-
-#: The name of an environment variable that holds a secret or an address; capitals only.
-_VARIABLE = r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PAT|URL|DSN|HOME))"
-
-
-#: A status number counts only where the text says that it is one: "line 429" is none.
+#: What a phrase may refer to as `<NAME>`. A variable is one that holds a secret or an address, in capitals only; a
+#: status (`<STATUS 402|403>`) counts only where the text says that it is one: "line 429" is none.
+_NAMES = {
+    "<VARIABLE>": r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PAT|URL|DSN|HOME))",
+    "<PORTS>": r"ports?(?: \d+)?(?:(?:,| and|, and) \d+)*",
+}
 _STATUS = r"(?:http(?:/[\d.]+)?|status(?: code)?|code|api error|error|rejected|overloaded)[ :=(\"']{1,4}"
 
 
-def _status(numbers: str) -> str:
-    return rf"{_STATUS}(?:{numbers})"
+def _words(phrases: str) -> re.Pattern[str]:
+    """Return a pattern that finds the phrases as whole words: not in `test_timeout`, `--timeout`, `timeout.py`."""
+    for name, meaning in _NAMES.items():
+        phrases = phrases.replace(name, meaning)
+    phrases = re.sub(r"<STATUS ([^>]*)>", lambda status: f"{_STATUS}(?:{status[1]})", phrases)
+    lines = [line.strip() for line in phrases.splitlines()]
+    before, after = r"(?<![A-Za-z0-9_/\\-])", r"(?![A-Za-z0-9_]|\.[a-z]{1,4}\b|[/\\-]\w)"
+    choice = "|".join(line for line in lines if line and not line.startswith("# "))
+
+    return re.compile(f"{before}(?:{choice}){after}", re.IGNORECASE | re.MULTILINE)
 
 
-_PORTS = r"ports?(?: \d+)?(?:(?:,| and|, and) \d+)*"
-
-
-#: In this order: what says more comes first. A limit that ends in seconds is no quota; an empty account is no limit.
+#: Class -> the phrases that speak of it, one in a line, a line that begins with `# ` aside. In this order: what says
+#: more comes first. A limit that ends in seconds is no quota; an empty account is no limit.
+_PHRASES: Mapping[str, str] = {
+    "quota_window": r"""
+        usage limit reached
+        (?:hit|reached|exceeded) your (?:[\w-]+ ){0,3}usage limit
+        (?:hit|reached|exceeded) your (?:session|daily|weekly|monthly|opus|sonnet|haiku|\d+-hour) limit
+        (?:session|daily|weekly|monthly|\d+-hour) (?:usage )?limit (?:reached|exceeded)
+        (?:daily|weekly|monthly) usage limit
+        QUOTA_EXHAUSTED
+        TerminalQuotaError
+        GoUsageLimitError
+        (?:Generate\w*)?PerDay[\w-]*
+        exhausted your (?:daily quota|capacity)
+    """,
+    "billing": r"""
+        credit balance is too low
+        (?:out of|insufficient|no remaining) credits?
+        credits? (?:exhausted|required)
+        credits_required
+        billing_error
+        insufficient_quota
+        (?:spend|spending) (?:cap|limit)
+        check your plan and billing
+        payment required
+        with your \w+ plan, upgrade to
+        billing (?:is )?(?:not enabled|disabled|hard limit)
+        <STATUS 402>
+    """,
+    "context": r"""
+        prompt is too long
+        prompt_too_long
+        context_length_exceeded
+        (?:maximum )?context (?:length|window) (?:is )?exceeded
+        exceeds? the (?:model'?s )?(?:maximum )?context (?:length|window)
+        ran out of room in the model
+        ContextWindowExceeded(?:Error)?
+        ContextOverflowError
+        input is too long
+    """,
+    "budget": r"""
+        error_max_budget_usd
+        budget_exhausted
+        (?:maximum|max) budget (?:reached|exceeded)
+    """,
+    "turns": r"""
+        error_max_turns
+        reached (?:the )?max(?:imum)?(?: number of)?(?: session)? (?:turns|actions)
+    """,
+    "refused": r"""
+        usage policy
+        CyberPolicy
+        content policy
+        (?:blocked|declined) (?:by|for) safety
+    """,
+    "rate_limited": r"""
+        rate[ -]limit(?:s|ed|ing)?
+        (?-i:[Rr]atelimit(?:ed)?)
+        (?:secondary_|api_)?rate_limit(?:_error|_exceeded|ed)
+        \"rate_limit\"
+        RateLimit(?:Error|Exceeded\w*)
+        too ?many ?requests(?:Exception)?
+        request limit exceeded
+        rate exceeded(?=[.!]*$)
+        quota exceeded for quota (?:metric|group)
+        reduce your request rate
+        (?:being|been|was|is) throttled
+        (?-i:(?:Throttling|SlowDown|RequestLimitExceeded)(?:Exception|Error)?)
+        temporarily limiting requests
+        abuse detection
+        RESOURCE_EXHAUSTED
+        RetryableQuotaError
+        E429
+        <STATUS 429>
+    """,
+    "overloaded": r"""
+        overloaded_error
+        # Not the overloaded functions of compilers.
+        overloaded(?! (?:functions?|methods?|operators?|constructors?|member|signatures?|['\"\u2018`]))
+        is at capacity
+        high demand
+        service (?:is )?(?:currently |temporarily )?unavailable
+        (?-i:UNAVAILABLE)
+        <STATUS 503|529>
+    """,
+    "auth": r"""
+        authentication[ _](?:failed|error|required)
+        AuthenticationError
+        (?:invalid|incorrect|missing) (?:\w+ )?(?:api[ -]key|x-api-key|access token|bearer token)
+        api[ -]key (?:is )?(?:missing|required|not provided|not set)
+        no api[ -]key
+        not authenticated
+        incorrect or missing password
+        (?:unable to locate|could not load) credentials
+        host key verification failed
+        no valid credential sources?
+        (?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AccessDenied|AuthorizationFailed)(?:Exception)?
+        (?:security )?token (?:included in the request is invalid|has expired)
+        not (?:currently )?have an active account selected
+        does not have (?:authorization|permission)
+        PERMISSION_DENIED
+        UNAUTHENTICATED
+        please run:? +(?:'az login'|gh auth login|`?gcloud auth login)
+        access denied
+        requested access to the resource is denied
+        is forbidden: user
+        api key not valid
+        not logged in
+        please run /login
+        oauth token (?:has expired|revoked|is invalid)
+        bad credentials
+        could not read username
+        permission denied \(publickey\)
+        unauthorized
+        <STATUS 401|403>
+    """,
+    "tls": r"""
+        certificate[ _]verify[ _]failed
+        certificate has expired
+        self[- ]signed certificate
+        unable to get local issuer certificate
+    """,
+    "timeout": r"""
+        timed[ -]out
+        # The word alone is also that of settings: "the timeout of the pool".
+        (?:connect(?:ion)?|read|write|request|response|gateway|socket|handshake|i/o)[ -]?time-?out(?:Error|Exception)?s?
+        (?:idle|network|operation|query|statement|lock|server|api|client\.?)[ -]?time-?out(?:Error|Exception)?s?
+        time-?out (?:error|exceeded|expired|reached|occurred|was reached|waiting|while|after|awaiting)
+        time-?out (?:of )?\d+ ?m?s
+        ^(?:\w*error: )?time-?outs?(?=[.!]*$| (?:connecting|reading|in|on|at|from|when) |: )
+        (?<!undefined: )time-?out(?=[.!)]*$)
+        timeout_error
+        (?-i:(?:UND_)?ERR_(?:[A-Z]+_)*TIMEOUT)
+        DEADLINE_EXCEEDED
+        ETIMEDOUT
+        ESOCKETTIMEDOUT
+        Timeout(?:Error|Exception|Expired)
+        deadline exceeded
+        <STATUS 408|504>
+    """,
+    "network": r"""
+        connection (?:was |is )?(?:refused|reset|closed|aborted|error|lost|broken|terminated|failed)
+        connection was non-properly terminated
+        connection to the server \S+ was refused
+        (?-i:(?:net::)?(?:ERR_)?CONNECTION_(?:REFUSED|RESET|CLOSED|ABORTED|FAILED))
+        (?:unable to|could not|couldn't) connect to (?:the )?(?:server|host|endpoint)
+        error connecting to
+        connection failure
+        (?:no|lost) connection to (?:\w+ ){0,2}(?:server|host|database)
+        connection to (?:the )?(?:server|host|database) (?:was )?lost
+        closed the connection unexpectedly
+        SSL_ERROR_SYSCALL
+        network request failed
+        (?:Connection|NewConnection|MaxRetry)Error
+        no such host
+        early eof
+        empty reply from server
+        unexpected disconnect
+        network (?:aborted|connectivity|timeout|unreachable)
+        (?:unable|failed) to connect
+        could not (?:connect|resolve (?:host(?:name)?|proxy))
+        ECONN(?:REFUSED|RESET|ABORTED)
+        E(?:HOST|NET)UNREACH
+        ENOTFOUND
+        EAI_AGAIN
+        EPIPE
+        broken pipe
+        network (?:error|is unreachable|is down|failure)
+        no route to host
+        name or service not known
+        temporary failure in name resolution
+        name resolution
+        stream disconnected
+        socket hang up
+        remote end (?:closed|hung up)
+        the remote end hung up
+        fetch failed
+    """,
+    "server": r"""
+        internal server error
+        bad gateway
+        server_error
+        api_error
+        <STATUS 500|502|520|52[1-4]>
+    """,
+    "disk": r"""
+        no space left(?: on (?:the )?(?:device|disk))?
+        ENOSPC
+        (?:disk|file ?system|volume) (?:is )?full
+        disk quota exceeded
+        EDQUOT
+        (?:insufficient|not enough|out of) (?:free |available )?(?:disk|storage)(?: space| capacity)?
+        no (?:free |available )?disk space
+        disk space is low
+        enough (?:free |available )?space (?:on|in) (?:the )?(?:disk|drive|volume|device|/\S*)
+    """,
+    "port": r"""
+        address already in use
+        EADDRINUSE
+        <PORTS> (?:is |are |was |were )?(?:already |currently )?in use
+        <PORTS> (?:is |are |was |were )(?:already )?(?:allocated|taken|occupied|busy)
+        already (?:running|listening) on port \d+
+        no (?:free|available|unused) ports?
+        no ports? (?:is |are )?(?:available|free|left)
+        (?:could not|cannot|can't|unable to|failed to) find (?:a|an|any) (?:free|available|unused|open) port
+    """,
+    "memory": r"""
+        out of memory
+        cannot allocate memory
+        ENOMEM
+        (?:OutOf)?MemoryError
+        std::bad_alloc
+        OOM[- ]?killed
+    """,
+    "descriptors": r"""
+        too many open files
+        EMFILE
+        ENFILE
+    """,
+    "busy": r"""
+        database is locked
+        resource (?:busy|temporarily unavailable)
+        EBUSY
+        unable to create '[^']*\.lock': file exists
+    """,
+    "dependency": r"""
+        cannot import name
+        no module named
+        cannot find (?:module|package)
+        ModuleNotFoundError
+        no matching distribution found
+    """,
+    "missing": r"""
+        no such file or directory
+        ENOENT
+        (?:file|directory|folder|path|command|program)(?: \S+)? (?:(?:was |is )?not found|is missing|missing(?=[.!]*$))
+        (?:executable|script|linker|spec|template)(?: \S+)? (?:(?:was |is )?not found|is missing|missing(?=[.!]*$))
+        (?:file|directory|folder|path) (?:\S+ )?does not exist
+        file or directory not found
+        (?:plan|spec|state|config)_file (?:is )?missing
+        executable file not found
+        (?:/\S*/)?(?:ba|da|a|z)?sh: (?:line \d+: |\d+: )?[\w./-]+: not found
+        repository(?: \S+)? not found
+        (?:config )?profile \([^)]*\) could not be found
+        could not find \S+ in \S+ or any parent directory
+        # In a sentence that says what was left out, it is no failure.
+        (?<!as it )(?:is|are) not installed
+        missing script
+        not (?:appear to be )?a git repository
+        404 Not Found - GET
+        model_not_found
+    """,
+    "permission": r"""
+        permission denied
+        operation not permitted
+        read-only file system
+        EACCES
+        EPERM
+    """,
+    "config": r"""
+        (?:invalid|bad|missing|unknown|malformed) (?:config(?:uration)?|setting|option|flag|argument)s?
+        config(?:uration)? (?:error|file not found|is (?:invalid|missing))
+        (?:missing|required|undefined) environment variables?
+        environment variables? [\w ]{1,60} (?:is|are) (?:missing|required|not set)
+        missing (?:the )?<VARIABLE>
+        <VARIABLE>(?: environment variable)?(?: is)? (?:missing|required|empty|not set|not defined)
+        <VARIABLE>: unbound variable
+        set(?:ting)? the <VARIABLE> environment variable
+        following environment variables before
+        missing (?:required )?\S+ in (?:the )?(?:state|config(?:uration)?|settings|environment)
+        no \S+ found in (?:the )?(?:state|config(?:uration)?|settings|environment)
+        externally-managed-environment
+        missing required (?:field|key|setting|parameter|property)s?
+        (?:couldn't|could not|cannot) find (?:a |an |the )?(?:\S*config\S*|configuration)(?: file)?
+        failed to load config(?:uration)?
+        you must specify a region
+        dubious ownership
+        unable to auto-detect email address
+        unrecognized arguments?
+    """,
+}
+#: The class of a text by what it says, tried in this order.
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("rate_limited", _words(r"please retry in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)")),
-    (
-        "quota_window",
-        _words(
-            r"usage limit reached",
-            r"(?:hit|reached|exceeded) your (?:[\w-]+ ){0,3}usage limit",
-            r"(?:hit|reached|exceeded) your (?:session|daily|weekly|monthly|opus|sonnet|haiku|\d+-hour) limit",
-            r"(?:session|daily|weekly|monthly|\d+-hour) (?:usage )?limit (?:reached|exceeded)",
-            r"(?:daily|weekly|monthly) usage limit",
-            r"QUOTA_EXHAUSTED",
-            r"TerminalQuotaError",
-            r"GoUsageLimitError",
-            r"(?:Generate\w*)?PerDay[\w-]*",
-            r"exhausted your (?:daily quota|capacity)",
-        ),
-    ),
-    (
-        "billing",
-        _words(
-            r"credit balance is too low",
-            r"(?:out of|insufficient|no remaining) credits?",
-            r"credits? (?:exhausted|required)",
-            r"credits_required",
-            r"billing_error",
-            r"insufficient_quota",
-            r"(?:spend|spending) (?:cap|limit)",
-            r"check your plan and billing",
-            r"payment required",
-            r"with your \w+ plan, upgrade to",
-            r"billing (?:is )?(?:not enabled|disabled|hard limit)",
-            _status("402"),
-        ),
-    ),
-    (
-        "context",
-        _words(
-            r"prompt is too long",
-            r"prompt_too_long",
-            r"context_length_exceeded",
-            r"(?:maximum )?context (?:length|window) (?:is )?exceeded",
-            r"exceeds? the (?:model'?s )?(?:maximum )?context (?:length|window)",
-            r"ran out of room in the model",
-            r"ContextWindowExceeded(?:Error)?",
-            r"ContextOverflowError",
-            r"input is too long",
-        ),
-    ),
-    ("budget", _words(r"error_max_budget_usd", r"budget_exhausted", r"(?:maximum|max) budget (?:reached|exceeded)")),
-    (
-        "turns",
-        _words(
-            r"error_max_turns",
-            r"reached (?:the )?max(?:imum)?(?: number of)?(?: session)? (?:turns|actions)",
-        ),
-    ),
-    ("refused", _words(r"usage policy", r"CyberPolicy", r"content policy", r"(?:blocked|declined) (?:by|for) safety")),
-    (
-        "rate_limited",
-        _words(
-            r"rate[ -]limit(?:s|ed|ing)?",
-            r"(?-i:[Rr]atelimit(?:ed)?)",
-            r"(?:secondary_|api_)?rate_limit(?:_error|_exceeded|ed)",
-            r"\"rate_limit\"",
-            r"RateLimit(?:Error|Exceeded\w*)",
-            r"too ?many ?requests(?:Exception)?",
-            r"request limit exceeded",
-            r"rate exceeded(?=[.!]*$)",
-            r"quota exceeded for quota (?:metric|group)",
-            r"reduce your request rate",
-            r"(?:being|been|was|is) throttled",
-            r"(?-i:(?:Throttling|SlowDown|RequestLimitExceeded)(?:Exception|Error)?)",
-            r"temporarily limiting requests",
-            r"abuse detection",
-            r"RESOURCE_EXHAUSTED",
-            r"RetryableQuotaError",
-            r"E429",
-            _status("429"),
-        ),
-    ),
-    (
-        "overloaded",
-        _words(
-            r"overloaded_error",
-            # Not the overloaded functions of compilers.
-            r"overloaded(?! (?:functions?|methods?|operators?|constructors?|member|signatures?|['\"\u2018`]))",
-            r"is at capacity",
-            r"high demand",
-            r"service (?:is )?(?:currently |temporarily )?unavailable",
-            r"(?-i:UNAVAILABLE)",
-            _status("503|529"),
-        ),
-    ),
-    (
-        "auth",
-        _words(
-            r"authentication[ _](?:failed|error|required)",
-            r"AuthenticationError",
-            r"(?:invalid|incorrect|missing) (?:\w+ )?(?:api[ -]key|x-api-key|access token|bearer token)",
-            r"api[ -]key (?:is )?(?:missing|required|not provided|not set)",
-            r"no api[ -]key",
-            r"not authenticated",
-            r"incorrect or missing password",
-            r"(?:unable to locate|could not load) credentials",
-            r"host key verification failed",
-            r"no valid credential sources?",
-            r"(?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AccessDenied|AuthorizationFailed)(?:Exception)?",
-            r"(?:security )?token (?:included in the request is invalid|has expired)",
-            r"not (?:currently )?have an active account selected",
-            r"does not have (?:authorization|permission)",
-            r"PERMISSION_DENIED",
-            r"UNAUTHENTICATED",
-            r"please run:? +(?:'az login'|gh auth login|`?gcloud auth login)",
-            r"access denied",
-            r"requested access to the resource is denied",
-            r"is forbidden: user",
-            r"api key not valid",
-            r"not logged in",
-            r"please run /login",
-            r"oauth token (?:has expired|revoked|is invalid)",
-            r"bad credentials",
-            r"could not read username",
-            r"permission denied \(publickey\)",
-            r"unauthorized",
-            _status("401|403"),
-        ),
-    ),
-    (
-        "tls",
-        _words(
-            r"certificate[ _]verify[ _]failed",
-            r"certificate has expired",
-            r"self[- ]signed certificate",
-            r"unable to get local issuer certificate",
-        ),
-    ),
-    (
-        "timeout",
-        _words(
-            r"timed[ -]out",
-            # The word alone is also that of settings: "the timeout of the pool".
-            r"(?:connect(?:ion)?|read|write|request|response|gateway|socket|handshake|i/o|idle|network|operation|query|"
-            r"statement|lock|server|api|client\.?)[ -]?time-?out(?:Error|Exception)?s?",
-            r"time-?out (?:error|exceeded|expired|reached|occurred|was reached|waiting|while|after|awaiting)",
-            r"time-?out (?:of )?\d+ ?m?s",
-            r"^(?:\w*error: )?time-?outs?(?=[.!]*$| (?:connecting|reading|in|on|at|from|when) |: )",
-            r"(?<!undefined: )time-?out(?=[.!)]*$)",
-            r"timeout_error",
-            r"(?-i:(?:UND_)?ERR_(?:[A-Z]+_)*TIMEOUT)",
-            r"DEADLINE_EXCEEDED",
-            r"ETIMEDOUT",
-            r"ESOCKETTIMEDOUT",
-            r"Timeout(?:Error|Exception|Expired)",
-            r"deadline exceeded",
-            _status("408|504"),
-        ),
-    ),
-    (
-        "network",
-        _words(
-            r"connection (?:was |is )?(?:refused|reset|closed|aborted|error|lost|broken|terminated|failed)",
-            r"connection was non-properly terminated",
-            r"connection to the server \S+ was refused",
-            r"(?-i:(?:net::)?(?:ERR_)?CONNECTION_(?:REFUSED|RESET|CLOSED|ABORTED|FAILED))",
-            r"(?:unable to|could not|couldn't) connect to (?:the )?(?:server|host|endpoint)",
-            r"error connecting to",
-            r"connection failure",
-            r"(?:no|lost) connection to (?:\w+ ){0,2}(?:server|host|database)",
-            r"connection to (?:the )?(?:server|host|database) (?:was )?lost",
-            r"closed the connection unexpectedly",
-            r"SSL_ERROR_SYSCALL",
-            r"network request failed",
-            r"(?:Connection|NewConnection|MaxRetry)Error",
-            r"no such host",
-            r"early eof",
-            r"empty reply from server",
-            r"unexpected disconnect",
-            r"network (?:aborted|connectivity|timeout|unreachable)",
-            r"(?:unable|failed) to connect",
-            r"could not (?:connect|resolve (?:host(?:name)?|proxy))",
-            r"ECONN(?:REFUSED|RESET|ABORTED)",
-            r"E(?:HOST|NET)UNREACH",
-            r"ENOTFOUND",
-            r"EAI_AGAIN",
-            r"EPIPE",
-            r"broken pipe",
-            r"network (?:error|is unreachable|is down|failure)",
-            r"no route to host",
-            r"name or service not known",
-            r"temporary failure in name resolution",
-            r"name resolution",
-            r"stream disconnected",
-            r"socket hang up",
-            r"remote end (?:closed|hung up)",
-            r"the remote end hung up",
-            r"fetch failed",
-        ),
-    ),
-    (
-        "server",
-        _words(r"internal server error", r"bad gateway", r"server_error", r"api_error", _status("500|502|520|52[1-4]")),
-    ),
-    (
-        "disk",
-        _words(
-            r"no space left(?: on (?:the )?(?:device|disk))?",
-            r"ENOSPC",
-            r"(?:disk|file ?system|volume) (?:is )?full",
-            r"disk quota exceeded",
-            r"EDQUOT",
-            r"(?:insufficient|not enough|out of) (?:free |available )?(?:disk|storage)(?: space| capacity)?",
-            r"no (?:free |available )?disk space",
-            r"disk space is low",
-            r"enough (?:free |available )?space (?:on|in) (?:the )?(?:disk|drive|volume|device|/\S*)",
-        ),
-    ),
-    (
-        "port",
-        _words(
-            r"address already in use",
-            r"EADDRINUSE",
-            rf"{_PORTS} (?:is |are |was |were )?(?:already |currently )?in use",
-            rf"{_PORTS} (?:is |are |was |were )(?:already )?(?:allocated|taken|occupied|busy)",
-            r"already (?:running|listening) on port \d+",
-            r"no (?:free|available|unused) ports?",
-            r"no ports? (?:is |are )?(?:available|free|left)",
-            r"(?:could not|cannot|can't|unable to|failed to) find (?:a|an|any) (?:free|available|unused|open) port",
-        ),
-    ),
-    (
-        "memory",
-        _words(
-            r"out of memory",
-            r"cannot allocate memory",
-            r"ENOMEM",
-            r"(?:OutOf)?MemoryError",
-            r"std::bad_alloc",
-            r"OOM[- ]?killed",
-        ),
-    ),
-    ("descriptors", _words(r"too many open files", r"EMFILE", r"ENFILE")),
-    (
-        "busy",
-        _words(
-            r"database is locked",
-            r"resource (?:busy|temporarily unavailable)",
-            r"EBUSY",
-            r"unable to create '[^']*\.lock': file exists",
-        ),
-    ),
-    (
-        "dependency",
-        _words(
-            r"cannot import name",
-            r"no module named",
-            r"cannot find (?:module|package)",
-            r"ModuleNotFoundError",
-            r"no matching distribution found",
-        ),
-    ),
-    (
-        "missing",
-        _words(
-            r"no such file or directory",
-            r"ENOENT",
-            r"(?:file|directory|folder|path|command|program|executable|script|linker|spec|template)(?: \S+)? "
-            r"(?:(?:was |is )?not found|is missing|missing(?=[.!]*$))",
-            r"(?:file|directory|folder|path) (?:\S+ )?does not exist",
-            r"file or directory not found",
-            r"(?:plan|spec|state|config)_file (?:is )?missing",
-            r"executable file not found",
-            r"(?:/\S*/)?(?:ba|da|a|z)?sh: (?:line \d+: |\d+: )?[\w./-]+: not found",
-            r"repository(?: \S+)? not found",
-            r"(?:config )?profile \([^)]*\) could not be found",
-            r"could not find \S+ in \S+ or any parent directory",
-            # In a sentence that says what was left out, it is no failure.
-            r"(?<!as it )(?:is|are) not installed",
-            r"missing script",
-            r"not (?:appear to be )?a git repository",
-            r"404 Not Found - GET",
-            r"model_not_found",
-        ),
-    ),
-    (
-        "permission",
-        _words(r"permission denied", r"operation not permitted", r"read-only file system", r"EACCES", r"EPERM"),
-    ),
-    (
-        "config",
-        _words(
-            r"(?:invalid|bad|missing|unknown|malformed) (?:config(?:uration)?|setting|option|flag|argument)s?",
-            r"config(?:uration)? (?:error|file not found|is (?:invalid|missing))",
-            r"(?:missing|required|undefined) environment variables?",
-            r"environment variables? [\w ]{1,60} (?:is|are) (?:missing|required|not set)",
-            rf"missing (?:the )?{_VARIABLE}",
-            rf"{_VARIABLE}(?: environment variable)?(?: is)? (?:missing|required|empty|not set|not defined)",
-            rf"{_VARIABLE}: unbound variable",
-            rf"set(?:ting)? the {_VARIABLE} environment variable",
-            r"following environment variables before",
-            r"missing (?:required )?\S+ in (?:the )?(?:state|config(?:uration)?|settings|environment)",
-            r"no \S+ found in (?:the )?(?:state|config(?:uration)?|settings|environment)",
-            r"externally-managed-environment",
-            r"missing required (?:field|key|setting|parameter|property)s?",
-            r"(?:couldn't|could not|cannot) find (?:a |an |the )?(?:\S*config\S*|configuration)(?: file)?",
-            r"failed to load config(?:uration)?",
-            r"you must specify a region",
-            r"dubious ownership",
-            r"unable to auto-detect email address",
-            r"unrecognized arguments?",
-        ),
-    ),
+    *((name, _words(phrases)) for name, phrases in _PHRASES.items()),
 )
 
 #: A class -> the classes that the text may make of it: a status alone often says too little.
@@ -767,7 +673,7 @@ def last_part(text: str, lines: int = LAST_LINES) -> str:
     return "\n".join([line for line in text[-LAST_CHARACTERS:].splitlines() if line.strip()][-lines:])
 
 
-# When a server wants to be asked again, as its headers or its text say it.
+# --- when a server wants to be asked again, as its headers or its text say it ------------------------------------
 #
 # What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until a caller that
 # knows the time decides.

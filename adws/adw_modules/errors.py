@@ -647,14 +647,13 @@ class ExecutionNotFound(AdwError):
         super().__init__(f"there is no {what}: adw status ID lists those of a workflow")
 
 
-# How a process or an agent ended that failed: the facts that tell one failure from another.
-#
-# Data, no error: `errors.RunFailed` carries it, and `error_handler` classifies by it.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRun:
-    """What is known about a process or an agent that failed; None and "" stand for: nobody said."""
+    """
+    What is known about a process or an agent that failed; None and "" stand for: nobody said.
+
+    Data, no error: `RunFailed` carries it, and `error_handler` classifies by it.
+    """
 
     exit_code: int | None = None
     signal: int | None = None  #: number of the signal that ended it

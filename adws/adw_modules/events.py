@@ -240,11 +240,6 @@ EVENT_TYPES: Mapping[str, str] = MappingProxyType(
 )
 
 
-# What an event tells, in a line.
-#
-# Pure.
-
-
 def facts_of(event: Event) -> str:
     """Return the facts of an event in few words."""
     facts = [f"{name}={_fact(value)}" for name, value in sorted(event.data.items()) if value not in (None, "")]

@@ -126,27 +126,30 @@ class ExternalTask:
         """Say whether its time is over."""
         return timestamps.to_text(now) >= self.deadline
 
+    def to_json(self) -> JsonObject:
+        """Return the task for programs, without its token."""
+        names = (
+            "task_id",
+            "adw_id",
+            "phase",
+            "attempt_number",
+            "state",
+            "deadline",
+            "created_at",
+            "ended_at",
+            "worker",
+        )
+        report = self.report
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskEvent:
-    """What the holder of a task reports about it."""
-
-    event_type: str  #: one of EVENT_TYPES
-    event_id: str  #: their own; the same one again changes nothing
-    execution_id: str = ""  #: the loop that it is about, `<task>.<name>`; "": the task
-    parent_execution_id: str = ""  #: as the next five: what they said, "": what adw knows
-    parent_event_id: str = ""
-    node_id: str = ""
-    node_name: str = ""
-    node_type: str = ""
-    catalog_id: str = ""
-    iteration_index: int | None = None
-    status: str = ""
-    duration: float | None = None
-    result: JsonValue = None
-    context: JsonObject = field(default_factory=dict)
-    data: JsonObject = field(default_factory=dict)
-    meta: JsonObject = field(default_factory=dict)
+        return {
+            **{name: getattr(self, name) for name in names},
+            "path": f"{PATH}/{self.task_id}",
+            "claim": self.claims,
+            "claim_until": self.claim_until or None,
+            "is_ok": None if report is None else report.is_ok,
+            "summary": "" if report is None else report.summary,
+            "error": {} if report is None else report.error,
+        }
 
 
 def task_id_of(adw_id: str, phase: str, attempt_number: int) -> str:
@@ -237,14 +240,13 @@ def reported(task: ExternalTask, claim: int, report: ExternalReport, *, now: dat
     return replace(task, state=REPORTED, report=report, claim_until="", ended_at=timestamps.to_text(now))
 
 
-def event_of(task: ExternalTask, sent: TaskEvent, *, now: datetime) -> Event:
-    """Return *sent* as an event of the workflow; workflow, task and attempt are what adw knows."""
-    return Event(
-        event_type=sent.event_type,
+def event_of(task: ExternalTask, sent: Event, *, now: datetime) -> Event:
+    """Return *sent* as an event of the workflow; what its sender left empty, and the attempt, are what adw knows."""
+    return replace(
+        sent,
         adw_id=task.adw_id,
         event_id=f"{task.task_id}.{sent.event_id}",
         created_at=timestamps.to_text(now),
-        status=sent.status,
         execution_id=sent.execution_id or task.task_id,
         parent_execution_id=sent.parent_execution_id or task.adw_id,
         parent_event_id=sent.parent_event_id or None,
@@ -253,10 +255,6 @@ def event_of(task: ExternalTask, sent: TaskEvent, *, now: datetime) -> Event:
         node_name=sent.node_name or task.phase,
         node_type=sent.node_type or EXTERNAL,
         catalog_id=sent.catalog_id or task.catalog_id or None,
-        duration=sent.duration,
-        result=sent.result,
-        context=sent.context,
-        data=sent.data,
         meta={**sent.meta, "queue": {"queue_id": task.task_id, "worker_id": task.worker, "claim": task.claims}},
     )
 
@@ -398,7 +396,7 @@ class ExternalTaskService:
 
         return self._home.external_tasks.heartbeat(task_id, claim)
 
-    def emit(self, task_id: str, claim: int, event: TaskEvent, *, summary: str = "") -> bool:
+    def emit(self, task_id: str, claim: int, event: Event, *, summary: str = "") -> bool:
         """Take an event; one that ends the task is its report. False when it was told before."""
         if event.event_type not in EVENT_TYPES:
             raise UsageError(f"{event.event_type!r} is no event of a task; use one of {', '.join(EVENT_TYPES)}")
@@ -435,10 +433,10 @@ class ExternalTaskService:
 
         return tasks.tell(task_id, claim, told, value=self._home.redactor.redact(value), reason=reason)
 
-    def _clean(self, event: TaskEvent) -> TaskEvent:
+    def _clean(self, event: Event) -> Event:
         """Return *event* with what may be stored of it: cut to size, and without secrets."""
         context = {name: value for name, value in event.context.items() if name[:1] != "_" or name == _KEPT}
-        texts = {name: self._text(getattr(event, name)) for name in _KEPT_IDS}
+        texts = {name: self._text(getattr(event, name) or "") for name in _KEPT_IDS}
 
         return replace(
             event,
@@ -448,7 +446,7 @@ class ExternalTaskService:
             meta=self._each_short(event.meta),
         )
 
-    def _end(self, task_id: str, claim: int, event: TaskEvent, summary: str) -> bool:
+    def _end(self, task_id: str, claim: int, event: Event, summary: str) -> bool:
         is_ok = ENDS[event.event_type]
         task = self._known(task_id)
         if task.report is None:  # what was reported before is compared: its answer may have been lost
@@ -527,11 +525,11 @@ def _cut(value: JsonValue) -> JsonValue:
 # Loops that are run outside: what their events must say. Pure.
 
 
-def _refuse_foreign_loop(task_id: str, event: TaskEvent) -> None:
+def _refuse_foreign_loop(task_id: str, event: Event) -> None:
     """Raise UsageError when an event names a loop that cannot be one of *task_id*."""
     named = {"execution_id": event.execution_id}
     if event.event_type in ITERATION_EVENTS:
-        named["parent_execution_id"] = event.parent_execution_id
+        named["parent_execution_id"] = event.parent_execution_id or ""
     for name, said in named.items():
         is_below = said.startswith(f"{task_id}.") and _LOOP.fullmatch(said[len(task_id) + 1 :])
         if said not in ("", task_id) and not is_below:
@@ -540,14 +538,14 @@ def _refuse_foreign_loop(task_id: str, event: TaskEvent) -> None:
         raise UsageError(f"{event.event_type} ends the task {task_id}: leave execution_id {event.execution_id} out")
 
 
-def _loop_id(task_id: str, event: TaskEvent) -> str:
+def _loop_id(task_id: str, event: Event) -> str:
     """Return the loop that an event is about; an iteration may name it as its parent, as seed 001 does."""
     parent = event.parent_execution_id if event.event_type in ITERATION_EVENTS else ""
 
     return parent or event.execution_id or task_id
 
 
-def _index(event: TaskEvent) -> int:
+def _index(event: Event) -> int:
     said = event.data.get("iteration_index", event.iteration_index)
     if event.iteration_index not in (None, said):
         raise UsageError(f"iteration_index is {event.iteration_index} and in data {json.dumps(said)[:60]}: say one")
@@ -559,7 +557,7 @@ def _index(event: TaskEvent) -> int:
     return said
 
 
-def loop_of(task_id: str, event: TaskEvent) -> StepSpec:
+def loop_of(task_id: str, event: Event) -> StepSpec:
     """Return the step that an `iterator_started` tells of; raise UsageError when its settings make no sense."""
     said = {name: value for name, value in event.data.items() if value is not None}
     mode = said.get("mode", ASYNC)
@@ -689,7 +687,7 @@ class ExternalTasks:
             result = self._locked(session, task_id)
             taken = claimed(result, worker=connection.plain(worker), seconds=seconds, now=now)
             session.run(_UPDATE, _params(taken))
-            told = TaskEvent(event_type="action_started", event_id=f"claim-{taken.claims}", status="STARTED")
+            told = Event(event_type="action_started", event_id=f"claim-{taken.claims}", status="STARTED")
             self._tell(session, taken, told)
 
             return taken
@@ -704,7 +702,7 @@ class ExternalTasks:
         self,
         task_id: str,
         claim: int,
-        event: TaskEvent,
+        event: Event,
         *,
         loop: StepSpec | None = None,
         total: int = 0,
@@ -751,7 +749,7 @@ class ExternalTasks:
 
         return self._database.transact(work)
 
-    def _heard(self, session: Session, task_id: str, claim: int, event: TaskEvent) -> tuple[ExternalTask, bool]:
+    def _heard(self, session: Session, task_id: str, claim: int, event: Event) -> tuple[ExternalTask, bool]:
         """Renew the claim, and return the task and whether its event is new; raise EventRefused for a used id."""
         task = renewed(self._locked(session, task_id), claim, now=self._clock.now())
         session.run(_UPDATE, _params(task))
@@ -768,7 +766,7 @@ class ExternalTasks:
 
         return task, False
 
-    def _chained(self, session: Session, task: ExternalTask, event: TaskEvent) -> TaskEvent:
+    def _chained(self, session: Session, task: ExternalTask, event: Event) -> Event:
         """Return *event* with the stored id of its parent, when that is one its sender gave to an event before."""
         stored = f"{task.task_id}.{_SENT}{event.parent_event_id}"
         if event.parent_event_id and session.one(_EVENT_KNOWN, {"event_id": stored}) is not None:
@@ -776,7 +774,7 @@ class ExternalTasks:
 
         return event
 
-    def _said(self, session: Session, task: ExternalTask, event: TaskEvent) -> dict[str, object]:
+    def _said(self, session: Session, task: ExternalTask, event: Event) -> dict[str, object]:
         """Return the fields of an event of a loop that its sender decides about."""
         whole = event_of(task, self._chained(session, task, event), now=self._clock.now())
         sent = [name for name in _KEPT_IDS if getattr(event, name)]
@@ -785,7 +783,7 @@ class ExternalTasks:
 
         return {name: getattr(whole, name) for name in ("event_id", *sent, *values, *result, "data", "meta")}
 
-    def report(self, task_id: str, claim: int, report: ExternalReport, event: TaskEvent) -> bool:
+    def report(self, task_id: str, claim: int, report: ExternalReport, event: Event) -> bool:
         """End the task, record an event, and wake the waiting run; False when the same was reported before."""
 
         def work(session: Session) -> bool:
@@ -820,7 +818,7 @@ class ExternalTasks:
 
         return self._database.transact(work)
 
-    def _tell(self, session: Session, task: ExternalTask, told: TaskEvent) -> bool:
+    def _tell(self, session: Session, task: ExternalTask, told: Event) -> bool:
         """Store an event, under the lock that numbers those of its workflow; False when it is there already."""
         session.one(self._lock_workflow, {"adw_id": task.adw_id})
         event = event_of(task, told, now=self._clock.now())

@@ -15,10 +15,7 @@ from typing import TypeAlias, Union
 
 from adws.adw_modules.errors import InvalidAdwId, UsageError
 
-# What a workflow's id may look like: the one rule that every border applies.
-#
-# An id becomes a directory name, a branch part and a logger name, so nothing but these shapes gets past here.
-
+# --- ids: they become names of directories, branches and loggers, so nothing but these shapes gets past a border ------
 
 #: Ids that adw makes: eight lower-case hex digits, as every ADW set-up uses them.
 OURS = re.compile(r"[0-9a-f]{8}")
@@ -92,11 +89,6 @@ def comparable(text: str) -> str:
         return text
 
 
-# The type of everything that can stand in a state file.
-#
-# One alias, so that "any JSON" is never written as `Any`.
-
-
 # A quoted name cannot stand in `X | Y` at run time, hence Union.
 JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - see above
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -114,18 +106,13 @@ def _make_encoder() -> Callable[[object], str]:
     return lambda value: "".join(chunks(value, 0))
 
 
-#: Writes a value as JSON text in ASCII; raises ValueError, TypeError or RecursionError for what
-#: JSON cannot hold. `JSONEncoder.encode`
-#: makes its encoder anew for each value, and every step of a workflow writes a dozen.
+#: Writes a value as JSON text in ASCII; raises ValueError, TypeError or RecursionError for what JSON cannot hold.
+#: `JSONEncoder.encode` makes its encoder anew for each value, and every step of a workflow writes a dozen.
 strict_json = _make_encoder()
 
 
-# The variables that hold adw's own secrets, by all their names.
-#
-# No process that adw starts for somebody else gets them: with them it could act in adw's name.
-
-
-#: A secret of the settings that is not here fails a test.
+#: The variables that hold adw's own secrets, by all their names. No process that adw starts for somebody else gets
+#: them: with them it could act in adw's name. A secret of the settings that is not here fails a test.
 OWN_SECRETS = frozenset(
     {
         "ADW_DATABASE_URL",
@@ -144,10 +131,7 @@ OWN_SECRETS = frozenset(
 )
 
 
-# Times as people say them.
-#
-# Pure.
-
+# --- times and sizes as people say them ------------------------------------------------------------------------
 
 #: Seconds -> the unit that they make up.
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -196,7 +180,26 @@ def size_text(size: float) -> str:
     return f"{number:.2f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
-# Suggestions for mistyped names.
+# --- what sentences are made of --------------------------------------------------------------------------------
+
+
+def said(value: object) -> str:
+    """Return *value* as text, also when it does not want to be one."""
+    try:
+        return str(value)
+    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything
+        return f"<{type(value).__name__}: no text, {type(exc).__name__}>"
+
+
+def shown(value: object) -> str:
+    """Return *value* as a sentence shows it: short."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shortened(text: str, width: int) -> str:
+    """Return *text* cut to *width* characters, the cut shown as three dots."""
+    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -48,12 +48,7 @@ __all__ = [
     "same_for_all",
 ]
 
-
-# How long to wait before the next attempt, and what is worth one.
-#
-# Numbers only: no clock, no sleep. The caller passes a random number in for jitter; `RetryPolicy.calculate_delay` alone
-# draws one of its own. Every wait is within its cap, jitter included, and no attempt is too far out to be computed.
-
+# --- how long to wait before the next attempt: within its cap, jitter included, and no attempt is too far out ---------
 
 #: How far jitter takes a wait to either side, as a part of it.
 JITTER = 0.25
@@ -264,11 +259,7 @@ def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
     return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
 
 
-# Decide whether and when a failed attempt is retried.
-#
-# Pure: no clock, no sleep, no randomness. The caller passes the time and a random number in, and acts on the answer.
-# Known as `retry_handler.decide`, which phases, steps, iterations and effects ask; nothing else decides.
-
+# --- whether and when a failed attempt is retried: pure, the caller passes the time and a random number in ------------
 
 #: A server's time is never cut short; this many seconds, at most, are added so that not all come at once.
 MAX_EXTRA_SECONDS = 30.0
@@ -545,9 +536,8 @@ class _Loop:
     deadline: datetime | None
     on_retry: Callable[[int, Exception], None] | None = None
     raises_classified: bool = False
-    earlier: list[str] = field(
-        default_factory=list
-    )  #: what became of earlier attempts, for the notes of the last error
+    #: What became of earlier attempts, for the notes of the last error.
+    earlier: list[str] = field(default_factory=list)
 
     def attempts(self, attempts_used: int = 0) -> Iterator[Attempt]:
         """Yield one attempt after the other, with the waits in between, until one succeeds or raises."""
@@ -637,6 +627,7 @@ def _refuse_async(**functions: object) -> None:
 
 
 def name_of(function: object) -> str:
+    """Return what messages call a function, or an object that is called."""
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 

@@ -15,13 +15,13 @@ from types import MappingProxyType, NoneType
 from typing import TypeGuard
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.identifiers import JsonObject, JsonValue
+from adws.adw_modules.identifiers import JsonObject, JsonValue, shown
 from adws.adw_modules.timestamps import UNKNOWN_MOMENT
 
-# What the script names of older ADW set-ups say about a workflow.
+# --- what the script names of older ADW set-ups say about a workflow ------------------------------------------------
 #
-# Pure. `all_adws` lists the scripts that were *started*, so the last one that names a phase says where the work stood,
-# not what was finished.
+# `all_adws` lists the scripts that were *started*, so the last one that names a phase says where the work stood, not
+# what was finished.
 
 
 #: What a script does -> the state it runs under. `patch` plans before it builds; `validate` runs after the plan.
@@ -76,23 +76,15 @@ def workflow_name(template: JsonValue, scripts: Sequence[str]) -> str | None:
         return short_name(template)
 
     names = [short_name(script) for script in scripts]
-    chains = [name for name in names if name in WHOLE_PIPELINES or _is_chain(name)]
-    if chains:
-        return chains[-1]
+    for name in reversed(names):
+        *first, last = name.split("_")
+        if name in WHOLE_PIPELINES or (first and last in PHASE_OF_WORD):
+            return name
 
     return "_".join(dict.fromkeys(name for name in names if name in PHASE_OF_WORD)) or None
 
 
-def _is_chain(name: str) -> bool:
-    words = name.split("_")
-    return len(words) > 1 and words[-1] in PHASE_OF_WORD
-
-
-# A document on its way to the next version: every plain field brought to its type.
-#
-# Pure. Nothing that stood in a document is lost: a value the schema has no field for moves to `legacy_<key>`, and a
-# warning says so.
-
+# --- a document on its way to the next version ---------------------------------------------------------------------
 
 _TEXTS = ("branch_name", "plan_file", "worktree_path", "issue_class", "model_set", "terminal_reason")
 _NUMBERS = ("issue_number", "backend_port", "frontend_port", "pr_number")
@@ -101,12 +93,21 @@ _WHOLE_NUMBER = re.compile(r"#?([0-9]{1,15})")
 
 
 class MigrationDraft:
-    """A document on its way to the next version; the one it was made of stays as it is."""
+    """
+    A document on its way to the next version; the one it was made of stays as it is.
+
+    Nothing that stood in it is lost: a value the schema has no field for moves to `legacy_<key>`, with a warning.
+    """
 
     def __init__(self, data: JsonObject) -> None:
         self.fields: JsonObject = dict(data)
         self.warnings: list[str] = []
-        self._settle_warnings()
+        warnings = self.fields.get("warnings")
+        if isinstance(warnings, list) and all(isinstance(warning, str) for warning in warnings):
+            self.warnings = [str(warning) for warning in warnings]
+        elif warnings is not None:
+            self.set_aside("warnings", "was not a list of texts")
+        self.fields.pop("warnings", None)
 
     def set_aside(self, key: str, why: str) -> None:
         """Move the value of *key* to a name no schema uses, and say so."""
@@ -126,16 +127,39 @@ class MigrationDraft:
 
     def settle_fields(self) -> None:
         """Bring every field that versions 1.0 and 2.0 know to its type."""
+        fields = self.fields
         for key in _TEXTS:
-            self.settle(key, text_in(self.fields.get(key)), "was not a text")
+            value = fields.get(key)
+            self.settle(key, value if isinstance(value, str) else None, "was not a text")
         for key in _NUMBERS:
-            self.settle(key, whole_number_in(self.fields.get(key)), "was not a whole number")
+            self.settle(key, whole_number_in(fields.get(key)), "was not a whole number")
         for key, default in _COUNTERS.items():
-            self._settle_counter(key, default)
+            value = fields.get(key, default)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**15:
+                self.settle(key, None, "was not a count")
+                value = default
+            fields[key] = value
+        if fields.get("all_adws") is not None and self.scripts() != fields["all_adws"]:
+            self.set_aside("all_adws", "was not a list of script names")
+        fields["all_adws"] = list(self.scripts())
 
-        self._settle_scripts()
-        self._settle_moments()
-        self._settle_history()
+        born = [moment_in(fields.get(key)) for key in ("created_at", "start_time", "worktree_created_at", "updated_at")]
+        changed = [moment_in(fields.get(key)) for key in ("updated_at", "end_time")]
+        for key in ("created_at", "updated_at"):
+            self.settle(key, moment_in(fields.get(key)), "was not a timestamp")
+        fields["created_at"] = next((moment for moment in born if moment), UNKNOWN_MOMENT)
+        fields["updated_at"] = next((moment for moment in changed if moment), fields["created_at"])
+        if not any(born):
+            self.warnings.append("when the workflow was created is not known: no timestamp was recorded")
+
+        history = fields.get("state_history")
+        entries = history if isinstance(history, list) else [] if history is None else [history]
+        strange: list[JsonValue] = [entry for entry in entries if not is_move(entry)]
+        clean: list[JsonValue] = [_clean_move(move, fields["created_at"]) for move in self.moves()]
+        if strange:
+            fields["state_history"] = strange
+            self.set_aside("state_history", "had entries that are not moves")
+        fields["state_history"] = clean
 
     def scripts(self) -> list[str]:
         """Return the names in `all_adws`."""
@@ -146,58 +170,6 @@ class MigrationDraft:
         """Return the entries of the history that are moves from one state to another."""
         result = self.fields.get("state_history")
         return [entry for entry in result if is_move(entry)] if isinstance(result, list) else []
-
-    def add_move(self, move: JsonObject) -> None:
-        """Add the move that a migration makes."""
-        self.fields["state_history"] = [*self.moves(), move]
-
-    def _settle_warnings(self) -> None:
-        result = self.fields.get("warnings")
-        if isinstance(result, list) and all(isinstance(warning, str) for warning in result):
-            self.warnings = [str(warning) for warning in result]
-        elif result is not None:
-            self.set_aside("warnings", "was not a list of texts")
-
-        self.fields.pop("warnings", None)
-
-    def _settle_counter(self, key: str, default: int) -> None:
-        value = self.fields.get(key, default)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15:
-            self.fields[key] = value
-            return
-
-        self.settle(key, None, "was not a count")
-        self.fields[key] = default
-
-    def _settle_scripts(self) -> None:
-        result = self.fields.get("all_adws")
-        if result is not None and self.scripts() != result:
-            self.set_aside("all_adws", "was not a list of script names")
-
-        self.fields["all_adws"] = list(self.scripts())
-
-    def _settle_moments(self) -> None:
-        fields = self.fields
-        born = [moment_in(fields.get(key)) for key in ("created_at", "start_time", "worktree_created_at", "updated_at")]
-        changed = [moment_in(fields.get(key)) for key in ("updated_at", "end_time")]
-        for key in ("created_at", "updated_at"):
-            self.settle(key, moment_in(fields.get(key)), "was not a timestamp")
-
-        fields["created_at"] = next((moment for moment in born if moment), UNKNOWN_MOMENT)
-        fields["updated_at"] = next((moment for moment in changed if moment), fields["created_at"])
-        if not any(born):
-            self.warnings.append("when the workflow was created is not known: no timestamp was recorded")
-
-    def _settle_history(self) -> None:
-        result = self.fields.get("state_history")
-        entries = result if isinstance(result, list) else [] if result is None else [result]
-        strange: list[JsonValue] = [entry for entry in entries if not is_move(entry)]
-        clean: list[JsonValue] = [_clean_move(move, self.fields["created_at"]) for move in self.moves()]
-        if strange:
-            self.fields["state_history"] = strange
-            self.set_aside("state_history", "had entries that are not moves")
-
-        self.fields["state_history"] = clean
 
 
 # --- single values ---------------------------------------------------------------------------------------------
@@ -212,11 +184,6 @@ def whole_number_in(value: JsonValue) -> int | None:
     return (int(match[1]) or None) if match else None
 
 
-def text_in(value: JsonValue) -> str | None:
-    """Return *value* when it is a text."""
-    return value if isinstance(value, str) else None
-
-
 def moment_in(value: JsonValue) -> str | None:
     """Return the timestamp in *value* in our spelling, None when it is not one."""
     if not isinstance(value, str):
@@ -225,12 +192,6 @@ def moment_in(value: JsonValue) -> str | None:
         return timestamps.to_text(timestamps.parse(value.strip()))
     except (ValueError, OverflowError):
         return None
-
-
-def shown(value: JsonValue) -> str:
-    """Return *value* short enough for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def is_move(entry: JsonValue) -> TypeGuard[JsonObject]:
@@ -351,7 +312,8 @@ def _record_move(
         draft.warnings.append(reason)
 
     state, moment = draft.fields["current_state"], draft.fields[moved_at]
-    draft.add_move({"from": came_from, "to": state, "timestamp": moment, "metadata": metadata})
+    move: JsonObject = {"from": came_from, "to": state, "timestamp": moment, "metadata": metadata}
+    draft.fields["state_history"] = [*draft.moves(), move]
 
 
 # --- 2.0 -> 3.0 ------------------------------------------------------------------------------------------------
@@ -366,7 +328,9 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
         draft.set_aside("checksum", "is the name of adw's own seal")
 
     _settle_state(draft)
-    _settle_repository(draft)
+    named = repository_in(fields.get("repository"))
+    draft.settle("repository", named, "did not name a repository as owner/name")
+    fields["repository"] = named or repository_in(fields.get("github_url")) or ""
     new = _new_in_v3(draft)
     for key, value in new.items():
         if fields.get(key) is not None and fields[key] != value:
@@ -403,13 +367,6 @@ def _is_accounted_for(moves: Sequence[JsonObject], state: str | None) -> bool:
 
     last = moves[-1]
     return last["to"] == state and isinstance(last["metadata"], dict) and last["metadata"].get("source") == V1_SOURCE
-
-
-def _settle_repository(draft: MigrationDraft) -> None:
-    named = repository_in(draft.fields.get("repository"))
-    draft.settle("repository", named, "did not name a repository as owner/name")
-
-    draft.fields["repository"] = named or repository_in(draft.fields.get("github_url")) or ""
 
 
 def repository_in(value: JsonValue) -> str | None:

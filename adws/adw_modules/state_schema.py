@@ -74,13 +74,6 @@ def backup_name(file_name: str, version: str, number: int = 1) -> str:
     return f"{file_name}.v{normalise_version(version)}{counted}.bak"
 
 
-def _deep_copy(data: JsonObject) -> JsonObject:
-    try:
-        return copy.deepcopy(data)
-    except RecursionError:
-        raise StateInvalid("the document is nested too deeply to be the state of a workflow") from None
-
-
 def _rank(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
@@ -140,13 +133,22 @@ class MigrationRegistry:
         """Return *data* in the current version as a new object; what is current already comes back equal."""
         if not isinstance(data, dict):
             raise StateInvalid(f"a document is a JSON object, not {type(data).__name__}")
-        version = self._version_of(data)
+        try:
+            version = version_of(data)
+        except NoMigrationPath as exc:
+            raise NoMigrationPath(f"{exc}; registered: {self._names()}") from None
         if _rank(version) > _rank(self.current_version):
             raise NewerVersion(version, self.current_version)
 
-        migrated = _deep_copy(data)
+        try:
+            migrated = copy.deepcopy(data)
+        except RecursionError:
+            raise StateInvalid("the document is nested too deeply to be the state of a workflow") from None
         for step in self.path(version, self.current_version):
-            migrated = self._take(step, migrated)
+            try:
+                migrated = {**self._steps[step](migrated), "state_version": step[1]}
+            except Exception as exc:  # whatever a step raises, the report has to name the step
+                raise MigrationFailed(*step, exc) from exc
         if version == self.current_version:
             migrated["state_version"] = version
 
@@ -158,19 +160,6 @@ class MigrationRegistry:
         twin._steps = dict(self._steps)
 
         return twin
-
-    def _version_of(self, data: JsonObject) -> str:
-        try:
-            return version_of(data)
-        except NoMigrationPath as exc:
-            raise NoMigrationPath(f"{exc}; registered: {self._names()}") from None
-
-    def _take(self, step: Step, data: JsonObject) -> JsonObject:
-        try:
-            result = self._steps[step](data)
-            return {**result, "state_version": step[1]}
-        except Exception as exc:  # whatever a step raises, the report has to name the step
-            raise MigrationFailed(step[0], step[1], exc) from exc
 
     def _names(self) -> str:
         return ", ".join(f"{start} -> {end}" for start, end in self.registered()) or "none"

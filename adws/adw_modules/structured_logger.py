@@ -27,14 +27,12 @@ from contextvars import ContextVar
 from datetime import UTC, date, datetime, time
 from enum import Enum
 from pathlib import Path, PurePath
-from types import MappingProxyType, TracebackType
-from typing import Self, TextIO
-
-from pythonjsonlogger.json import JsonFormatter
+from types import MappingProxyType
+from typing import TextIO
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, strict_json
+from adws.adw_modules.identifiers import JsonObject, JsonValue, check_adw_id, said, strict_json
 from adws.adw_modules.redaction.redactor import Redactor
 
 # --- where log lines go: a file for each workflow, and a terminal or a pipe ---------------------------------------
@@ -48,30 +46,14 @@ _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class QuietHandler(logging.Handler, ABC):
-    """A handler of ours: its failures are counted and said once, never raised."""
+    """A handler of ours that writes lines to one place: its failures are counted and said once, never raised."""
 
     #: What is written to, for messages.
     target = "the log"
-    #: The only workflow whose records are taken, "" for all.
-    adw_id = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.failures = 0  #: records that could not be written
-
-    @abstractmethod
-    def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
-        """Write lines about *adw_id* at once, or count that they could not be written."""
-
-    def count_failures(self, count: int, exc: Exception) -> None:
-        """Count records that could not be written, and say why the first time."""
-        if not self.failures:
-            _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
-        self.failures += count
-
-
-class LineHandler(QuietHandler):
-    """A handler that writes all lines to one place."""
 
     @abstractmethod
     def write_line(self, line: str) -> None:
@@ -82,7 +64,7 @@ class LineHandler(QuietHandler):
         try:
             self.write_line(self.format(record))
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
-            self.count_failures(1, exc)
+            self._count(1, exc)
 
     def emit_lines(self, adw_id: str, lines: Sequence[str]) -> None:
         """Write lines about any workflow at once, or count that they could not be written."""
@@ -90,7 +72,12 @@ class LineHandler(QuietHandler):
         try:
             self.write_line("\n".join(lines))
         except Exception as exc:  # noqa: BLE001 - a sink: whatever happens here must not reach the work
-            self.count_failures(len(lines), exc)
+            self._count(len(lines), exc)
+
+    def _count(self, failures: int, exc: Exception) -> None:
+        if not self.failures:
+            _say_on_stderr(f"adw: cannot write {self.target}: {_reason(exc)}; the work goes on without it")
+        self.failures += failures
 
 
 #: A log file that reaches this size is rotated, and so many rotated files are kept.
@@ -98,7 +85,7 @@ MAX_LOG_BYTES = 10 * 2**20
 LOG_BACKUPS = 3
 
 
-class StreamLog(LineHandler):
+class StreamLog(QuietHandler):
     """Lines to a stream. One that is backed by a file descriptor is written to directly, a line at a time."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -121,7 +108,7 @@ class StreamLog(LineHandler):
             data = data[os.write(descriptor, data) :]
 
 
-class LogFile(LineHandler):
+class LogFile(QuietHandler):
     """
     Lines to a file that is moved aside when it is full: `adw.log`, `adw.log.1`, ...
 
@@ -129,13 +116,13 @@ class LogFile(LineHandler):
     waited for, because a stopped process must not stop another. If the lock is busy the line is written all the same.
     """
 
-    def __init__(self, path: Path | str, *, max_bytes: int, backups: int, adw_id: str = "") -> None:
+    def __init__(self, path: str, *, max_bytes: int, backups: int) -> None:
         if max_bytes < 1024 or backups < 1:
             raise UsageError(f"a log needs at least 1024 bytes and 1 backup, not {max_bytes} and {backups}")
 
         super().__init__()
-        self.max_bytes, self.backups, self.adw_id = max_bytes, backups, adw_id
-        self._name = os.fspath(path)  #: on the way of every line: a Path would be turned into a text each time
+        self.max_bytes, self.backups = max_bytes, backups
+        self._name = path  #: on the way of every line: a Path would be turned into a text each time
         self.target = f"the log {self._name}"
         self._file = self._lock_file = -1
         self._opened = (0, 0)  #: device and inode of the file that is open
@@ -152,23 +139,17 @@ class LogFile(LineHandler):
         except OSError as exc:
             _say_on_stderr(f"adw: cannot make {folder}: {_reason(exc)}; the work goes on without this log")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Take only the records of our workflow, when we have one."""
-        return not self.adw_id or getattr(record, "adw_id", "") == self.adw_id
-
     def write_line(self, line: str) -> None:
         """Append in one call, to the file that has the name now."""
         data = (line + "\n").encode("utf-8", "backslashreplace")
-        if self._append_if_it_fits(data):
-            return
+        is_locked = self._try_lock(fcntl.LOCK_SH)  # the way of nearly every line, with as few calls as go
+        try:
+            if self._follow_name() + len(data) <= self.max_bytes:
+                self._append(data)
+                return
+        finally:
+            if is_locked:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
         self._rotate(len(data))
         with self._locked(fcntl.LOCK_SH):
             self._follow_name()
@@ -178,19 +159,6 @@ class LogFile(LineHandler):
         """Close the file; the next line, if one comes, opens it again."""
         self._close_files()
         super().close()
-
-    def _append_if_it_fits(self, data: bytes) -> bool:
-        """Append *data* unless the file is too full for it: the way of nearly every line, with as few calls as go."""
-        is_locked = self._try_lock(fcntl.LOCK_SH)
-        try:
-            if self._follow_name() + len(data) > self.max_bytes:
-                return False
-            self._append(data)
-        finally:
-            if is_locked:
-                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
-
-        return True
 
     def _append(self, data: bytes) -> None:
         """Write in one call. After a write that was cut short the next line starts on a line of its own."""
@@ -262,7 +230,7 @@ class LogFile(LineHandler):
         self._file = self._lock_file = -1
 
 
-class WorkflowLogs(QuietHandler):
+class WorkflowLogs(logging.Handler):
     """
     The logs of the workflows that a home works on: each record goes to the file of its workflow, if that is open.
 
@@ -290,16 +258,17 @@ class WorkflowLogs(QuietHandler):
             _LOGGER.addHandler(self)
             _settle_level()
         path = f"{self._folder}/{adw_id}/{self._log_name}"
-        with LogFile(path, max_bytes=self._max_bytes, backups=self._backups, adw_id=adw_id) as file:
-            file.open()
-            file.setFormatter(_JSON_LINES)
-            self._files[adw_id] = file
-            try:
-                yield file
-            finally:
-                self.acquire()  # nobody writes to it while it is closed
-                del self._files[adw_id]
-                self.release()
+        file = LogFile(path, max_bytes=self._max_bytes, backups=self._backups)
+        file.open()
+        file.setFormatter(_JSON_LINES)
+        self._files[adw_id] = file
+        try:
+            yield file
+        finally:
+            self.acquire()  # nobody writes to it while it is closed
+            del self._files[adw_id]
+            self.release()
+            file.close()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write *record* to the file of its workflow, as JSON."""
@@ -353,29 +322,6 @@ def printable(text: str) -> str:
     return _UNSAFE.sub("", plain)
 
 
-def to_text(entry: JsonObject, *, colour: bool) -> str:
-    """Return the entry of a record as a line, with the traceback, if there is one, indented below."""
-    fields = dict(entry)
-    moment, adw_id, phase, level, message = (
-        printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
-    )
-    exception = fields.pop("exception", None)
-    shown_level = f"{level:<8}"
-    if colour and level in _COLOURS:
-        shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
-    parts = [moment, shown_level, adw_id or "-", phase or "-", message]
-    for name, value in fields.items():
-        text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        if isinstance(value, str) and _BARE.fullmatch(text) is None:
-            text = json.dumps(text, ensure_ascii=False)
-        parts.append(f"{printable(name)}={text}")
-    lines = [" ".join(parts)]
-    if isinstance(exception, dict):
-        lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
-
-    return "\n".join(lines)
-
-
 # --- whatever a caller wants to log, as plain JSON -----------------------------------------------------------------
 #
 # Never raises: a log line must not be the reason why a workflow fails. Sizes are bounded, so a value that holds half
@@ -410,10 +356,7 @@ def cut(text: str, limit: int = MAX_TEXT) -> str:
 
 def say(value: object) -> str:
     """Return *value* as text, also when it does not want to be one."""
-    try:
-        return cut(str(value))
-    except Exception as exc:  # noqa: BLE001 - a stranger's __str__ may raise anything, and logging never does
-        return f"<{type(value).__name__}: no text, {type(exc).__name__}>"
+    return cut(said(value))
 
 
 class _Converter:
@@ -645,8 +588,6 @@ def write_entries(adw_id: str, entries: Sequence[JsonObject], redactor: Redactor
         return
     is_enabled: dict[int, bool] = {}
     for handler in handlers:
-        if handler.adw_id not in {"", adw_id}:
-            continue
         line_of = handler.formatter.line_of if isinstance(handler.formatter, TextFormatter) else _json_line
         lines: list[str] = []
         for entry in entries:
@@ -692,7 +633,7 @@ def _logger_of(name: str) -> logging.Logger:
     return _LOGGER
 
 
-def _own_handlers(logger: logging.Logger) -> list[QuietHandler] | None:
+def _own_handlers(logger: logging.Logger) -> list[QuietHandler | WorkflowLogs] | None:
     """
     Return the handlers that a record of *logger* comes to; None when one of them needs the record.
 
@@ -701,11 +642,13 @@ def _own_handlers(logger: logging.Logger) -> list[QuietHandler] | None:
     """
     if logger.filters:
         return None
-    own: list[QuietHandler] = []
+    own: list[QuietHandler | WorkflowLogs] = []
     each: logging.Logger | None = logger
     while each is not None:
         for handler in each.handlers:
-            if not isinstance(handler, QuietHandler) or handler.filters or type(handler.formatter) not in _FORMATTERS:
+            if not isinstance(handler, QuietHandler | WorkflowLogs) or handler.filters:
+                return None
+            if type(handler.formatter) not in _FORMATTERS:
                 return None
             own.append(handler)
         each = each.parent if each.propagate else None
@@ -748,7 +691,7 @@ def configure(
 
 
 def shutdown() -> None:
-    """Take back what `configure` set up; files opened with `open_log` stay."""
+    """Take back what `configure` set up; the logs of a home stay."""
     if _Setup.console is not None:
         _LOGGER.removeHandler(_Setup.console)
         _Setup.console.close()
@@ -758,33 +701,16 @@ def shutdown() -> None:
     _settle_level()
 
 
-@contextmanager
-def open_log(
-    path: Path, *, max_bytes: int = MAX_LOG_BYTES, backups: int = LOG_BACKUPS, adw_id: str = ""
-) -> Iterator[LogFile]:
-    """Write the records of *adw_id* (of all when "") to *path* inside the block, as JSON lines, mode 0600."""
-    with LogFile(path, max_bytes=max_bytes, backups=backups, adw_id=adw_id) as handler:
-        handler.open()
-        handler.setFormatter(_JSON_LINES)
-        _LOGGER.addHandler(handler)
-        _settle_level()
-        try:
-            yield handler
-        finally:
-            _LOGGER.removeHandler(handler)
-            _settle_level()
-
-
 def _settle_level() -> None:
     """Without a level from `configure` or the caller, files get INFO; without files nothing is asked of the logger."""
     if _Setup.console is not None or _LOGGER.level not in {logging.NOTSET, logging.INFO}:
         return
 
-    has_files = any(isinstance(handler, LogFile | WorkflowLogs) for handler in _LOGGER.handlers)
+    has_files = any(isinstance(handler, WorkflowLogs) for handler in _LOGGER.handlers)
     _LOGGER.setLevel(logging.INFO if has_files else logging.NOTSET)
 
 
-class JsonLineFormatter(JsonFormatter):
+class JsonLineFormatter(logging.Formatter):
     """One record, one line of ASCII JSON: nothing in a value can end the line or start another."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -807,8 +733,26 @@ class TextFormatter(logging.Formatter):
         return self.line_of(entry_of(record))
 
     def line_of(self, entry: JsonObject) -> str:
-        """Return *entry* as text."""
-        return to_text(entry, colour=self._colour)
+        """Return *entry* as a line, with the traceback, if there is one, indented below."""
+        fields = dict(entry)
+        moment, adw_id, phase, level, message = (
+            printable(str(fields.pop(name))) for name in ("timestamp", "adw_id", "phase", "level", "message")
+        )
+        exception = fields.pop("exception", None)
+        shown_level = f"{level:<8}"
+        if self._colour and level in _COLOURS:
+            shown_level = f"\x1b[{_COLOURS[level]}m{shown_level}\x1b[0m"
+        parts = [moment, shown_level, adw_id or "-", phase or "-", message]
+        for name, value in fields.items():
+            text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            if isinstance(value, str) and _BARE.fullmatch(text) is None:
+                text = json.dumps(text, ensure_ascii=False)
+            parts.append(f"{printable(name)}={text}")
+        lines = [" ".join(parts)]
+        if isinstance(exception, dict):
+            lines += [f"    {printable(line)}" for line in str(exception.get("traceback", "")).split("\n")]
+
+        return "\n".join(lines)
 
 
 #: The formats that need no record.

@@ -13,9 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
-from adws.adw_modules.interfaces import LeaseRow, LoadNotice, OwnerRecord, Verdict, WorkflowResult
+from adws.adw_modules.interfaces import (
+    IssueLock,
+    LeaseRow,
+    LoadNotice,
+    OwnerRecord,
+    RegisteredWorker,
+    Verdict,
+    WorkflowResult,
+)
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, RollbackRecord, WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
 
@@ -353,6 +363,39 @@ def _pull_request_url(document: WorkflowDocument) -> str:
 
 def _web_address(url: str) -> str:
     return url if url.startswith(("https://", "http://")) and len(url) <= 2000 else ""
+
+
+def worker(registered: RegisteredWorker, *, state: str, now: datetime) -> JsonObject:
+    """Return a worker as the command line, the API and the dashboard show it; *state* is as seen from this machine."""
+    return {
+        "runner_id": registered.runner_id,
+        "host": registered.owner.host,
+        "pid": registered.owner.pid,
+        "tags": sorted(registered.tags),  # type: ignore[dict-item]  # texts are JSON
+        "state": state,
+        "busy": registered.busy,
+        "places": registered.concurrency,
+        "version": registered.version,
+        "started_at": registered.started_at,
+        "age_seconds": round((now - timestamps.parse(registered.started_at)).total_seconds(), 1),
+        "heartbeat_at": registered.heartbeat_at,
+        "silent_seconds": round(max(0.0, registered.silent_seconds), 1),
+    }
+
+
+def lock(held: IssueLock, lease: LeaseRow | None, verdict: Verdict) -> JsonObject:
+    """Return an issue lock, and whether the owner of its workflow lives."""
+    owner = lease.owner if lease is not None else None
+
+    return {
+        "repository": held.repository,
+        "issue_number": held.issue_number,
+        "adw_id": held.adw_id,
+        "acquired_at": held.acquired_at,
+        "owner": owner.describe() if owner else None,
+        "liveness": verdict.value if owner else "none",
+        "lease_seconds_left": round(lease.seconds_left, 1) if lease is not None and owner else None,
+    }
 
 
 def owner_name(record: str) -> str | None:

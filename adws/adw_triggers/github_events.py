@@ -9,7 +9,7 @@ sent it: the worker compares it with the pull request and the commit that it has
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -253,17 +253,26 @@ def _started(
         reason = f"the conversation of issue {issue.number} is locked"
     if reason:
         return Ignored(reason=reason)
-    chosen = asked if isinstance(asked, CommentCommand) else CommentCommand()
+    # The text of the issue is there already: of what its author asks for only the choices count.
+    chosen = replace(asked, text="", is_again=False) if isinstance(asked, CommentCommand) else CommentCommand()
 
+    return _run_request(context, issue, chosen, cause=cause, intent=_intent(context, what))
+
+
+def _run_request(
+    context: _EventContext, issue: IssueText, asked: CommentCommand, *, cause: str, intent: str
+) -> RunRequest:
     return RunRequest(
         repository=context.repository,
         issue=issue,
         actor=context.actor,
-        workflow=chosen.workflow,
-        adw_id=chosen.adw_id,
-        model_set=chosen.model_set,
+        workflow=asked.workflow,
+        adw_id=asked.adw_id,
+        model_set=asked.model_set,
+        hint=asked.text,
+        is_again=asked.is_again,
         cause=cause,
-        intent=_intent(context, what),
+        intent=intent,
     )
 
 
@@ -326,18 +335,7 @@ def _commented(context: _EventContext) -> Verdict:
     if asked.issue_number not in {None, issue.number}:
         return Ignored(reason=f"it names issue {asked.issue_number} on issue {issue.number}: comment there")
 
-    return RunRequest(
-        repository=context.repository,
-        issue=issue,
-        actor=context.actor,
-        workflow=asked.workflow,
-        adw_id=asked.adw_id,
-        model_set=asked.model_set,
-        hint=asked.text,
-        is_again=asked.is_again,
-        cause="comment",
-        intent=intent,
-    )
+    return _run_request(context, issue, asked, cause="comment", intent=intent)
 
 
 # --- pull requests ---------------------------------------------------------------------------------------------

@@ -118,6 +118,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Share: TypeAlias = Callable[[int], bool]
 
 
 class BodyBudget:
@@ -128,29 +129,21 @@ class BodyBudget:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Give one request its share inside the block."""
-        share = Share(self)
+        """Give one request inside the block what takes so many bytes more, and says whether they were left."""
+        taken = 0
+
+        def grow(count: int) -> bool:
+            nonlocal taken
+            if count > self.left:
+                return False
+            self.left -= count
+            taken += count
+            return True
+
         try:
-            yield share
+            yield grow
         finally:
-            self.left += share.taken
-
-
-class Share:
-    """What one request has of a budget."""
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget = budget
-        self.taken = 0
-
-    def grow(self, count: int) -> bool:
-        """Take so many bytes more, and say whether they were left."""
-        if count > self._budget.left:
-            return False
-        self._budget.left -= count
-        self.taken += count
-
-        return True
+            self.left += taken
 
 
 #: How long a client may take to send the body of a request, however steadily it comes.
@@ -186,7 +179,7 @@ async def read_body(
                 size += len(chunk)
                 if size > most_bytes:
                     return _too_large(most_bytes)
-                if not share.grow(len(chunk)):
+                if not share(len(chunk)):
                     return _BUSY
                 parts.append(chunk)
                 is_whole = not message.get("more_body", False)

@@ -34,7 +34,6 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.identifiers import JsonObject, check_adw_id
 from adws.adw_modules.ownership.issue_locks import check_issue_number
 from adws.adw_modules.worker.control import last_workflow
-from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_triggers import delivery
 from adws.adw_triggers.github_events import rules_of
@@ -305,13 +304,7 @@ def _start(home: Home, number: int, workflow: str | None) -> str:
     spec = home.workflows.get(workflow or settings.default_workflow)
     if home.workflows.is_dependent(spec):
         return _go_on(home, number, last_workflow(home, number, "", spec).adw_id, spec.name)
-    start = NewWorkflow(
-        issue_number=number,
-        spec=spec,
-        repository=settings.repository or "",
-        issue=home.preflight.check(StartRequest(spec=spec, issue_number=number)),
-        asked_by=ASKED_BY,
-    )
+    start = home.preflight.accept(StartRequest(spec=spec, issue_number=number), asked_by=ASKED_BY)
 
     return home.workflow_creator.start(start).adw_id
 
@@ -340,4 +333,4 @@ def _say_no(home: Home, number: int, why: OwnershipError | PullRequestOpen) -> N
         except StateError:
             holder = None  # it is being made, or cannot be read
         sentence = f"{commands.why_no_second(why.holder, holder)}."
-    home.answers().say(number, sentence, delivery=f"trigger {number} {subject}")
+    home.forge_effects().answer(number, sentence, delivery=f"trigger {number} {subject}")

@@ -157,22 +157,14 @@ def _home_of(ctx: click.Context) -> Home:
     return open_home(from_environment({"home": home} if home else {}))
 
 
+def given_id(_ctx: click.Context, param: click.Parameter, typed: str) -> str:
+    """Return the id of the workflow that is meant, what is not required as it is when nothing was typed; for click."""
+    return workflow_id(typed) if typed or param.required else typed
+
+
 def adw_id_argument(command: _Command) -> _Command:
     """Give a command the argument ID, as *adw_id*."""
-    return click.argument(
-        "adw_id", metavar="ID", callback=lambda _ctx, _param, value: workflow_id(value), shell_complete=offer_ids
-    )(command)
-
-
-def optional_id_argument(command: _Command) -> _Command:
-    """Give a command the argument ID, as *adw_id*, None when it is left out."""
-    return click.argument(
-        "adw_id",
-        metavar="[ID]",
-        required=False,
-        callback=lambda _ctx, _param, value: None if value is None else workflow_id(value),
-        shell_complete=offer_ids,
-    )(command)
+    return click.argument("adw_id", metavar="ID", callback=given_id, shell_complete=offer_ids)(command)
 
 
 @click.command("help")

@@ -10,7 +10,7 @@ import click
 from adws.adw_modules import identifiers
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.phase import EXTERNAL
-from adws.adw_modules.workflow.model import AGENT, CLEAN, SHIP, Gate, PhaseSpec, WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import AGENT, CLEAN, SHIP, Gate, PhaseSpec, WorkflowSpec, to_json
 from adws.cli import common as cli_common
 from adws.cli import main, output
 from adws.config.settings import COMMON, SETTINGS
@@ -60,7 +60,7 @@ def _workflow_data(known: Workflows, spec: WorkflowSpec, agent: str) -> output.P
         "source": spec.source,
         "aliases": _aliases(known, spec),
         "phases": [
-            {**phase_to_json(phase), "ready": phase.name not in idle, "runs": what_runs(phase, agent=agent)}
+            {**to_json(phase), "ready": phase.name not in idle, "runs": what_runs(phase, agent=agent)}
             for phase in spec.phases
         ],
         "ready": not idle,
@@ -86,7 +86,7 @@ def _workflow_lines(known: Workflows, spec: WorkflowSpec, agent: str) -> list[st
             phase.name,
             phase.state,
             "none" if phase.name in idle else phase.runner,
-            output.shorten(what_runs(phase, agent=agent), 60),
+            identifiers.shortened(what_runs(phase, agent=agent), 60),
             str(phase.max_attempts),
             "yes" if phase.is_required else "no",
             ", ".join(_gate(gate) for gate in phase.gates) or "-",
@@ -129,7 +129,7 @@ def what_runs(phase: PhaseSpec, *, agent: str) -> str:
 def _gate(gate: Gate) -> str:
     about = gate.shell or gate.artifact or " ".join(gate.command)
 
-    return output.shorten(f"{gate.kind} {about}".strip(), 40)
+    return identifiers.shortened(f"{gate.kind} {about}".strip(), 40)
 
 
 # `adw workflow agents`: which agents can be used here, and what each of them can do.

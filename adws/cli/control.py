@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import click
 
 from adws.adw_modules import views
 from adws.adw_modules.errors import UsageError
-from adws.adw_modules.worker.control import Applied, Asked
 from adws.cli import common as cli_common
 from adws.cli import main, output
-
-if TYPE_CHECKING:
-    from adws.adw_modules.worker.control import Control
 
 _MESSAGE = click.option("-m", "--message", default="", help="Why, for the history.")
 _WAIT = click.option(
@@ -30,15 +23,9 @@ _WAIT = click.option(
 @output.json_option
 def pause(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: bool) -> int:
     """Pause a workflow: its processes are asked to end, and the attempt under way does not count."""
-    if is_urgent:
-        return _do(
-            adw_id,
-            lambda it: it.stop(adw_id, by=cli_common.who(), reason=message, is_urgent=True),
-            wait,
-            as_json=as_json,
-        )
+    kind, options = ("stop", {"is_urgent": True}) if is_urgent else ("pause", {})
 
-    return _do(adw_id, lambda it: it.pause(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
+    return _do(adw_id, kind, message, wait, as_json=as_json, **options)
 
 
 @click.command()
@@ -48,7 +35,7 @@ def pause(*, adw_id: str, message: str, wait: float, is_urgent: bool, as_json: b
 @output.json_option
 def abandon(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
     """Abandon a workflow and release its issue lock; what it made is kept."""
-    return _do(adw_id, lambda it: it.abandon(adw_id, by=cli_common.who(), reason=message), wait, as_json=as_json)
+    return _do(adw_id, "abandon", message, wait, as_json=as_json)
 
 
 @click.command()
@@ -57,7 +44,7 @@ def abandon(*, adw_id: str, message: str, wait: float, as_json: bool) -> int:
 @output.json_option
 def approve(*, adw_id: str, message: str, as_json: bool) -> int:
     """Approve the phase that waits for a person; a worker, or adw resume, continues the workflow."""
-    return _judge(adw_id, lambda it: it.approve(adw_id, by=cli_common.who(), text=message), "approved", as_json=as_json)
+    return _judge(adw_id, message, "approved", as_json=as_json)
 
 
 @click.command()
@@ -66,40 +53,35 @@ def approve(*, adw_id: str, message: str, as_json: bool) -> int:
 @output.json_option
 def reject(*, adw_id: str, message: str, as_json: bool) -> int:
     """Send the phase that waits for a person back to work, with the message as a hint."""
-    return _judge(adw_id, lambda it: it.reject(adw_id, by=cli_common.who(), text=message), "rejected", as_json=as_json)
+    return _judge(adw_id, message, "rejected", as_json=as_json)
 
 
-def _do(adw_id: str, ask: Callable[[Control], Asked | Applied], wait: float, *, as_json: bool) -> int:
+def _do(adw_id: str, kind: str, message: str, wait: float, *, as_json: bool, **options: bool) -> int:
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         cli_common.load(app, adw_id)  # a wrong id makes no database
+        done = app.control.order(adw_id, kind, by=cli_common.who(), text=message, **options)
 
-        return cli_common.tell(app, ask(app.control), adw_id, wait, as_json=as_json)
+        return cli_common.tell(app, done, adw_id, wait, as_json=as_json)
 
 
-def _judge(adw_id: str, decide: Callable[[Control], Applied], verdict: str, *, as_json: bool) -> int:
+def _judge(adw_id: str, message: str, verdict: str, *, as_json: bool) -> int:
     with main.open_home() as app:
         cli_common.install_for_people(app.settings)
         before = cli_common.load(app, adw_id)
         phase = views.workflow(before.document).waiting_phase
         if not phase:
             raise UsageError(f"workflow {adw_id} does not wait for approval: it is {before.document.current_state}")
-        applied = decide(app.control)
-        data: dict[str, output.Printable] = {
-            "adw_id": adw_id,
-            "state": applied.state,
-            "phase": phase,
-            "verdict": verdict,
-            "queued": applied.run is not None,
-        }
-        output.emit(data, _lines(adw_id, phase, verdict, applied), as_json=as_json)
+        decide = app.control.approve if verdict == "approved" else app.control.reject
+        applied = decide(adw_id, by=cli_common.who(), text=message)
+        is_queued = applied.run is not None
+        lines = [f"{phase} is {verdict}; workflow {adw_id} is {applied.state}"]
+        if is_queued:
+            lines = [
+                f"{phase} is {verdict}; workflow {adw_id} waits for a worker",
+                f"next: adw resume {adw_id}, or adw worker",
+            ]
+        data: dict[str, output.Printable] = {"adw_id": adw_id, "state": applied.state, "phase": phase}
+        output.emit({**data, "verdict": verdict, "queued": is_queued}, lines, as_json=as_json)
 
     return 0
-
-
-def _lines(adw_id: str, phase: str, verdict: str, applied: Applied) -> list[str]:
-    """Return the result of a decision, and who continues the workflow."""
-    if applied.run is None:
-        return [f"{phase} is {verdict}; workflow {adw_id} is {applied.state}"]
-
-    return [f"{phase} is {verdict}; workflow {adw_id} waits for a worker", f"next: adw resume {adw_id}, or adw worker"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adws.adw_modules import identifiers
 from adws.adw_modules.deliveries.commands import Delivery
 from adws.adw_modules.deliveries.store import VERDICTS
 from adws.adw_modules.errors import DeliveryNotFound, UsageError
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 _HEADERS = ("RECEIVED", "GUID", "EVENT", "FROM", "ABOUT", "VERDICT", "STATUS", "RESULT")
-_KEYS = (
-    *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome"),
-    *("run_id", "received_at", "finished_at"),
-)
 _WIDEST = 60
 
 
@@ -52,10 +49,7 @@ def deliveries(*, verdicts: tuple[str, ...], limit: int, before: str, as_json: b
         page = app.deliveries.page(limit=limit + 1, before=before, verdicts=verdicts)
         shown, more = page[:limit], len(page) > limit
         data: JsonObject = {
-            "deliveries": [
-                {**{name: getattr(row, name) for name in _KEYS}, "adw_id": row.meant_id, "times": row.deliveries}
-                for row in shown
-            ],
+            "deliveries": [_row_data(row) for row in shown],
             "next_before": shown[-1].guid if more else None,
         }
         lines = output.table(_HEADERS, [_cells(row, app.clock.now()) for row in shown])
@@ -110,6 +104,13 @@ def _read_again(app: Home, row: Delivery) -> Delivery:
     return again
 
 
+def _row_data(row: Delivery) -> JsonObject:
+    data = row.to_json()
+    data["times"] = data.pop("deliveries")
+
+    return data
+
+
 def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
     return (
         output.moment(row.received_at, now),
@@ -119,5 +120,5 @@ def _cells(row: Delivery, now: datetime) -> tuple[str, ...]:
         f"{row.repository}#{row.number}" if row.number is not None else row.repository,
         row.verdict,
         row.status,
-        output.shorten(row.outcome or row.reason, _WIDEST),
+        identifiers.shortened(row.outcome or row.reason, _WIDEST),
     )

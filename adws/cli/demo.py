@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import timestamps
 from adws.adw_modules.clock import SystemClock
 from adws.adw_modules.errors import AdwError, GitError, UsageError
 from adws.adw_modules.identifiers import span
 from adws.adw_modules.process import run as process_run
 from adws.adw_modules.process import tree
 from adws.adw_modules.process.run import ChildProcess, WatchedCommand
+from adws.adw_modules.reports.timeline import Timeline, timeline
 from adws.cli import main, output
 from adws.config import load as config_load
 from adws.config import settings as config_settings
@@ -29,7 +29,6 @@ from adws.config import toml_file
 from adws.sample import agent, texts
 
 if TYPE_CHECKING:
-    from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
 
@@ -199,58 +198,37 @@ def _serve_until_interrupted(server: ChildProcess, tell: Callable[[str], None]) 
         raise AdwError("adw serve ended: what it said is above")
 
 
-# When each phase of a workflow was worked on, as bars of text. Pure: takes what is stored.
+# When each phase of a workflow was worked on, as bars of text.
 
 
 #: Columns of the bars.
 WIDTH = 48
 #: How an attempt ended -> what its bar is drawn with.
-_GOOD = "#"
-_MARKS = {"succeeded": _GOOD, "failed": "x", "interrupted": "!", "suspended": "-", "running": "."}
-_LEGEND = {"x": "x failed", "!": "! cut off", "-": "- ended on order"}
+_MARKS = {"succeeded": "#", "failed": "x", "interrupted": "!", "running": "."}
+_ON_ORDER = "-"
+_LEGEND = {"x": "x failed", "!": "! cut off", _ON_ORDER: "- ended on order"}
 
 
-class _Bar(NamedTuple):
-    start: float  #: seconds since the workflow was made
-    seconds: float
-    mark: str
-
-
-def timeline(document: WorkflowDocument) -> list[str]:
-    """Return one line for each phase that was begun: its attempts at their place in time, and how long they took."""
-    begun = timestamps.parse(document.created_at)
-    phases: dict[str, list[_Bar]] = {}
-    for phase in document.phases:
-        for attempt in phase.attempts:
-            start, end = timestamps.parse(attempt.started_at), timestamps.parse(attempt.ended_at or document.updated_at)
-            taken = max((end - start).total_seconds(), 0.0)
-            bar = _Bar((start - begun).total_seconds(), taken, _MARKS.get(attempt.status, "-"))
-            phases.setdefault(phase.name, []).append(bar)
-    bars = [bar for item in phases.values() for bar in item]
-    if not bars:
-        return []
-    whole = max(*(bar.start + bar.seconds for bar in bars), 0.001)
-    width = max(map(len, phases))
-    lines = []
-    for name, item in phases.items():
-        count = f", {len(item)} attempts" if len(item) > 1 else ""
-        lines.append(f"{name:<{width}}  |{_drawn(item, whole)}|  {span(sum(bar.seconds for bar in item))}{count}")
-    seen = {bar.mark for bar in bars}
+def drawn(line: Timeline) -> list[str]:
+    """Return a line for each phase that was tried: its attempts at their place in time, and how long they took."""
+    tried = {lane.name: bars for lane in line.lanes if (bars := [bar for bar in lane.bars if bar.attempt])}
+    width = max(map(len, tried), default=0)
+    lines, seen = [], set()
+    for name, bars in tried.items():
+        columns = [" "] * WIDTH
+        # What went wrong is drawn last: where two share a column, that is to be seen.
+        for bar in sorted(bars, key=lambda bar: bar.kind != "succeeded"):
+            mark = _MARKS.get(bar.kind, _ON_ORDER)
+            first, last = (int((at - line.start).total_seconds() / line.seconds * WIDTH) for at in (bar.start, bar.end))
+            for column in range(min(first, WIDTH - 1), min(last, WIDTH - 1) + 1):
+                columns[column] = mark
+            seen.add(mark)
+        count = f", {len(bars)} attempts" if len(bars) > 1 else ""
+        took = span(sum(bar.seconds for bar in bars))
+        lines.append(f"{name:<{width}}  |{''.join(columns)}|  {took}{count}")
     legend = ", ".join(text for mark, text in _LEGEND.items() if mark in seen)
 
-    return [*lines, f"{'':<{width}}  {span(whole)} in all{f'; {legend}' if legend else ''}"]
-
-
-def _drawn(bars: list[_Bar], whole: float) -> str:
-    columns = [" "] * WIDTH
-    # What went wrong is drawn last: where two share a column, that is to be seen.
-    for bar in sorted(bars, key=lambda bar: bar.mark != _GOOD):
-        first = min(int(bar.start / whole * WIDTH), WIDTH - 1)
-        last = min(int((bar.start + bar.seconds) / whole * WIDTH), WIDTH - 1)
-        for column in range(max(first, 0), max(last, first) + 1):
-            columns[column] = bar.mark
-
-    return "".join(columns)
+    return [*lines, f"{'':<{width}}  {span(line.seconds)} in all{f'; {legend}' if legend else ''}"]
 
 
 # What `adw demo` shows, one act after the other: each is a command that a person could type, run as a process of its
@@ -309,7 +287,7 @@ def demo(*, directory: str | None, crash: bool, rollback: bool, dashboard: bool,
                 number = acts.show_pull_request()
                 adw_id = acts.adw_id()
                 tell("\nTimeline\n")
-                for line in timeline(app.store.load(adw_id).document):
+                for line in drawn(timeline(app.load(adw_id), now=app.clock.now())):
                     tell(line)
                 left = acts.roll_back() if rollback else {}
             is_kept = keep or not rollback or any(left.values())
@@ -397,7 +375,7 @@ class Acts:
 
     def _agent_pid(self, adw_id: str) -> int:
         """Return the process of the attempt that was cut off; in its sandbox it may have another number."""
-        attempts = [one for phase in self._app.store.load(adw_id).document.phases for one in phase.attempts]
+        attempts = [one for phase in self._app.load(adw_id).phases for one in phase.attempts]
         record = tree.recorded(attempts[-1].process or {})
 
         return 0 if record is None else record.identity.pid
@@ -411,7 +389,7 @@ class Acts:
         """Show the pull request as its reviewers see it, text and diff; return its number."""
         from adws.adw_modules.git.git import GitCommands
 
-        number = self._app.store.load(self.adw_id()).document.pr_number
+        number = self._app.load(self.adw_id()).pr_number
         if number is None:
             raise AdwError("the workflow has put up no pull request: what it said is above")
         result = self._app.forge.pull_request(number)
@@ -431,7 +409,7 @@ class Acts:
         if self.type("rollback", adw_id, "--reason", "the demo is over") != main.EXIT_OK:
             raise AdwError("the sample could not be rolled back: what adw said is above")
         seen = app.inventory.look()
-        branch = app.store.load(adw_id).document.branch_name or ""
+        branch = app.load(adw_id).branch_name or ""
         default = f"refs/heads/{app.git.default_branch()}"
         local, remote = app.git.refs(), app.git.remote_refs("refs/heads/*")
         branches = [

@@ -87,40 +87,33 @@ def init(*, test: str, lint: str, repository: str, agent: str | None, yes: bool,
         if not dry_run and has_worked(settings.state_dir):
             app.git_commands.record_remote()  # who runs this says that the remote is where it should be
         next_steps = _next_steps(app, found, has_files=bool(new))
+        known, known_remote = found.project, remote if remote in remotes else None
+        token = settings.origin("github_token") if settings.github_token else ""
+        setup = [_command_data(command) for command in known.setup]
+        #: What was found: its name and value for programs, its name and text for people.
+        facts: list[tuple[str, output.Printable, str, str]] = [
+            ("languages", known.languages, "languages", ", ".join(known.languages) or "none that is known"),
+            ("test", _command_data(known.test), "test", _command_text(known.test)),
+            ("lint", _command_data(known.lint), "lint", _command_text(known.lint)),
+            ("setup", setup, "setup", "; ".join(map(_command_text, known.setup))),
+            ("default_branch", branch or None, "default branch", branch or "not known"),
+            ("remote", known_remote, "remote", known_remote or "none"),
+            ("repository", found.repository or None, "GitHub", found.repository or "no repository on GitHub"),
+            ("token", bool(token), "token", token or "not set"),
+            ("agents", found.agents, "agents", ", ".join(found.agents) or "none installed"),
+            ("agent", found.agent, "agent", found.agent),
+        ]
         data: dict[str, output.Printable] = {
             "home": str(settings.home),
-            "found": {
-                "languages": list(found.project.languages),
-                "test": _command_data(found.project.test),
-                "lint": _command_data(found.project.lint),
-                "setup": [_command_data(command) for command in found.project.setup],
-                "default_branch": branch or None,
-                "remote": remote if remote in remotes else None,
-                "repository": found.repository or None,
-                "agents": list(found.agents),
-                "agent": found.agent,
-                "token": bool(settings.github_token),
-            },
+            "found": {name: value for name, value, _, _ in facts},
             "written": new,
             "left": left,
             "dry_run": dry_run,
             "next": next_steps,
         }
-        facts = [
-            ("languages", ", ".join(found.project.languages) or "none that is known"),
-            ("test", _command_text(found.project.test)),
-            ("lint", _command_text(found.project.lint)),
-            ("setup", "; ".join(map(_command_text, found.project.setup))),
-            ("default branch", branch or "not known"),
-            ("remote", remote if remote in remotes else "none"),
-            ("GitHub", found.repository or "no repository on GitHub"),
-            ("token", settings.origin("github_token") if settings.github_token else "not set"),
-            ("agents", ", ".join(found.agents) or "none installed"),
-            ("agent", found.agent),
-        ]
         lines = [
             f"found in {settings.home}:",
-            *(f"  {line}" for line in output.facts(facts)),
+            *(f"  {line}" for line in output.facts((label, text) for _, _, label, text in facts)),
             *(f"{'would write' if dry_run else 'wrote'} {name}" for name in new),
             *(f"left alone {name}: {why}" for name, why in left.items()),
             "next:",

@@ -31,29 +31,17 @@ if TYPE_CHECKING:
 _CHUNK = 65_536
 
 
-def source_data(folder: Path, source: AttemptFile) -> dict[str, output.Printable]:
+def _name_data(source: AttemptFile) -> JsonObject:
+    """Return whose file it is, for programs."""
+    return {"phase": source.phase or None, "attempt": source.attempt or None, "stream": source.stream or None}
+
+
+def _source_data(folder: Path, source: AttemptFile) -> JsonObject:
     """Return a file and the end of its text, for programs."""
     path = folder / source.name
     text = attempt_files.read_tail(folder, source.name) if source.phase else path.read_text("utf-8", "replace")
 
-    return {
-        "phase": source.phase or None,
-        "attempt": source.attempt or None,
-        "stream": source.stream or None,
-        "path": str(path),
-        "size": source.size,
-        "text": text,
-    }
-
-
-def line_data(source: AttemptFile, line: str) -> JsonObject:
-    """Return one line of a file that is followed, for programs."""
-    return {
-        "phase": source.phase or None,
-        "attempt": source.attempt or None,
-        "stream": source.stream or None,
-        "line": line,
-    }
+    return {**_name_data(source), "path": str(path), "size": source.size, "text": text}
 
 
 class FollowedFile:
@@ -89,7 +77,6 @@ class FollowedFile:
                 yield piece
 
 
-_TRANSCRIPT = "transcript.log"
 #: Seconds between two polls of what is followed.
 _LOOK_SECONDS = 0.1
 
@@ -145,14 +132,12 @@ def logs(
         if follow:
             _follow(app, adw_id, choice, as_json=as_json)
             return
-        worktree = document.worktree_path or ""
-        result = _chosen(app, adw_id, choice)
+        result, folder = _chosen(app, adw_id, choice), app.folder_of(adw_id)
         if not result:
             raise UsageError(_nothing(app, adw_id, choice))
-        data = [source_data(_folder(app, adw_id), source) for source in result] if as_json else []
-        output.emit(
-            {"adw_id": adw_id, "files": data}, _lines(_folder(app, adw_id), result, choice, worktree), as_json=as_json
-        )
+        data = [_source_data(folder, source) for source in result] if as_json else []
+        lines = _lines(folder, result, choice, document.worktree_path or "")
+        output.emit({"adw_id": adw_id, "files": data}, lines, as_json=as_json)
 
 
 def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktree: str) -> Iterator[str]:
@@ -161,7 +146,7 @@ def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktre
     for source in filled:
         if source.heading:
             yield source.heading
-        if source.kind == _TRANSCRIPT and (told := _transcript(folder, source, choice, worktree)):
+        if source.kind == attempt_files.TRANSCRIPT and (told := _transcript(folder, source, choice, worktree)):
             yield from told
             continue
         with (folder / source.name).open(encoding="utf-8", errors="replace", newline="\n") as file:
@@ -172,7 +157,7 @@ def _lines(folder: Path, found: tuple[AttemptFile, ...], choice: Choice, worktre
 
 def _transcript(folder: Path, source: AttemptFile, choice: Choice, worktree: str) -> list[str]:
     """Return the transcript of an attempt from the stream of its agent; nothing when that is no stream we can read."""
-    stem = source.name.removesuffix(_TRANSCRIPT)
+    stem = source.name.removesuffix(attempt_files.TRANSCRIPT)
     stream, prompt = folder / f"{stem}stdout.log", folder / f"{stem}prompt.md"
     if not stream.is_file():
         return []
@@ -194,46 +179,28 @@ def _transcript(folder: Path, source: AttemptFile, choice: Choice, worktree: str
 
 def _chosen(app: Home, adw_id: str, choice: Choice) -> tuple[AttemptFile, ...]:
     """Return the files that are meant, in the order in which they were begun."""
-    folder = _folder(app, adw_id)
+    folder = app.folder_of(adw_id)
     if choice.is_log:
         path = folder / attempt_files.LOG_NAME
         return (AttemptFile(name=attempt_files.LOG_NAME, size=path.stat().st_size),) if path.is_file() else ()
-    files = _outputs(folder)
-    # An agent writes a stream of events, and its runner a transcript of that: one of them is shown.
-    told = {(file.phase, file.attempt) for file in files if file.kind == _TRANSCRIPT}
-    hidden = _TRANSCRIPT if choice.is_raw else "stdout.log"
-    wanted = [
-        file
-        for file in files
-        if choice.phase in (None, file.phase)
-        and choice.attempt in (None, file.attempt)
-        and not (file.kind == hidden and (file.phase, file.attempt) in told)
-    ]
-    ordered = attempt_files.in_order(cli_common.load(app, adw_id).document, wanted)
-    if not ordered or choice.is_all or choice.attempt is not None:
-        return ordered
-    last = ordered[-1]
+    files = attempt_files.outputs(folder, cli_common.load(app, adw_id).document, is_raw=choice.is_raw)
+    wanted = [one for one in files if choice.phase in (None, one.phase) and choice.attempt in (None, one.attempt)]
+    if not wanted or choice.is_all or choice.attempt is not None:
+        return tuple(wanted)
+    last = wanted[-1]
 
-    return tuple(source for source in ordered if (source.phase, source.attempt) == (last.phase, last.attempt))
-
-
-def _outputs(folder: Path) -> list[AttemptFile]:
-    return [file for file in attempt_files.list_files(folder) if file.kind.endswith(".log")]
+    return tuple(source for source in wanted if (source.phase, source.attempt) == (last.phase, last.attempt))
 
 
 def _nothing(app: Home, adw_id: str, choice: Choice) -> str:
     if choice.is_log:
         return f"workflow {adw_id} has no log yet: nobody has worked on it"
-    files = _outputs(_folder(app, adw_id))
+    files = [file for file in attempt_files.list_files(app.folder_of(adw_id)) if file.kind.endswith(".log")]
     if not files:
         return f"workflow {adw_id} has no output yet: none of its phases has run (adw status {adw_id})"
     there = dict.fromkeys(f"{file.phase} {file.attempt}" for file in files)
 
     return f"workflow {adw_id} has no such output; there is (phase and attempt): {', '.join(there)}"
-
-
-def _folder(app: Home, adw_id: str) -> Path:
-    return app.settings.state_dir / adw_id
 
 
 # --- following -------------------------------------------------------------------------------------------------
@@ -251,12 +218,12 @@ def _follow(app: Home, adw_id: str, choice: Choice, *, as_json: bool) -> None:
         for source in _chosen(app, adw_id, everything):
             if source.name in old:
                 continue
-            tail = tails.setdefault(source.name, FollowedFile(_folder(app, adw_id) / source.name))
+            tail = tails.setdefault(source.name, FollowedFile(app.folder_of(adw_id) / source.name))
             for line in tail.lines(is_last=has_stopped):
                 if source.heading != shown and not as_json:
                     output.emit_line(None, source.heading, as_json=False)
                 shown = source.heading
-                output.emit_line(line_data(source, line), line, as_json=as_json)
+                output.emit_line({**_name_data(source), "line": line}, line, as_json=as_json)
         if has_stopped:
             return
         app.clock.sleep(_LOOK_SECONDS)

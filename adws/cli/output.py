@@ -22,7 +22,7 @@ import click
 
 from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import AdwError
-from adws.adw_modules.identifiers import span
+from adws.adw_modules.identifiers import shortened, span
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -146,11 +146,6 @@ def result_line(result: WorkflowResult | WorkflowView) -> str:
     time = [span(result.work_seconds)] if result.work_seconds else []
 
     return ", ".join(filter(None, [*made, *time])) if any(made) else ""
-
-
-def shorten(text: str, width: int) -> str:
-    """Return *text* cut to *width* characters, the cut shown as three dots."""
-    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
 
 
 def silence() -> None:
@@ -323,7 +318,7 @@ class LiveLine:
             head = f"{self._head}  {seconds // 60:02d}:{seconds % 60:02d}"
             text = f"{head}  {fitting(self._last, self._console.width - len(head) - 3)}"
 
-        return Text(shorten(text, max(20, self._console.width - 1)), no_wrap=True)
+        return Text(shortened(text, max(20, self._console.width - 1)), no_wrap=True)
 
 
 def restore_terminal() -> None:
@@ -346,7 +341,7 @@ def fitting(activity: str, width: int) -> str:
     verb, _, about = activity.partition(" ")
     room = width - len(verb) - len(" .../")
     if len(activity) <= width or "/" not in about or " " in about or room < len(about.rpartition("/")[2]):
-        return shorten(activity, max(width, 4))
+        return shortened(activity, max(width, 4))
 
     return f"{verb} .../{about[-room:].partition('/')[2] or about.rpartition('/')[2]}"
 

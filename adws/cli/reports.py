@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from adws.adw_modules import costs, timestamps
+from adws.adw_modules import costs, identifiers, timestamps
 from adws.adw_modules.costs import CostEntry, CostLine
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.identifiers import JsonObject, counted, span
@@ -161,7 +161,7 @@ def stuck_lines(found: Sequence[StuckNow], now: datetime) -> list[str]:
 
 def _stuck(one: StuckNow, now: datetime) -> list[str]:
     subject = one.subject
-    title = f" ({output.shorten(subject.title, 50)})" if subject.title else ""
+    title = f" ({identifiers.shortened(subject.title, 50)})" if subject.title else ""
 
     return [
         f"{subject.adw_id}  {subject.state}{title}, since {output.moment(one.since, now)}",
@@ -213,7 +213,9 @@ workflow_option = click.option(
 
 
 @click.command()
-@cli_common.optional_id_argument
+@click.argument(
+    "adw_id", metavar="[ID]", required=False, callback=cli_common.given_id, shell_complete=cli_common.offer_ids
+)
 @click.option("--since", metavar="WHEN", default="", help=_SINCE)
 @click.option("--by", type=click.Choice(WAYS), help="Show only costs, one line for each of these.")
 @workflow_option

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import AdwError, OwnershipError, StateError, StateNotFound, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
@@ -69,13 +69,9 @@ REACHED = 1
 @output.json_option
 def quota(*, workflow: str | None, as_json: bool) -> int:
     """Show every limit and how much of it is used; exits with 1 when one is reached."""
-    from adws.app import open_quotas
-
     with main.open_home() as app:
         name = workflow or app.settings.default_workflow
-        # Looking makes no database: where nobody worked yet nothing is used.
-        has_database = app.has_database()
-        quotas = app.quotas if has_database else open_quotas(app.settings, None, clock=app.clock, host="")
+        quotas = app.known_quotas
         result = quotas.status(estimated_cost=quotas.estimate(name))
     is_exceeded = any(status.is_exceeded for status in result)
     data: JsonObject = {
@@ -131,7 +127,7 @@ def breakers(context: click.Context, *, as_json: bool) -> None:
             _WORDS.get(row.state, row.state),
             str(row.failures),
             output.moment(row.reopens_at, now) if row.reopens_at and row.state == "open" else "-",
-            output.shorten(row.reason, 60) or "-",
+            identifiers.shortened(row.reason, 60) or "-",
         )
         for row in rows
     ]
@@ -191,7 +187,7 @@ def locks(context: click.Context, *, as_json: bool) -> None:
         return
     with main.open_home() as app:
         now = app.clock.now()
-        rows = [_lock_data(app, lock, now) for lock in _all_locks(app)]
+        rows = [_lock_data(app, lock, now) for lock in (app.locks.all() if app.has_database() else ())]
     cells = [
         (
             f"{row['repository']}#{row['issue_number']}",
@@ -216,9 +212,10 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
     """Release the lock of an issue. Its workflow is not stopped, and takes the lock again if it continues first."""
     number = check_issue_number(issue)
     with main.open_home() as app:
-        lock = app.locks.holder(number, repository) if app.has_database() else None
+        known = app.locks.all() if app.has_database() else ()
+        lock = app.locks.holder(number, repository) if known else None
         if lock is None:
-            elsewhere = [lock.repository or "this home" for lock in _all_locks(app) if lock.issue_number == number]
+            elsewhere = [one.repository or "this home" for one in known if one.issue_number == number]
             there = f"there is one in {', '.join(elsewhere)}: see --repository"
             of = f" of {repository}" if repository else ""
             raise AdwError(
@@ -230,10 +227,6 @@ def release(*, issue: str, repository: str, force: bool, as_json: bool) -> None:
     output.emit(data, f"released {_name(lock)}, which belonged to workflow {lock.adw_id}", as_json=as_json)
     for note in notes:
         output.say(f"adw: {note}")
-
-
-def _all_locks(app: Home) -> tuple[IssueLock, ...]:
-    return app.locks.all() if app.has_database() else ()
 
 
 def _name(lock: IssueLock) -> str:
@@ -249,7 +242,6 @@ def _lock_facts(lock: IssueLock) -> JsonObject:
 def _lock_data(app: Home, lock: IssueLock, now: datetime) -> JsonObject:
     """Return one lock with the state of its workflow and the liveness of its owner."""
     lease = app.leases.read(lock.adw_id)
-    owner = lease.owner if lease is not None else None
     try:
         state = app.store.load(lock.adw_id).document.current_state
     except StateNotFound:
@@ -261,15 +253,9 @@ def _lock_data(app: Home, lock: IssueLock, now: datetime) -> JsonObject:
     except ValueError:
         age = None  # not a moment that we wrote
 
-    return {
-        **_lock_facts(lock),
-        "acquired_at": lock.acquired_at,
-        "age_seconds": age,
-        "state": state,
-        "owner": owner.describe() if owner else None,
-        "liveness": app.processes.verdict(owner).value if owner else "none",
-        "lease_seconds_left": round(lease.seconds_left, 1) if lease is not None and owner else None,
-    }
+    verdict = app.processes.verdict(lease.owner if lease else None)
+
+    return {**views.lock(lock, lease, verdict), "age_seconds": age, "state": state}
 
 
 def _liveness(row: JsonObject) -> str:

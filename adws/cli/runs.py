@@ -8,63 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import OwnerRecord, RegisteredWorker, Verdict
+from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.queue.model import Run, RunState
 from adws.adw_modules.queue.workers import Patience, RunnerState, plan_unmatched
 from adws.adw_modules.recovery.explain import why_held, worker_state
 from adws.adw_modules.workflow.requirements import Requirements
 from adws.cli import main, output
 
-if TYPE_CHECKING:
-    from adws.app import Home
-
-
 # What `adw queue runs` shows: plain data for `--json`, and lines of text made from that same data.
 #
 # Pure.
 
 
+#: What is shown of a run as it is stored.
+_OF_RUN = (
+    *("run_id", "adw_id", "kind", "priority", "attempts", "reason", "losses", "slot", "parent_run_id", "payload"),
+    *("asked_by", "created_at", "updated_at", "started_at", "finished_at"),
+)
 #: Longer reasons are cut in the table; --json has them whole.
 REASON_WIDTH = 60
 
 
 def run_data(run: Run, *, verdict: Verdict, now: datetime, held: str = "") -> JsonObject:
     """Return one run with its age, the liveness of its worker, and why it waits though it is due."""
-    owner = OwnerRecord.from_text(run.owner)
+    owner = (views.owner_name(run.owner) or "a worker whose record cannot be read") if run.owner else None
 
     return {
-        "run_id": run.run_id,
-        "adw_id": run.adw_id,
-        "kind": run.kind,
+        **{name: getattr(run, name) for name in _OF_RUN},
         "state": run.state.value,
-        "priority": run.priority,
         "not_before": run.not_before or None,
         "is_due": run.state is RunState.PENDING and run.not_before <= timestamps.to_text(now),
-        "attempts": run.attempts,
-        "owner": _name_of(run, owner),
+        "owner": owner,
         "liveness": verdict.value if run.owner else "none",
         "claim_seconds_left": round(run.seconds_left, 1) if run.owner else None,
-        "reason": run.reason,
         "demands": run.demands.to_json(),
-        "labels": sorted(run.labels),  # type: ignore[dict-item]  # texts are JSON
+        "labels": sorted(run.labels),
         "held_by": held or None,
-        "losses": run.losses,
-        "slot": run.slot,
-        "parent_run_id": run.parent_run_id,
-        "payload": run.payload,
-        "asked_by": run.asked_by,
         "age_seconds": round((now - timestamps.parse(run.created_at)).total_seconds(), 1),
-        "created_at": run.created_at,
-        "updated_at": run.updated_at,
-        "started_at": run.started_at,
-        "finished_at": run.finished_at,
     }
 
 
@@ -81,7 +67,7 @@ def run_lines(rows: Sequence[JsonObject], *, next_page: int | None) -> list[str]
             identifiers.age(_seconds(row["age_seconds"])),
             _worker(row),
             _due(row),
-            output.shorten(_why(row), REASON_WIDTH),
+            identifiers.shortened(_why(row), REASON_WIDTH),
         )
         for row in rows
     ]
@@ -111,13 +97,6 @@ def _advice(rows: Sequence[JsonObject]) -> list[str]:
         for adw_id, row in reversed(newest.items())
         if row["state"] == RunState.DEAD.value
     ]
-
-
-def _name_of(run: Run, owner: OwnerRecord | None) -> str | None:
-    if not run.owner:
-        return None
-
-    return owner.describe() if owner else "a worker whose record cannot be read"
 
 
 def _worker(row: JsonObject) -> str:
@@ -151,24 +130,6 @@ def _seconds(value: object) -> float:
 ID_WIDTH = 8
 
 
-def runner_data(runner: RegisteredWorker, *, state: RunnerState, now: datetime) -> JsonObject:
-    """Return one runner, with what it offers and how long ago it was heard of."""
-    return {
-        "runner_id": runner.runner_id,
-        "host": runner.owner.host,
-        "pid": runner.owner.pid,
-        "tags": sorted(runner.tags),  # type: ignore[dict-item]  # texts are JSON
-        "state": state.value,
-        "busy": runner.busy,
-        "places": runner.concurrency,
-        "version": runner.version,
-        "started_at": runner.started_at,
-        "age_seconds": round((now - timestamps.parse(runner.started_at)).total_seconds(), 1),
-        "heartbeat_at": runner.heartbeat_at,
-        "silent_seconds": round(max(0.0, runner.silent_seconds), 1),
-    }
-
-
 def runner_lines(rows: Sequence[JsonObject]) -> list[str]:
     """Return the runners as a table."""
     if not rows:
@@ -181,17 +142,13 @@ def runner_lines(rows: Sequence[JsonObject]) -> list[str]:
             ", ".join(map(str, row["tags"])) if isinstance(row["tags"], list) and row["tags"] else "-",
             str(row["state"]),
             "-" if row["state"] == RunnerState.GONE.value else f"{row['busy']}/{row['places']}",
-            identifiers.age(_number(row["age_seconds"])),
-            identifiers.age(_number(row["silent_seconds"])),
+            identifiers.age(_seconds(row["age_seconds"])),
+            identifiers.age(_seconds(row["silent_seconds"])),
         )
         for row in rows
     ]
 
     return output.table(("RUNNER", "HOST", "PID", "TAGS", "STATE", "BUSY", "SINCE", "HEARD"), cells)
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, float | int) else 0.0
 
 
 @click.command()
@@ -212,17 +169,14 @@ def runs(*, states: tuple[RunState, ...], limit: int, before: int | None, as_jso
         page = app.runs.page(states=states, limit=limit + 1, before=before) if app.has_database() else ()
         now = app.clock.now()
         held = why_held(app, page[:limit]) if page else {}
-        rows = [
-            run_data(run, verdict=_verdict(app, run), now=now, held=held.get(run.run_id, "")) for run in page[:limit]
-        ]
+        rows = []
+        for run in page[:limit]:
+            verdict = app.processes.verdict(OwnerRecord.from_text(run.owner))
+            rows.append(run_data(run, verdict=verdict, now=now, held=held.get(run.run_id, "")))
         next_page = page[limit - 1].run_id if len(page) > limit else None
         lines = run_lines(rows, next_page=next_page)
 
         output.emit({"runs": list(rows), "next_before": next_page}, lines, as_json=as_json)
-
-
-def _verdict(app: Home, run: Run) -> Verdict:
-    return app.processes.verdict(OwnerRecord.from_text(run.owner))
 
 
 def _known_state(text: str) -> RunState:
@@ -246,7 +200,7 @@ def workers(*, as_json: bool) -> None:
     with main.open_home() as app:
         result = app.workers.all() if app.has_database() else ()
         now = app.clock.now()
-        rows = [runner_data(runner, state=worker_state(app, runner), now=now) for runner in result]
+        rows = [views.worker(runner, state=worker_state(app, runner).value, now=now) for runner in result]
 
         output.emit({"runners": list(rows)}, runner_lines(rows), as_json=as_json)
 

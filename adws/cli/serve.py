@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING
 import click
 
 from adws import app
-from adws.adw_modules import durable_file, identifiers, timestamps
-from adws.adw_modules.errors import UsageError
+from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules.atomic_state import AtomicStateWriter
+from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import OwnerRecord, Verdict
 from adws.adw_modules.process.run import ChildProcess
@@ -135,7 +135,6 @@ def _new_link(app: Home, where: str) -> str:
 # Where the servers of this home on this machine listen: a file for each, which says its process and its address.
 
 _SERVERS = ".servers"
-_MAX_BYTES = 4096
 
 
 @contextmanager
@@ -145,14 +144,8 @@ def _announced(app: Home, address: str) -> Iterator[None]:
     for path, owner, _address in _announcements(folder):
         if app.processes.verdict(owner) is Verdict.DEAD:
             path.unlink(missing_ok=True)
-    durable_file.make_directory(str(folder))
-    path = folder / f"{me.token}.json"
-    directory = durable_file.open_directory(str(folder))
-    try:
-        payload = json.dumps({"owner": me.to_text(), "address": address}).encode()
-        durable_file.replace_file(directory, path.name, payload, path=str(path))
-    finally:
-        os.close(directory)
+    path, now = folder / f"{me.token}.json", timestamps.to_text(app.clock.now())
+    AtomicStateWriter.write(path, {"owner": me.to_text(), "address": address, "started_at": now})
     try:
         yield
     finally:
@@ -161,16 +154,15 @@ def _announced(app: Home, address: str) -> Iterator[None]:
 
 def _announcements(folder: Path) -> list[tuple[Path, OwnerRecord, str]]:
     """Return file, process and address of every server that announced itself, in the order of their start."""
-    result: list[tuple[float, Path, OwnerRecord, str]] = []
+    result: list[tuple[str, Path, OwnerRecord, str]] = []
     for path in folder.glob("*.json"):
         try:
-            data, status = durable_file.read_file(str(path), max_bytes=_MAX_BYTES)
-            said = json.loads(data)
-        except (OSError, ValueError, durable_file.TooLarge):
+            said = AtomicStateWriter.read(path)
+        except AdwError:
             continue  # it ended meanwhile, or the file is none of ours
-        owner = OwnerRecord.from_text(str(said.get("owner"))) if isinstance(said, dict) else None
+        owner = OwnerRecord.from_text(str(said.get("owner")))
         if owner is not None:
-            result.append((status.st_mtime, path, owner, str(said.get("address"))))
+            result.append((str(said.get("started_at")), path, owner, str(said.get("address"))))
 
     return [(path, owner, address) for _, path, owner, address in sorted(result, key=lambda one: one[0])]
 
@@ -326,18 +318,10 @@ def _list(app: Home, entries: list[ScheduleEntry], *, as_json: bool) -> None:
     cells = []
     for entry in entries:
         row, upcoming = rows.get(entry.name), trigger_cron.next_tick([entry], now)
-        last = row.last_due if row else ""
-        shown = {
-            "name": entry.name,
-            "when": entry.expression or "off",
-            "status": row.status if row else "",
-            "outcome": row.outcome if row else "",
-        }
-        moments = {"next": timestamps.to_text(upcoming) if upcoming else None, "last": last or None}
-        data.append({**shown, **moments, "what": entry.what})
-        ages = [
-            identifiers.age((now - moment).total_seconds()) if moment else "-"
-            for moment in (upcoming, timestamps.parse(last) if last else None)
-        ]
-        cells.append((entry.name, shown["when"], *ages, shown["status"] or "-", shown["outcome"] or "-"))
+        status, outcome, last = (row.status, row.outcome, row.last_due) if row else ("", "", "")
+        following, when = timestamps.to_text(upcoming) if upcoming else "", entry.expression or "off"
+        facts = {"name": entry.name, "when": when, "status": status, "outcome": outcome, "what": entry.what}
+        data.append({**facts, "next": following or None, "last": last or None})
+        ages = output.age(following, now), output.age(last, now)
+        cells.append((entry.name, when, *ages, status or "-", outcome or "-"))
     output.emit({"entries": data}, output.table(_HEADERS, cells), as_json=as_json)

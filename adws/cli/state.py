@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adws.adw_modules import timestamps
+from adws.adw_modules import identifiers, timestamps
 from adws.adw_modules.errors import StateInvalid
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.cli import common as cli_common
@@ -86,7 +86,7 @@ def migrate(*, path: Path | None, dry_run: bool, as_json: bool) -> int:
             state_dir=settings.state_dir if settings.store == "files" else None,
             locks=app.locks if has_database else None,
             leases=app.leases if has_database else None,
-            repository=settings.repository or "",
+            repository=app.repository,
         )
         plan = planner.plan_migration(path) if path else planner.plan_migration(settings.home, settings.state_dir)
         if dry_run:
@@ -130,7 +130,7 @@ def _shown(value: JsonValue) -> str:
         return "unknown"
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
-    return output.shorten(text, SHOWN_WIDTH)
+    return identifiers.shortened(text, SHOWN_WIDTH)
 
 
 @click.command()

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from adws.adw_modules.identifiers import JsonObject, JsonValue
+    from adws.adw_modules.steps.model import WaitingRetry
     from adws.adw_modules.steps.views import ExecutionLine, IterationDetail, IterationLine
-    from adws.adw_modules.worker.control import WaitingRetry
     from adws.app import Home
-    from adws.cli.output import Printable
 
 
 _WIDTH = 50
@@ -62,7 +61,7 @@ def _lines(found: Sequence[ExecutionLine], now: datetime) -> list[str]:
             str(one.running),
             str(one.waiting),
             output.moment(one.next_retry, now) if one.next_retry else "-",
-            output.shorten(one.reason, _WIDTH) or "-",
+            identifiers.shortened(one.reason, _WIDTH) or "-",
         )
         for one in found
     ]
@@ -83,9 +82,9 @@ def _iteration_lines(rows: Sequence[IterationLine], now: datetime, more: int | N
                 str(row.attempts),
                 str(row.page),
                 output.moment(row.next_at, now) if row.next_at else "-",
-                output.shorten(row.element, _WIDTH),
-                output.shorten(row.result, _WIDTH) or "-",
-                output.shorten(row.error, _WIDTH) or "-",
+                identifiers.shortened(row.element, _WIDTH),
+                identifiers.shortened(row.result, _WIDTH) or "-",
+                identifiers.shortened(row.error, _WIDTH) or "-",
             )
             for row in rows
         ],
@@ -115,7 +114,7 @@ def _detail_lines(detail: IterationDetail, now: datetime) -> list[str]:
             str(call.get("event_type") or ""),
             output.moment(str(call.get("created_at") or ""), now),
             identifiers.span(seconds) if isinstance(seconds := call.get("duration"), int | float) else "-",
-            output.shorten(_why(call), _WIDTH) or "-",
+            identifiers.shortened(_why(call), _WIDTH) or "-",
         )
         for call in detail.calls
     ]
@@ -131,7 +130,7 @@ def _why(call: JsonObject) -> str:
 
 
 def _shown(value: JsonValue) -> str:
-    return output.shorten(json.dumps(value, ensure_ascii=False), _LONGEST)
+    return identifiers.shortened(json.dumps(value, ensure_ascii=False), _LONGEST)
 
 
 # `adw queue retries`: scheduled retries, phases and calls of steps in one list, and cancelling one.
@@ -183,7 +182,7 @@ def _lines_retries(found: Sequence[WaitingRetry], now: datetime) -> list[str]:
             str(retry.attempt_number),
             output.moment(retry.next_at, now),
             retry.why,
-            output.shorten(retry.error, _ERROR_WIDTH),
+            identifiers.shortened(retry.error, _ERROR_WIDTH),
         )
         for retry in found
     ]
@@ -209,7 +208,7 @@ def external(context: click.Context, *, is_all: bool, limit: int, as_json: bool)
         tasks = app.external_tasks.page(only_open=not is_all, limit=limit) if app.has_database() else ()
         now = app.clock.now()
 
-        output.emit({"tasks": [task_data(task) for task in tasks]}, _lines_external(tasks, now), as_json=as_json)
+        output.emit({"tasks": [task.to_json() for task in tasks]}, _lines_external(tasks, now), as_json=as_json)
 
 
 @external.command()
@@ -220,35 +219,12 @@ def show(*, name: str, with_token: bool, as_json: bool) -> None:
     """Show one task; TASK may be the id of a workflow, too: then it is the one that it waits for."""
     with main.open_home() as app:
         task = _found(app, name)
-        data = task_data(task)
+        data = task.to_json()
         if with_token:
             data["token"] = app.external.token_of(task.task_id)
         shown = _facts(task, app.clock.now(), str(data.get("token", "")))
 
         output.emit(data, shown, as_json=as_json)
-
-
-def task_data(task: ExternalTask) -> dict[str, Printable]:
-    """Return a task for programs, without its token."""
-    report = task.report
-
-    return {
-        "task_id": task.task_id,
-        "adw_id": task.adw_id,
-        "phase": task.phase,
-        "attempt_number": task.attempt_number,
-        "state": task.state,
-        "path": f"{PATH}/{task.task_id}",
-        "deadline": task.deadline,
-        "created_at": task.created_at,
-        "ended_at": task.ended_at,
-        "claim": task.claims,
-        "worker": task.worker,
-        "claim_until": task.claim_until or None,
-        "is_ok": None if report is None else report.is_ok,
-        "summary": "" if report is None else report.summary,
-        "error": {} if report is None else report.error,
-    }
 
 
 def _found(app: Home, name: str) -> ExternalTask:

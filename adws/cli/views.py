@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import DatabaseError, StateError, UsageError
 from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
-from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery, WorkflowSummary
+from adws.adw_modules.interfaces import LeaseRow, Page, PageQuery, WorkflowResult, WorkflowSummary
 from adws.adw_modules.views import PhaseView, WorkflowView
 from adws.cli import common as cli_common
 from adws.cli import main, output
@@ -71,18 +70,12 @@ class Status:
 def _session_data(session: AgentSession | None) -> JsonObject | None:
     if session is None:
         return None
+    names = ("session_id", "phase", "attempt_number", "agent", "host", "reason", "started_at", "ended_at")
 
     return {
-        "session_id": session.session_id,
-        "phase": session.phase,
-        "attempt_number": session.attempt_number,
-        "agent": session.agent,
-        "host": session.host,
+        **{name: getattr(session, name) for name in names},
         "status": session.status.value,
         "executor_session_id": session.executor_session_id or None,
-        "reason": session.reason,
-        "started_at": session.started_at,
-        "ended_at": session.ended_at,
     }
 
 
@@ -123,9 +116,7 @@ def status_lines(status: Status, now: datetime) -> list[str]:
         for phase in view.phases
         if phase.wait_reason and (phase.retry_at or phase.status == "retry_wait")
     ]
-    steps = [
-        f"step {one.step}: {_state_of(one)}{_progress(one, now)} ({one.execution_id})" for one in status.executions
-    ]
+    steps = [f"step {one.step}: {_progress(one, now)} ({one.execution_id})" for one in status.executions]
     why = [status.explanation.paragraph()] if status.explanation else []
     decisions = [f"doctor: {_decision(phase, call)}" for phase in view.phases for call in phase.doctor]
     hints = [f"hint: {_hint(hint, now)}" for hint in view.hints]
@@ -166,12 +157,9 @@ def _session_line(session: AgentSession | None) -> str:
     return f"{session.agent} {session.status.value}: {where}{called}"
 
 
-def _state_of(execution: ExecutionLine) -> str:
-    return "" if execution.state == "running" else f"{execution.state}, "
-
-
 def _progress(execution: ExecutionLine, now: datetime) -> str:
     facts = [
+        "" if execution.state == "running" else execution.state,
         f"{execution.done} of {'?' if execution.total is None else execution.total} done",
         f"{execution.failed} failed",
         f"{execution.running} in flight",
@@ -209,7 +197,7 @@ def _phase_row(phase: PhaseView, now: datetime) -> list[str]:
         "-" if average is None else identifiers.span(average),
         f"{phase.cost_usd:.4f}" if phase.cost_usd else "-",
         output.moment(phase.retry_at, now) if phase.retry_at else "-",
-        output.shorten(phase.last_failure_reason or phase.terminal_reason or "", _REASON_WIDTH) or "-",
+        identifiers.shortened(phase.last_failure_reason or phase.terminal_reason or "", _REASON_WIDTH) or "-",
     ]
 
 
@@ -237,30 +225,16 @@ def _hint(hint: JsonObject, now: datetime) -> str:
 # --- lists and events ------------------------------------------------------------------------------------------
 
 
-def list_data(page: Page) -> JsonObject:
-    """Return a page of the list as plain data."""
-    return {"next_cursor": page.next_cursor, "workflows": [_row_data(row) for row in page.rows]}
-
-
-def _row_data(row: WorkflowSummary) -> JsonObject:
+def row_data(row: WorkflowSummary) -> JsonObject:
     """Return one row as plain data; every key is always there."""
-    result = row.result
+    names = ("adw_id", "state", "repository", "issue_number", "title", "workflow", "revision")
+    made = {field.name: getattr(row.result, field.name, None) for field in fields(WorkflowResult)}
 
     return {
-        "adw_id": row.adw_id,
-        "state": row.state,
-        "phase": result.phase if result else None,
-        "repository": row.repository,
-        "issue_number": row.issue_number,
-        "title": row.title,
-        "workflow": row.workflow,
-        "branch_name": result.branch_name if result else None,
-        "pr_number": result.pr_number if result else None,
-        "pull_request_url": (result.pull_request_url or None) if result else None,
-        "cost_usd": result.cost_usd if result else None,
-        "work_seconds": result.work_seconds if result else None,
+        **{name: getattr(row, name) for name in names},
+        **made,
+        "pull_request_url": made["pull_request_url"] or None,
         "owner": views.owner_name(row.owner),
-        "revision": row.revision,
         "created_at": views.known_moment(row.created_at),
         "updated_at": views.known_moment(row.updated_at),
     }
@@ -280,7 +254,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
             (
                 row.adw_id,
                 row.state,
-                output.shorten(result.phase or "-", _PHASE_WIDTH) if result else "-",
+                identifiers.shortened(result.phase or "-", _PHASE_WIDTH) if result else "-",
                 number if is_one_repository else _issue(row.repository, row.issue_number),
                 f"#{result.pr_number}" if result and result.pr_number else "-",
                 f"{result.cost_usd:.2f}" if result and result.cost_usd else "-",
@@ -292,7 +266,7 @@ def list_lines(page: Page, now: datetime) -> list[str]:
     # What is left of a line is for the title, which stands last.
     width = max(map(len, table))
     room = max(_LIST_WIDTH - width - 2, _TITLE_WIDTH)
-    titles = ["TITLE", *(output.shorten(row.title, room) for row in page.rows)]
+    titles = ["TITLE", *(identifiers.shortened(row.title, room) for row in page.rows)]
     more = [f"more: add --cursor {page.next_cursor}"] if page.next_cursor else []
 
     return [*(f"{line:<{width}}  {title}".rstrip() for line, title in zip(table, titles, strict=True)), *more]
@@ -305,11 +279,6 @@ def _short_span(seconds: float) -> str:
         return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
     return f"{minutes}:{rest:02}" if minutes else identifiers.span(seconds)
-
-
-def events_data(events: Sequence[Event]) -> JsonObject:
-    """Return events as plain data; `last` is what to pass to `--after` for the ones that follow."""
-    return {"events": [event.to_json() for event in events], "last": events[-1].event_id if events else None}
 
 
 def events_lines(events: Sequence[Event], now: datetime) -> list[str]:
@@ -389,18 +358,22 @@ def status(*, name: str, only_failed: bool, index: int | None, after: int, limit
             return
         adw_id = cli_common.workflow_id(name)
         loaded = cli_common.load(app, adw_id)
-        lease, problem = _lease_of(app, adw_id)
-        verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
+        lease: LeaseRow | None = None
         sessions: Sequence[AgentSession] = ()
         executions: Sequence[ExecutionLine] = ()
         ports: Sequence[int] = ()
-        with suppress(DatabaseError):  # the document tells enough without these
-            if problem is None and app.has_database():
+        problem: str | None = None
+        try:  # the document tells enough without these
+            if app.has_database():
+                lease = app.leases.read(adw_id)
                 ports = [row.port for row in app.ports.all() if row.adw_id == adw_id]
                 # Before the first attempt there is neither a session nor an execution: their code need not be loaded.
                 if any(phase.attempts for phase in loaded.document.phases):
                     sessions = app.sessions.of_workflow(adw_id)
                     executions = app.execution_views.of_workflow(adw_id, limit=limit)
+        except DatabaseError as exc:
+            problem = str(exc)
+        verdict = app.processes.verdict(lease.owner) if lease and lease.owner else None
         shown = Status(
             view=views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices),
             session=sessions[-1] if sessions else None,
@@ -449,10 +422,10 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
         except StateError as exc:
             output.say(f"adw: {exc}")
     data: JsonObject = {
-        "running": [_row_data(row) for row in running],
+        "running": [row_data(row) for row in running],
         "waiting": [
             {
-                **_row_data(row),
+                **row_data(row),
                 "why": told.why if told else None,
                 "commands": list(told.commands) if told else [],
             }
@@ -468,7 +441,7 @@ def _overview(app: Home, limit: int, *, as_json: bool) -> None:
         lines.append("Waiting for a person:")
         for row, told in waiting:
             lines.append(
-                f"  {row.adw_id}  {row.state} ({output.shorten(row.title, 50)}), {_moment(row.updated_at, now)}"
+                f"  {row.adw_id}  {row.state} ({identifiers.shortened(row.title, 50)}), {_moment(row.updated_at, now)}"
             )
             if row.result and (made := output.result_line(row.result)):
                 lines.append(f"    {made}")
@@ -529,7 +502,8 @@ def list_(
     with main.open_home() as app:
         page = app.catalogue.page(query) if app.has_database() else Page(rows=())
 
-        output.emit(list_data(page), list_lines(page, app.clock.now()), as_json=as_json)
+        data: JsonObject = {"next_cursor": page.next_cursor, "workflows": [row_data(row) for row in page.rows]}
+        output.emit(data, list_lines(page, app.clock.now()), as_json=as_json)
         old = [] if page.rows or query != PageQuery(limit=limit, with_results=True) else app.files_of_documents()
         if old:
             output.say(
@@ -554,7 +528,10 @@ def events(*, adw_id: str, after: str | None, limit: int, follow: bool, as_json:
             raise app.no_workflow(adw_id)
 
         if not follow:
-            output.emit(events_data(result), events_lines(result, app.clock.now()), as_json=as_json)
+            # The last one is what to pass to --after for those that follow.
+            last = result[-1].event_id if result else None
+            data: JsonObject = {"events": [event.to_json() for event in result], "last": last}
+            output.emit(data, events_lines(result, app.clock.now()), as_json=as_json)
             return
         _follow(app, adw_id, after, as_json=as_json)
 
@@ -571,14 +548,6 @@ def _follow(app: Home, adw_id: str, after: str | None, *, as_json: bool) -> None
             return
         if not result:
             app.clock.sleep(_LOOK_SECONDS)
-
-
-def _lease_of(app: Home, adw_id: str) -> tuple[LeaseRow | None, str | None]:
-    """Return the lease, and why it is not known when the database cannot say: the document tells enough without it."""
-    try:
-        return (app.leases.read(adw_id) if app.has_database() else None), None
-    except DatabaseError as exc:
-        return None, str(exc)
 
 
 def _known_state(text: str | None) -> str | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.model import RunResult
     from adws.adw_modules.worker.control import Applied
     from adws.adw_modules.worker.create_workflow import NewWorkflow
-    from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
+    from adws.adw_modules.workflow.model import WorkflowSpec
     from adws.app import Home
 
 
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 #: Lines of the output of a gate that are shown when it is red before any work was done.
 _OUTPUT_LINES = 100
-
-#: Characters of a task's title; a longer first line is cut there, as forges do not take longer ones.
-TITLE_LENGTH = 250
 
 EXIT_DONE, EXIT_STOPPED, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 130, 143
 
@@ -84,17 +81,13 @@ def told(end: RunEnding) -> dict[str, output.Printable]:
     workflow, failed = end.workflow, end.workflow.failure
 
     return {
-        "adw_id": workflow.adw_id,
-        "state": workflow.state,
+        **{name: getattr(workflow, name) for name in ("adw_id", "state", "branch_name", "pr_number", "cost_usd")},
         "phase": workflow.waiting_phase or (failed.name if failed else None),
         "reason": end.reason or None,
         "message": (failed.last_failure_reason if failed else None) or end.message or None,
         "advice": (failed.advice if failed else None) or None,
         "warnings": list(workflow.warnings),
-        "branch_name": workflow.branch_name,
-        "pr_number": workflow.pr_number,
         "pull_request_url": workflow.pull_request_url or None,
-        "cost_usd": workflow.cost_usd,
         "work_seconds": workflow.work_seconds,
         "next": list(_next(end)),
     }
@@ -388,6 +381,24 @@ def run_of(app: Home, adw_id: str) -> Run:
     raise WorkflowBusy(adw_id, f"somebody who took its run away at {timestamps.to_text(app.clock.now())}")
 
 
+_BUDGET = click.option(
+    "--budget",
+    type=cli_common.NumberRange(min=0, min_open=True),
+    metavar="USD",
+    help="What the workflow may cost in all from now on, in US dollars; what it has cost counts.",
+)
+
+
+_HINT = click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
+_DETACH = click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
+_DEFINITION = click.option(
+    "--workflow",
+    metavar="NAME",
+    shell_complete=cli_common.offer_names,
+    help="Continue with the phases of this workflow; needed for a document of an older version without a definition.",
+)
+
+
 @click.command(name="run")
 @click.argument("issue", metavar="[ISSUE]", required=False, default="")
 @click.option(
@@ -406,7 +417,7 @@ def run_of(app: Home, adw_id: str) -> Run:
     "adw_id",
     metavar="ID",
     default="",
-    callback=lambda _ctx, _param, value: cli_common.workflow_id(value) if value else "",
+    callback=cli_common.given_id,
     shell_complete=cli_common.offer_ids,
     help="Continue this workflow with the phases of --workflow, in its worktree and branch.",
 )
@@ -421,7 +432,7 @@ def run_of(app: Home, adw_id: str) -> Run:
 @click.option("--again", is_flag=True, help="Start although the issue has an open pull request of an earlier workflow.")
 @click.option("--in-place", is_flag=True, help="Work in the home itself, where that is in no git repository.")
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and start nothing.")
-@click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
+@_DETACH
 @output.json_option
 def run(
     *,
@@ -451,15 +462,16 @@ def run(
     last workflow of the issue without it.
     """
     from adws.adw_modules.worker.control import last_workflow
-    from adws.adw_modules.worker.create_workflow import NewWorkflow
-    from adws.adw_modules.worker.preflight import StartRequest
+    from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 
     if task is not None:
         given = {"an issue": issue, "--id": adw_id, "--repository": repository, "--body": body, "--again": again}
         refused = [name for name, value in given.items() if value]
         if refused:
             raise UsageError(f"--task starts a workflow without an issue, so {refused[0]} cannot be given with it")
-        task_title, body = _task(sys.stdin.read() if task == "-" else task)
+        task_title, body = title_and_body(sys.stdin.read() if task == "-" else task)
+        if not task_title:
+            raise UsageError('the task is empty: say what to do, such as --task "Add a --version option"')
         title = title or task_title
     elif not issue and not adw_id:
         raise UsageError('nothing to work on: give the number of an issue, or --task "what to do"')
@@ -490,43 +502,23 @@ def run(
                 detach=detach,
                 as_json=as_json,
             )
-        read = app.preflight.check(
-            StartRequest(
-                spec=spec,
-                issue_number=number,
-                repository=repository,
-                title=title,
-                body=body,
-                demands=demands,
-                is_in_place=in_place,
-                is_again=again,
-            )
-        )
-        start = NewWorkflow(
-            issue_number=number,
+        request = StartRequest(
             spec=spec,
-            repository=repository or settings.repository or "",
-            issue=read,
-            priority=priority,
+            issue_number=number,
+            repository=repository,
+            title=title,
+            body=body,
             demands=demands,
-            asked_by=cli_common.who(),
+            is_in_place=in_place,
+            is_again=again,
         )
+        start = app.preflight.accept(request, asked_by=cli_common.who(), priority=priority)
         if dry_run:
             return _show_plan(app, start, as_json=as_json)
         if detach:
             return _leave_to_worker(app, start, as_json=as_json)
 
         return _start_here(app, start, as_json=as_json)
-
-
-def _task(text: str) -> tuple[str, str]:
-    """Return title and body of a task: its first line, and all of it when it has more; raise UsageError."""
-    lines = text.strip().splitlines()
-    if not lines:
-        raise UsageError('the task is empty: say what to do, such as --task "Add a --version option"')
-    is_title = len(lines) == 1 and len(lines[0]) <= TITLE_LENGTH
-
-    return output.shorten(lines[0].strip(), TITLE_LENGTH), "" if is_title else text.strip()
 
 
 def _refuse_options_of_starts(
@@ -544,73 +536,47 @@ def _carry_on(
     adw_id: str,
     spec: WorkflowSpec,
     *,
-    issue_number: int | None = None,
-    repository: str = "",
-    hint: str = "",
-    budget: float | None = None,
     priority: int = 0,
     dry_run: bool,
     detach: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
-    """Continue a workflow with the phases of another definition."""
+    """Continue a workflow with the phases of another definition; *options* are those of `Control.plan_continue`."""
+    control = app.control
     if dry_run:
-        plan = app.control.plan_continue(
-            adw_id, spec, issue_number=issue_number, repository=repository, hint=hint, budget=budget
-        )
-        data: dict[str, output.Printable] = {
-            "adw_id": adw_id,
-            "plan": plan.describe(),
-            "phase": plan.named.phases[0].name,
-        }
-        output.emit(data, plan.describe(), as_json=as_json)
-        return 0
+        plan = control.plan_continue(adw_id, spec, **options)
+        return _show_continuing(adw_id, plan.describe(), plan.named.phases[0].name, as_json=as_json)
 
-    return _go_on(
-        app,
-        adw_id,
-        lambda: app.control.continue_with(
-            adw_id,
-            spec,
-            by=cli_common.who(),
-            issue_number=issue_number,
-            repository=repository,
-            hint=hint,
-            budget=budget,
-            priority=priority,
-        ),
-        hint="",
-        detach=detach,
-        as_json=as_json,
-    )
+    def ask() -> Applied:
+        return control.continue_with(adw_id, spec, by=cli_common.who(), priority=priority, **options)
+
+    return _go_on(app, adw_id, ask, hint="", detach=detach, as_json=as_json)
+
+
+def _show_continuing(adw_id: str, plan: str, phase: str, *, as_json: bool) -> int:
+    output.emit({"adw_id": adw_id, "plan": plan, "phase": phase}, plan, as_json=as_json)
+
+    return 0
 
 
 def _show_plan(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
     spec, number = start.spec, start.issue_number
-    agent = app.settings.agent_name
-    phases = [_phase_data(phase, agent=agent) for phase in spec.phases]
-    lines = [f"{_subject(number, start.issue.title)} would go through {spec.name} ({spec.source}):"]
-    lines += output.table(
-        ("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"),
-        [(p.name, p.state, p.runner, str(p.max_attempts), what_runs(p, agent=agent)) for p in spec.phases],
-    )
-    output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, lines, as_json=as_json)
+    rows: list[tuple[output.Printable, ...]] = [
+        (phase.name, phase.state, phase.runner, phase.max_attempts, what_runs(phase, agent=app.settings.agent_name))
+        for phase in spec.phases
+    ]
+    names = ("name", "state", "runner", "max_attempts", "what")
+    phases = [dict(zip(names, row, strict=True)) for row in rows]
+    table = output.table(("PHASE", "STATE", "RUNNER", "ATTEMPTS", "RUNS"), [tuple(map(str, row)) for row in rows])
+    head = f"{_subject(number, start.issue.title)} would go through {spec.name} ({spec.source}):"
+    output.emit({"workflow": spec.name, "issue_number": number, "phases": phases}, [head, *table], as_json=as_json)
 
     return 0
 
 
 def _subject(issue_number: int | None, title: str) -> str:
-    return f"issue {issue_number}" if issue_number is not None else f"task {output.shorten(title, 60)!r}"
-
-
-def _phase_data(phase: PhaseSpec, *, agent: str) -> dict[str, output.Printable]:
-    return {
-        "name": phase.name,
-        "state": phase.state,
-        "runner": phase.runner,
-        "max_attempts": phase.max_attempts,
-        "what": what_runs(phase, agent=agent),
-    }
+    return f"issue {issue_number}" if issue_number is not None else f"task {identifiers.shortened(title, 60)!r}"
 
 
 def _leave_to_worker(app: Home, start: NewWorkflow, *, as_json: bool) -> int:
@@ -646,30 +612,14 @@ def _end(end: RunEnding, *, as_json: bool) -> int:
     return exit_code(end)
 
 
-_BUDGET = click.option(
-    "--budget",
-    type=cli_common.NumberRange(min=0, min_open=True),
-    metavar="USD",
-    help="What the workflow may cost in all from now on, in US dollars; what it has cost counts.",
-)
-
-
-_DEFINITION = click.option(
-    "--workflow",
-    metavar="NAME",
-    shell_complete=cli_common.offer_names,
-    help="Continue with the phases of this workflow; needed for a document of an older version without a definition.",
-)
-
-
 @click.command()
 @cli_common.adw_id_argument
 @click.option("--from", "from_phase", metavar="PHASE", default="", help="Start again at this phase, with a new round.")
-@click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
+@_HINT
 @_BUDGET
 @_DEFINITION
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
-@click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
+@_DETACH
 @output.json_option
 def resume(
     *,
@@ -698,31 +648,26 @@ def resume(
                 app, adw_id, spec_named, hint=hint, budget=budget, dry_run=dry_run, detach=detach, as_json=as_json
             )
         spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
+        control = app.control
         if dry_run:
-            plan = app.control.plan(adw_id, from_phase=from_phase, budget=budget, spec=spec)
-            data: dict[str, output.Printable] = {"adw_id": adw_id, "plan": plan.describe(), "phase": plan.phase}
-            output.emit(data, plan.describe(), as_json=as_json)
-            return 0
+            plan = control.plan(adw_id, from_phase=from_phase, budget=budget, spec=spec)
+            return _show_continuing(adw_id, plan.describe(), plan.phase, as_json=as_json)
 
-        return _go_on(
-            app,
-            adw_id,
-            lambda: app.control.resume(
-                adw_id, by=cli_common.who(), from_phase=from_phase, hint=hint, budget=budget, spec=spec
-            ),
-            hint="" if from_phase or budget is not None else hint,
-            detach=detach,
-            as_json=as_json,
-        )
+        def ask() -> Applied:
+            by = cli_common.who()
+            return control.resume(adw_id, by=by, from_phase=from_phase, hint=hint, budget=budget, spec=spec)
+
+        left_hint = "" if from_phase or budget is not None else hint
+        return _go_on(app, adw_id, ask, hint=left_hint, detach=detach, as_json=as_json)
 
 
 @click.command()
 @cli_common.adw_id_argument
 @click.option("--grant", type=click.IntRange(1, 100), metavar="N", help="Allow N more attempts.")
 @_BUDGET
-@click.option("-m", "--hint", default="", help="What to do differently, for the next attempt.")
+@_HINT
 @_DEFINITION
-@click.option("--detach", is_flag=True, help="Leave the work to a worker (adw worker).")
+@_DETACH
 @output.json_option
 def retry(
     *,
@@ -740,24 +685,14 @@ def retry(
         spec: WorkflowSpec | None = app.workflows.get(workflow) if workflow else None
         if state != "failed":
             app.control.plan(adw_id, spec=spec)  # what resume would refuse, too, is refused with what to do instead
-            resume_it, explain_it = (
-                f"adw resume {adw_id} continues it",
-                f"adw status {adw_id} says what it waits for",
-            )
-            raise UsageError(
-                f"workflow {adw_id} is {state}, not failed: {resume_it if state == 'paused' else explain_it}"
-            )
+            helps = f"resume {adw_id} continues it" if state == "paused" else f"status {adw_id} says what it waits for"
+            raise UsageError(f"workflow {adw_id} is {state}, not failed: adw {helps}")
 
-        return _go_on(
-            app,
-            adw_id,
-            lambda: app.control.resume(
-                adw_id, by=cli_common.who(), hint=hint, grant=grant or 0, budget=budget, spec=spec
-            ),
-            hint="",
-            detach=detach,
-            as_json=as_json,
-        )
+        def ask() -> Applied:
+            by = cli_common.who()
+            return app.control.resume(adw_id, by=by, hint=hint, grant=grant or 0, budget=budget, spec=spec)
+
+        return _go_on(app, adw_id, ask, hint="", detach=detach, as_json=as_json)
 
 
 def _go_on(app: Home, adw_id: str, ask: Callable[[], Applied], *, hint: str, detach: bool, as_json: bool) -> int:
@@ -768,9 +703,8 @@ def _go_on(app: Home, adw_id: str, ask: Callable[[], Applied], *, hint: str, det
         except WorkflowBusy:
             if not hint:
                 raise
-            return cli_common.tell(
-                app, app.control.hint(adw_id, hint, by=cli_common.who()), adw_id, 0.0, as_json=as_json
-            )
+            asked = app.control.hint(adw_id, hint, by=cli_common.who())
+            return cli_common.tell(app, asked, adw_id, 0.0, as_json=as_json)
         if detach or applied.run is None:
             data: dict[str, output.Printable] = {"adw_id": adw_id, "state": applied.state, "plan": applied.message}
             output.emit(data, applied.message, as_json=as_json)

@@ -191,10 +191,9 @@ def disk(where: str, *, free_bytes: int, least_bytes: int, free_inodes: int, all
     """Judge the free space; *where* says what is kept there, and where. Not every file system counts its inodes."""
     free, least = size_text(free_bytes), size_text(least_bytes)
     fix = "free some space (adw admin gc finds what nobody needs), or lower quota.min_free_disk in adw.toml"
-    if free_bytes < least_bytes:
-        yield _problem("disk", f"{free} free for {where}: no work starts below {least}", fix)
-    elif free_bytes < least_bytes * 1.2:
-        yield _warning("disk", f"{free} free for {where}: no work starts below {least}", fix)
+    if free_bytes < least_bytes * 1.2:
+        judged = _problem if free_bytes < least_bytes else _warning
+        yield judged("disk", f"{free} free for {where}: no work starts below {least}", fix)
     else:
         yield _ok("disk", f"{free} free for {where}")
     if all_inodes and free_inodes < FEW_INODES:
@@ -232,10 +231,8 @@ def clock(year: int, *, goes_back: bool = False, skews: Sequence[tuple[str, floa
     for who, ahead in skews:
         way = "ahead of" if ahead > 0 else "behind"
         what = f"the clock is {abs(ahead):.0f} s {way} that of {who}"
-        if abs(ahead) >= WRONG_SKEW:
-            yield _problem("clock", what, fix)
-        elif abs(ahead) >= ODD_SKEW:
-            yield _warning("clock", what, fix)
+        if abs(ahead) >= ODD_SKEW:
+            yield (_problem if abs(ahead) >= WRONG_SKEW else _warning)("clock", what, fix)
         else:
             yield _ok("clock", f"the clock agrees with that of {who}")
     if not skews and not goes_back:
@@ -246,10 +243,8 @@ def ports(described: str, *, count: int, free: int, reserved: int) -> Iterator[F
     """Judge how many pairs of ports are free: that nobody has, and nobody listens on; workflows have *reserved*."""
     what = f"{free} of {count} pairs free ({described}), {reserved} with workflows"
     fix = "adw admin ports, and set ports.backend_start and ports.frontend_start to ranges that nobody else uses"
-    if free == 0:
-        yield _problem("ports", what, fix)
-    elif free < min(FEW_PORTS, count):
-        yield _warning("ports", what, fix)
+    if free < min(FEW_PORTS, count):
+        yield (_warning if free else _problem)("ports", what, fix)
     else:
         yield _ok("ports", what)
 
@@ -370,7 +365,7 @@ def database_problems(app: Home) -> tuple[Inconsistency, ...]:
             database,
             home=app.settings.store,
             documents=lambda: _documents(app),
-            repository=app.settings.repository or "",
+            repository=app.repository,
             processes=app.processes,
         )
 
@@ -600,7 +595,7 @@ class Checkup:
             self._compare("GitHub", parsedate_to_datetime(access.server_time).timestamp())
         if kind == "github":
             pushes = settings.ship_allow_workflow_files
-            yield from github(access, settings.repository or "", pushes_workflow_files=pushes)
+            yield from github(access, self._app.repository, pushes_workflow_files=pushes)
         else:
             yield _ok("forge", f"{kind} knows us as {access.login}")
 
@@ -694,10 +689,9 @@ class Checkup:
             return schema
 
     def _storage(self) -> Iterator[Finding]:
-        settings, file = self._app.settings, self._app.settings.database_file
-        has_sqlite = file is not None and file.is_relative_to(settings.state_dir)
+        place, file = self._app.settings.state_dir, self._app.settings.database_file
 
-        return storage(settings.state_dir, has_sqlite=has_sqlite, clock=self._app.clock)
+        return storage(place, has_sqlite=file is not None and file.is_relative_to(place), clock=self._app.clock)
 
     def _disks(self) -> Iterator[Finding]:
         settings = self._app.settings

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, StrictInt
 
 from adws.adw_modules.errors import ForeignToken, TaskNotFound, UsageError
-from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS, PATH, ExternalTask, TaskEvent
+from adws.adw_modules.events import Event
+from adws.adw_modules.external_tasks import DEFAULT_CLAIM_SECONDS
 from adws.adw_modules.steps.model import IterationState
-from adws.adw_modules.steps.views import ExecutionLine, IterationLine
 from adws.web import api_workflows
-from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, NoExtras, OptionalAdwId, PageOf, asker
 from adws.web.middleware import TASK_IN_SCOPE, fitting
 
 router = APIRouter(prefix="/api/v1", tags=["steps"], responses=ERRORS)
@@ -21,10 +21,8 @@ ExecutionId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,299}$"
 Index = Annotated[int, Path(ge=0, le=2**53, description="of an iteration, counted from 0")]
 
 
-class ExecutionFilter(BaseModel):
+class ExecutionFilter(NoExtras):
     """Which executions to list."""
-
-    model_config = ConfigDict(extra="forbid")
 
     step: str = Field(default="", max_length=200)
     limit: int = Field(default=100, ge=1, le=1000)
@@ -36,19 +34,15 @@ class IterationFilter(PageOf):
     state: list[IterationState] = Field(default=[], max_length=len(IterationState))
 
 
-class RetryFilter(BaseModel):
+class RetryFilter(NoExtras):
     """Which retries to list."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    adw_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")
+    adw_id: OptionalAdwId = ""
     limit: int = Field(default=1000, ge=1, le=10_000)
 
 
-class CancelOrder(BaseModel):
+class CancelOrder(NoExtras):
     """Which retry is cancelled, and why."""
-
-    model_config = ConfigDict(extra="forbid")
 
     index: int | None = Field(default=None, ge=0, le=2**53, description="of an execution: only this iteration")
     by: str = Field(default="", max_length=200)
@@ -110,7 +104,7 @@ class IterationPage(BaseModel):
 class OpenIteration(BaseModel):
     """All about one iteration."""
 
-    iteration: Iteration
+    iteration: Iteration = Field(validation_alias="line")
     element: JsonValue
     result: JsonValue
     call: dict[str, JsonValue] = Field(description="inputs that the page before asked for")
@@ -150,18 +144,17 @@ class Cancelled(BaseModel):
 @router.get("/workflows/{adw_id}/executions", operation_id="list_executions")
 def list_executions(home: HomeOf, adw_id: AdwId, wanted: Annotated[ExecutionFilter, Query()]) -> ExecutionList:
     """List the steps of a workflow that loop or retry, the newest first."""
-    views = home.execution_views
-    result = views.of_workflow(adw_id, step=wanted.step, limit=wanted.limit)
+    result = home.execution_views.of_workflow(adw_id, step=wanted.step, limit=wanted.limit)
     if not result and not home.store.exists(adw_id):
         raise home.no_workflow(adw_id)
 
-    return ExecutionList(executions=[_execution(one) for one in result])
+    return ExecutionList.model_validate({"executions": result}, from_attributes=True)
 
 
 @router.get("/executions/{execution_id}", operation_id="show_execution")
 def show_execution(home: HomeOf, execution_id: ExecutionId) -> Execution:
     """Show one step with its counts."""
-    return _execution(home.execution_views.get(execution_id))
+    return Execution.model_validate(home.execution_views.get(execution_id), from_attributes=True)
 
 
 @router.get("/executions/{execution_id}/iterations", operation_id="list_iterations")
@@ -172,28 +165,20 @@ def list_iterations(
     views = home.execution_views
     views.get(execution_id)
     states = [state.value for state in wanted.state]
-    rows = views.iterations(execution_id, states=states, after=_after(wanted.cursor), limit=wanted.limit + 1)
-    shown = rows[: wanted.limit]
+    before = wanted.number("iteration")
+    after = -1 if before is None else before
+    rows = views.iterations(execution_id, states=states, after=after, limit=wanted.limit + 1)
+    shown, last = wanted.cut(rows)
 
-    return IterationPage(
-        iterations=[_iteration(row) for row in shown],
-        next_cursor=str(shown[-1].index) if len(rows) > wanted.limit else None,
+    return IterationPage.model_validate(
+        {"iterations": shown, "next_cursor": str(last.index) if last else None}, from_attributes=True
     )
 
 
 @router.get("/executions/{execution_id}/iterations/{index}", operation_id="show_iteration")
 def show_iteration(home: HomeOf, execution_id: ExecutionId, index: Index) -> OpenIteration:
     """Show one iteration with its calls and pages."""
-    result = home.execution_views.iteration(execution_id, index)
-
-    return OpenIteration(
-        iteration=_iteration(result.line),
-        element=result.element,
-        result=result.result,
-        call=result.call,
-        pages=list(result.pages),
-        calls=list(result.calls),
-    )
+    return OpenIteration.model_validate(home.execution_views.iteration(execution_id, index), from_attributes=True)
 
 
 @router.get("/retries", operation_id="list_retries")
@@ -201,7 +186,7 @@ def list_retries(home: HomeOf, wanted: Annotated[RetryFilter, Query()]) -> Retry
     """List scheduled retries of phases and of calls of steps."""
     rows = home.pending_retries.all(adw_id=wanted.adw_id, limit=wanted.limit)
 
-    return RetryList(retries=[Retry.model_validate(one.to_json()) for one in rows])
+    return RetryList.model_validate({"retries": rows}, from_attributes=True)
 
 
 @router.post("/retries/{retry_id}/cancel", operation_id="cancel_retry")
@@ -214,23 +199,6 @@ def cancel_retry(home: HomeOf, retry_id: ExecutionId, order: CancelOrder | None 
     return Cancelled(retry_id=retry_id, message=message)
 
 
-def _execution(line: ExecutionLine) -> Execution:
-    return Execution.model_validate(line.to_json())
-
-
-def _iteration(line: IterationLine) -> Iteration:
-    return Iteration.model_validate(line.to_json())
-
-
-def _after(cursor: str) -> int:
-    if not cursor:
-        return -1
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 15):
-        raise UsageError("the cursor names no iteration: use the next_cursor of the page before, unchanged")
-
-    return int(cursor)
-
-
 # `/api/v1/external` and `/api/v1/event/emit`: external tasks report their progress.
 #
 # The token of a task opens its own routes and nothing else; a token of the settings opens all of them. A report from a
@@ -241,18 +209,34 @@ external_router = APIRouter(prefix="/api/v1", tags=["external"], responses=ERROR
 
 TaskId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,159}$", description="id of a task")]
 EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")]
+
+
+def _refuse_foreign(request: Request, task_id: str) -> str:
+    """Return *task_id*; raise ForeignToken when the token is that of another task."""
+    if request.scope.get(TASK_IN_SCOPE, task_id) != task_id:
+        raise ForeignToken(task_id)
+
+    return task_id
+
+
+def _open_task(request: Request, task_id: TaskId) -> str:
+    return _refuse_foreign(request, task_id)
+
+
+#: A task that the token of the request opens.
+OpenTask = Annotated[str, Depends(_open_task)]
 Claim = Annotated[int, Field(ge=1, le=2**53, description="the number that the claim was answered with")]
 Values = dict[str, JsonValue]
 
 _KEPT = "kept as it is sent; adw fills in what it knows when it is missing"
-Label = Annotated[Annotated[str, Field(max_length=200)] | StrictInt, Field(description=_KEPT)]
+Label = Annotated[
+    Annotated[str, Field(max_length=200)] | Annotated[StrictInt, AfterValidator(str)], Field(description=_KEPT)
+]
+#: Fields of a sent event that say whose it is, and do not belong to it.
+_ABOUT = frozenset({"claim", "summary", "attempt_number"})
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ClaimOrder(_Body):
+class ClaimOrder(NoExtras):
     """The worker that claims a task."""
 
     worker: str = Field(default="", max_length=200, description="who asks; the same name again takes its claim over")
@@ -261,13 +245,13 @@ class ClaimOrder(_Body):
     )
 
 
-class Heartbeat(_Body):
+class Heartbeat(NoExtras):
     """A heartbeat of a claimed task."""
 
     claim: Claim
 
 
-class Report(_Body):
+class Report(NoExtras):
     """The result of a task."""
 
     claim: Claim
@@ -280,7 +264,7 @@ class Report(_Body):
     event_id: EventId | None = Field(default=None, description="the same report again changes nothing")
 
 
-class EmittedEvent(_Body):
+class EmittedEvent(NoExtras):
     """Something that happened to a task."""
 
     claim: Claim
@@ -294,9 +278,9 @@ class EmittedEvent(_Body):
     status: str = Field(default="", max_length=60)
     duration: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
     result: JsonValue = None
-    context: Values = {}
-    data: Values = {}
-    meta: Values = {}
+    context: Values = Field(default={})
+    data: Values = Field(default={})
+    meta: Values = Field(default={})
     summary: str = Field(default="", max_length=2000)
     catalog_id: Label | None = None
     node_id: Label | None = None
@@ -342,12 +326,10 @@ class Accepted(BaseModel):
     is_new: bool = Field(description="false: it was reported before, and nothing was changed")
 
 
-class TaskFilter(BaseModel):
+class TaskFilter(NoExtras):
     """Which tasks to list."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    adw_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")
+    adw_id: OptionalAdwId = ""
     only_open: bool = False
     limit: int = Field(default=100, ge=1, le=1000)
 
@@ -358,42 +340,39 @@ def list_tasks(home: HomeOf, wanted: Annotated[TaskFilter, Query()]) -> TaskList
     tasks = home.external_tasks
     page = tasks.page(adw_id=wanted.adw_id, only_open=wanted.only_open, limit=wanted.limit)
 
-    return TaskList(tasks=[task_of(task) for task in page])
+    return TaskList(tasks=[Task.model_validate(task.to_json()) for task in page])
 
 
 @external_router.get("/external/{task_id}", operation_id="show_external_task")
-def show(home: HomeOf, request: Request, task_id: TaskId) -> Task:
+def show(home: HomeOf, task_id: OpenTask) -> Task:
     """Show one task, without its token."""
-    _refuse_foreign(request, task_id)
     result = home.external_tasks.get(task_id)
     if result is None:
         raise TaskNotFound(task_id)
 
-    return task_of(result)
+    return Task.model_validate(result.to_json())
 
 
 @external_router.post("/external/{task_id}/claim", operation_id="claim_external_task")
-def claim(home: HomeOf, request: Request, task_id: TaskId, order: ClaimOrder | None = None) -> Task:
+def claim(home: HomeOf, task_id: OpenTask, order: ClaimOrder | None = None) -> Task:
     """Claim a task; 409 while another worker holds it, or when the workflow does not wait for it any more."""
-    _refuse_foreign(request, task_id)
     asked = order or ClaimOrder()
 
-    return task_of(home.external.claim(task_id, worker=asked.worker, seconds=asked.seconds))
+    task = home.external.claim(task_id, worker=asked.worker, seconds=asked.seconds)
+
+    return Task.model_validate(task.to_json())
 
 
 @external_router.post("/external/{task_id}/heartbeat", operation_id="beat_external_task")
-def heartbeat(home: HomeOf, request: Request, task_id: TaskId, sign: Heartbeat) -> Task:
+def heartbeat(home: HomeOf, task_id: OpenTask, sign: Heartbeat) -> Task:
     """Extend the claim of a task; 409 when the claim has expired."""
-    _refuse_foreign(request, task_id)
-
-    return task_of(home.external.heartbeat(task_id, sign.claim))
+    return Task.model_validate(home.external.heartbeat(task_id, sign.claim).to_json())
 
 
 @external_router.post("/external/{task_id}/report", operation_id="report_external_task")
-def report(home: HomeOf, request: Request, task_id: TaskId, said: Report) -> Accepted:
+def report(home: HomeOf, task_id: OpenTask, said: Report) -> Accepted:
     """Report the end of a task; the workflow continues. 409 when the claim has expired."""
-    _refuse_foreign(request, task_id)
-    event = TaskEvent(
+    event = Event(
         event_type="action_completed" if said.ok else "action_failed",
         event_id=said.event_id or f"report-{said.claim}",
         result=said.result,
@@ -416,55 +395,7 @@ def emit(home: HomeOf, request: Request, said: EmittedEvent) -> Accepted:
     if not task_id:
         raise UsageError("execution_id is missing: name the task, or show its own token")
     _refuse_foreign(request, task_id)
-    event = TaskEvent(
-        event_type=said.event_type,
-        event_id=said.event_id,
-        execution_id=said.execution_id,
-        parent_execution_id=_label(said.parent_execution_id),
-        parent_event_id=_label(said.parent_event_id),
-        node_id=_label(said.node_id),
-        node_name=_label(said.node_name),
-        node_type=_label(said.node_type),
-        catalog_id=_label(said.catalog_id),
-        iteration_index=said.iteration_index,
-        status=said.status,
-        duration=said.duration,
-        result=said.result,
-        context=said.context,
-        data=said.data,
-        meta=said.meta,
-    )
+    event = Event(**{name: value for name, value in said if value is not None and name not in _ABOUT})
     is_new = home.external.emit(task_id, said.claim, event, summary=said.summary)
 
     return Accepted(task_id=task_id, is_new=is_new)
-
-
-def _label(said: str | int | None) -> str:
-    return "" if said is None else str(said)
-
-
-def task_of(task: ExternalTask) -> Task:
-    """Return a task as the API shows it."""
-    return Task(
-        task_id=task.task_id,
-        adw_id=task.adw_id,
-        phase=task.phase,
-        attempt_number=task.attempt_number,
-        state=task.state,  # type: ignore[arg-type]  # one of the three, as the table sees to
-        path=f"{PATH}/{task.task_id}",
-        deadline=task.deadline,
-        created_at=task.created_at,
-        ended_at=task.ended_at,
-        claim=task.claims,
-        worker=task.worker,
-        claim_until=task.claim_until or None,
-        is_ok=None if task.report is None else task.report.is_ok,
-        summary="" if task.report is None else task.report.summary,
-    )
-
-
-def _refuse_foreign(request: Request, task_id: str) -> None:
-    """Raise ForeignToken when the token is that of another task."""
-    shown = request.scope.get(TASK_IN_SCOPE)
-    if shown is not None and shown != task_id:
-        raise ForeignToken(task_id)

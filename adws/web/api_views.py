@@ -5,28 +5,24 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 import adws
-from adws.adw_modules import circuit_breaker
+from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.errors import AdwError, UsageError
-from adws.adw_modules.interfaces import IssueLock
 from adws.adw_modules.queue.model import RunState
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.recovery.plan import Mode, mode_of
 from adws.adw_modules.reports import metrics
 from adws.adw_modules.reports.metrics import Values
-from adws.app import Home
 from adws.web import models
-from adws.web.dependencies import ERRORS, HomeOf, PageOf, ServerOf, asker, catch_up
+from adws.web.dependencies import ERRORS, HomeOf, NoExtras, OptionalAdwId, PageOf, ServerOf, asker, catch_up
 
 router = APIRouter(prefix="/api/v1", tags=["views"], responses=ERRORS)
-
-#: The largest number of a run that a database can have.
-_MOST_RUN = 2**63 - 1
 
 
 class RunFilter(PageOf):
@@ -50,27 +46,27 @@ class DeliveryFilter(PageOf):
 @router.get("/runs", operation_id="list_runs")
 def list_runs(home: HomeOf, wanted: Annotated[RunFilter, Query()]) -> models.RunPage:
     """List queued, running and finished runs, newest first."""
-    before = _run_in(wanted.cursor)
-    page = home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before)
-    shown = page[: wanted.limit]
+    before = wanted.number("run", least=1, most=2**63 - 1)
+    shown, last = wanted.cut(home.runs.page(states=wanted.state, limit=wanted.limit + 1, before=before))
 
-    return models.RunPage(
-        runs=[models.RunLine.model_validate(run) for run in shown],
-        next_cursor=str(shown[-1].run_id) if len(page) > wanted.limit else None,
+    return models.RunPage.model_validate(
+        {"runs": shown, "next_cursor": str(last.run_id) if last else None}, from_attributes=True
     )
 
 
 @router.get("/runners", operation_id="list_runners")
 def list_runners(home: HomeOf) -> models.RunnerList:
     """List the workers of every machine, the oldest first."""
-    return models.RunnerList(runners=[models.runner_of(home, runner) for runner in home.workers.all()])
+    now = home.clock.now()
+    rows = [views.worker(one, state=worker_state(home, one).value, now=now) for one in home.workers.all()]
+
+    return models.RunnerList.model_validate({"runners": rows})
 
 
 @router.get("/events", operation_id="list_events")
 def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models.EventPage:
     """List the events of a workflow, in order; the cursor is the last event that was seen."""
-    events = home.events
-    result = events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
+    result = home.events.of_workflow(wanted.adw_id, after=wanted.cursor or None, limit=wanted.limit)
     if not result and not home.store.exists(wanted.adw_id):
         raise home.no_workflow(wanted.adw_id)
 
@@ -82,7 +78,12 @@ def list_events(home: HomeOf, wanted: Annotated[EventFilter, Query()]) -> models
 @router.get("/locks", operation_id="list_locks")
 def list_locks(home: HomeOf) -> models.LockList:
     """List which workflow holds the lock of which issue, oldest first."""
-    return models.LockList(locks=[_lock(home, lock) for lock in home.locks.all()])
+    rows = []
+    for lock in home.locks.all():
+        lease = home.leases.read(lock.adw_id)
+        rows.append(views.lock(lock, lease, home.processes.verdict(lease.owner if lease else None)))
+
+    return models.LockList.model_validate({"locks": rows})
 
 
 @router.get("/quota", operation_id="list_quotas")
@@ -90,21 +91,17 @@ def list_quotas(home: HomeOf) -> models.QuotaList:
     """Show every limit and how much of it is used."""
     quotas = home.quotas
     result = quotas.status(estimated_cost=quotas.estimate(home.settings.default_workflow))
+    rows = [{**asdict(status), "used": status.used if status.is_known else None} for status in result]
 
-    return models.QuotaList(
-        quotas=[models.quota_of(status) for status in result], is_exceeded=any(status.is_exceeded for status in result)
-    )
+    return models.QuotaList.model_validate({"quotas": rows, "is_exceeded": any(one.is_exceeded for one in result)})
 
 
 @router.get("/breakers", operation_id="list_breakers")
 def list_breakers(home: HomeOf) -> models.BreakerList:
     """List circuit breakers of external services."""
-    now = home.clock.now()
-    stored = home.breakers.stored()
+    rows = [circuit_breaker.seen(row, home.clock.now()) for row in home.breakers.stored()]
 
-    return models.BreakerList(
-        breakers=[models.BreakerLine.model_validate(circuit_breaker.seen(row, now)) for row in stored]
-    )
+    return models.BreakerList.model_validate({"breakers": rows}, from_attributes=True)
 
 
 @router.get("/deliveries", operation_id="list_deliveries")
@@ -113,38 +110,12 @@ def list_deliveries(home: HomeOf, wanted: Annotated[DeliveryFilter, Query()]) ->
     deliveries = home.deliveries
     if wanted.cursor and deliveries.get(wanted.cursor) is None:
         raise UsageError("the cursor names no delivery: use the next_cursor of the page before, unchanged")
-    page = deliveries.page(limit=wanted.limit + 1, before=wanted.cursor, verdicts=wanted.verdict)
-    shown = page[: wanted.limit]
+    rows = deliveries.page(limit=wanted.limit + 1, before=wanted.cursor, verdicts=wanted.verdict)
+    shown, last = wanted.cut(rows)
 
-    return models.DeliveryPage(
-        deliveries=[models.delivery_of(row) for row in shown],
-        next_cursor=shown[-1].guid if len(page) > wanted.limit else None,
+    return models.DeliveryPage.model_validate(
+        {"deliveries": [row.to_json() for row in shown], "next_cursor": last.guid if last else None}
     )
-
-
-def _lock(home: Home, lock: IssueLock) -> models.LockLine:
-    lease = home.leases.read(lock.adw_id)
-    owner = lease.owner if lease else None
-    verdict = home.processes.verdict(owner)
-
-    return models.LockLine(
-        repository=lock.repository,
-        issue_number=lock.issue_number,
-        adw_id=lock.adw_id,
-        acquired_at=lock.acquired_at,
-        owner=owner.describe() if owner else None,
-        liveness=verdict.value if owner else "none",
-    )
-
-
-def _run_in(cursor: str) -> int | None:
-    """Return the run after which a page starts; raise UsageError for an invalid cursor."""
-    if not cursor:
-        return None
-    if not (cursor.isascii() and cursor.isdigit() and 0 < len(cursor) <= 19 and 0 < int(cursor) <= _MOST_RUN):
-        raise UsageError("the cursor names no run: use the next_cursor of the page before, unchanged")
-
-    return int(cursor)
 
 
 # `/health`: whether this server can do its work; open to everybody, so it says little.
@@ -156,7 +127,11 @@ health_router = APIRouter(tags=["health"])
 @health_router.get("/health", operation_id="get_health", responses={503: {"model": models.Health}})
 def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Health:
     """Return whether deliveries can be stored and workers run; 503 when the database does not answer."""
-    is_database_well = _can_read(home)
+    is_database_well = True
+    try:
+        home.runs.seconds_to_next()
+    except AdwError:
+        is_database_well = False
     wanted, running = server.workers()
     if not is_database_well:
         response.status_code = 503
@@ -170,15 +145,6 @@ def get_health(home: HomeOf, server: ServerOf, response: Response) -> models.Hea
     )
 
 
-def _can_read(home: Home) -> bool:
-    try:
-        home.runs.seconds_to_next()
-    except AdwError:
-        return False
-
-    return True
-
-
 # `/admin/recover-runs` and `/api/v1/sessions`: recovering runs of dead workers, and which agents are at work.
 #
 # Both need the token. What is recovered is logged with who asked, and the answer has the same fields in every mode.
@@ -188,31 +154,22 @@ logger = logging.getLogger("adw.web")
 
 admin_router = APIRouter(tags=["admin"], responses=ERRORS)
 
-#: More seconds than anybody waits.
-_LONGEST_SECONDS = 366 * 86_400.0
-
-Threshold = Annotated[float, Field(ge=0, le=_LONGEST_SECONDS, allow_inf_nan=False)]
+Threshold = Annotated[float, Field(ge=0, le=366 * 86_400.0, allow_inf_nan=False)]
 
 
-class RecoverQuery(BaseModel):
+class RecoverQuery(NoExtras):
     """Options of a recovery in the address."""
-
-    model_config = ConfigDict(extra="forbid")
 
     mode: Literal["none", "stale", "all"] | None = Field(default=None, description="null: that of the settings")
     threshold: Threshold | None = Field(default=None, description="seconds; null: that of the settings")
     force: bool | None = Field(default=None, description="with mode all: take work from live owners too")
 
 
-class SessionFilter(BaseModel):
+class SessionFilter(NoExtras):
     """Whose sessions to list."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    adw_id: str = Field(
-        default="",
-        pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$",
-        description='id of a workflow: all that it had; "": those of every workflow that have not ended',
+    adw_id: OptionalAdwId = Field(
+        default="", description='id of a workflow: all that it had; "": those of every workflow that have not ended'
     )
 
 
@@ -246,14 +203,11 @@ def recover_runs(
 @admin_router.get("/api/v1/sessions", operation_id="list_sessions")
 def list_sessions(home: HomeOf, wanted: Annotated[SessionFilter, Query()]) -> models.SessionList:
     """List the agents at work, oldest first; with an id all of that workflow."""
-    sessions = home.sessions
-    if not wanted.adw_id:
-        return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in sessions.live()])
-    result = sessions.of_workflow(wanted.adw_id)
-    if not result and not home.store.exists(wanted.adw_id):
+    result = home.sessions.of_workflow(wanted.adw_id) if wanted.adw_id else home.sessions.live()
+    if wanted.adw_id and not result and not home.store.exists(wanted.adw_id):
         raise home.no_workflow(wanted.adw_id)
 
-    return models.SessionList(sessions=[models.SessionLine.model_validate(one) for one in result])
+    return models.SessionList.model_validate({"sessions": result}, from_attributes=True)
 
 
 # `/metrics`: what Prometheus reads; with a token, as the API, unless the settings open it to this machine.

@@ -9,27 +9,22 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from adws.adw_modules import identifiers, views
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.interfaces import PageQuery
 from adws.adw_modules.rollback.plan import RollbackOptions
 from adws.adw_modules.state_machine import WorkflowState
-from adws.adw_modules.worker.control import Applied, Asked, Control, last_workflow
-from adws.adw_modules.worker.create_workflow import NewWorkflow
-from adws.adw_modules.worker.preflight import StartRequest
+from adws.adw_modules.worker.control import Applied, Control, last_workflow
+from adws.adw_modules.worker.preflight import StartRequest, title_and_body
 from adws.adw_modules.workflow.model import WorkflowSpec
 from adws.app import Home
 from adws.web import changes, models
-from adws.web.dependencies import ERRORS, AdwId, HomeOf, PageOf, asker, catch_up
+from adws.web.dependencies import ERRORS, AdwId, HomeOf, NoExtras, PageOf, asker, catch_up
 from adws.web.middleware import fitting
 
 router = APIRouter(prefix="/api/v1/workflows", tags=["workflows"], responses=ERRORS)
-
-
-#: Characters of the title of a task; forges take no longer ones.
-TITLE_CHARACTERS = 250
 
 
 class WorkflowFilter(PageOf):
@@ -48,21 +43,11 @@ class WorkflowFilter(PageOf):
 @router.get("", operation_id="list_workflows")
 def list_workflows(home: HomeOf, wanted: Annotated[WorkflowFilter, Query()]) -> models.WorkflowPage:
     """List workflows, newest first, one page at a time."""
-    page = home.catalogue.page(
-        PageQuery(
-            limit=wanted.limit,
-            cursor=wanted.cursor or None,
-            state=wanted.state.value if wanted.state else None,
-            issue_number=wanted.issue_number,
-            repository=wanted.repository,
-            workflow=wanted.workflow,
-            search=wanted.search,
-            with_results=wanted.with_results,
-        )
-    )
+    asked = dict(wanted) | {"cursor": wanted.cursor or None, "state": wanted.state.value if wanted.state else None}
+    page = home.catalogue.page(PageQuery(**asked))
 
-    return models.WorkflowPage(
-        workflows=[models.WorkflowLine.model_validate(row) for row in page.rows], next_cursor=page.next_cursor
+    return models.WorkflowPage.model_validate(
+        {"workflows": page.rows, "next_cursor": page.next_cursor}, from_attributes=True
     )
 
 
@@ -75,13 +60,11 @@ def get_workflow(home: HomeOf, adw_id: AdwId) -> models.Workflow:
 
     view = views.workflow(loaded.document, lease=lease, verdict=verdict, notices=loaded.notices)
 
-    return models.Workflow.model_validate(view)
+    return models.Workflow.model_validate(view, from_attributes=True)
 
 
-class DiffQuery(BaseModel):
+class DiffQuery(NoExtras):
     """Which changes to show."""
-
-    model_config = ConfigDict(extra="forbid")
 
     phase: str = Field(default="", max_length=100, description='name of a phase; "": the changes of all phases')
     attempt: int = Field(default=0, ge=0, le=999_999_999, description="number of an attempt at that phase")
@@ -97,22 +80,15 @@ def get_diff(home: HomeOf, adw_id: AdwId, wanted: Annotated[DiffQuery, Query()])
     """
     if bool(wanted.phase) != bool(wanted.attempt):
         raise UsageError("phase and attempt name the attempt whose changes are shown: give both, or neither")
-    result = changes.read(home, home.store.load(adw_id).document, phase=wanted.phase, attempt=wanted.attempt)
+    result = changes.read(home, home.load(adw_id), phase=wanted.phase, attempt=wanted.attempt)
     diff = result.diff
 
-    return models.WorkflowDiff(
-        adw_id=adw_id,
-        phase=wanted.phase,
-        attempt=wanted.attempt,
-        base=diff.base if diff else None,
-        head=diff.head if diff else None,
-        added=diff.added if diff else 0,
-        deleted=diff.deleted if diff else 0,
-        file_count=diff.file_count if diff else 0,
-        is_cut=bool(diff and diff.is_cut),
-        files=[models.FileDiff.model_validate(file) for file in (diff.files if diff else ())],
-        attempts=[models.CommitRange.model_validate(one) for one in result.ranges],
-        problem=result.problem or None,
+    nothing = {"base": None, "head": None, "added": 0, "deleted": 0, "file_count": 0, "is_cut": False, "files": ()}
+    made = {name: getattr(diff, name) for name in nothing} if diff else nothing
+    of_attempt = {"adw_id": adw_id, "phase": wanted.phase, "attempt": wanted.attempt}
+
+    return models.WorkflowDiff.model_validate(
+        {**of_attempt, **made, "attempts": result.ranges, "problem": result.problem or None}, from_attributes=True
     )
 
 
@@ -141,41 +117,22 @@ def start(home: Home, new: models.NewWorkflow, *, by: str) -> tuple[models.Start
         raise UsageError("give either the issue_number of an issue or a task: a workflow has one goal")
     if new.adw_id or home.workflows.is_dependent(spec):
         return _carry_on(home, new, spec, repository, by=by), False
-    task_title, task_body = _task(new.task)
-    issue = home.preflight.check(
-        StartRequest(
-            spec=spec,
-            issue_number=new.issue_number,
-            repository=repository,
-            title=new.title or task_title,
-            body=new.body or task_body,
-            is_in_place=new.in_place,
-            is_again=new.again,
-        )
+    task_title, task_body = title_and_body(new.task)
+    request = StartRequest(
+        spec=spec,
+        issue_number=new.issue_number,
+        repository=repository,
+        title=new.title or task_title,
+        body=new.body or task_body,
+        is_in_place=new.in_place,
+        is_again=new.again,
     )
-    document = home.workflow_creator.start(
-        NewWorkflow(
-            issue_number=new.issue_number,
-            spec=spec,
-            repository=repository or settings.repository or "",
-            issue=issue,
-            priority=new.priority,
-            asked_by=by,
-        )
-    )
+    document = home.workflow_creator.start(home.preflight.accept(request, asked_by=by, priority=new.priority))
     catch_up(home)
     runs = home.runs.of_workflow(document.adw_id, limit=1)
     run_id = runs[0].run_id if runs else None
 
     return models.Started(adw_id=document.adw_id, state=document.current_state, run_id=run_id), True
-
-
-def _task(text: str) -> tuple[str, str]:
-    """Return title and body of a task: its first line, and all of it when it has more."""
-    whole = text.strip()
-    first = whole.partition("\n")[0].strip()
-
-    return first[:TITLE_CHARACTERS], "" if whole == first[:TITLE_CHARACTERS] else whole
 
 
 def _carry_on(home: Home, new: models.NewWorkflow, spec: WorkflowSpec, repository: str, *, by: str) -> models.Started:
@@ -217,43 +174,25 @@ def order(
     *,
     by: str,
     control: Control | None = None,
-    text: str = "",
-    is_urgent: bool = False,
-    from_phase: str = "",
     workflow: str = "",
-    grant: int = 0,
-    budget: float | None = None,
+    **options: Any,
 ) -> models.Done:
     """
     Carry out one order about a workflow and return the result; *by* is recorded in the history.
 
-    *text* is the reason, hint or comment that comes with it. *control* is that of the home unless the change is to be
-    marked. Raises StateNotFound, and UsageError when the order does not fit the state of the workflow.
+    *options* are those of `Control.order`; a retry is a resume of what failed, and a resume with a *workflow* continues
+    with its phases. *control* is that of the home unless the change is to be marked. Raises StateNotFound, and
+    UsageError when the order does not fit the state of the workflow.
     """
-    document, change = home.load(adw_id), control or home.control
-    answer: Asked | Applied
-    if kind == "stop":
-        answer = change.stop(adw_id, by=by, reason=text, is_urgent=is_urgent)
-    elif kind == "pause":
-        answer = change.pause(adw_id, by=by, reason=text)
-    elif kind == "abandon":
-        answer = change.abandon(adw_id, by=by, reason=text)
-    elif kind == "approve":
-        answer = change.approve(adw_id, by=by, text=text)
-    elif kind == "reject":
-        answer = change.reject(adw_id, by=by, text=text)
-    elif kind == "hint":
-        answer = change.hint(adw_id, text, by=by)
-    elif kind == "retry":
-        if document.current_state != "failed":
-            raise UsageError(f"workflow {adw_id} is {document.current_state}, not failed: resume it instead")
-        answer = change.resume(adw_id, by=by, hint=text, grant=grant, budget=budget)
-    elif workflow and from_phase:
-        raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
-    elif workflow:
-        answer = change.continue_with(adw_id, home.workflows.get(workflow), by=by, hint=text, budget=budget)
-    else:
-        answer = change.resume(adw_id, by=by, from_phase=from_phase, hint=text, budget=budget)
+    state = home.load(adw_id).current_state
+    if kind == "retry" and state != "failed":
+        raise UsageError(f"workflow {adw_id} is {state}, not failed: resume it instead")
+    method = "resume" if kind == "retry" else kind
+    if workflow:
+        if options.pop("from_phase", ""):
+            raise UsageError("from_phase starts at a phase again, and workflow names other phases: leave one out")
+        method, options = "continue_with", {**options, "spec": home.workflows.get(workflow)}
+    answer = (control or home.control).order(adw_id, method, by=by, **options)
     catch_up(home)
     if isinstance(answer, Applied):
         run_id = answer.run.run_id if answer.run else None
@@ -304,19 +243,19 @@ _NO_RESUME, _NO_RETRY, _NO_DECISION = models.Resume(), models.Retry(), models.De
 @control_router.post("/pause", operation_id="pause_workflow")
 def pause(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
     """Pause a workflow; an attempt under way is suspended and does not count."""
-    return _ordered(response, home, adw_id, "pause", body.by, text=body.reason)
+    return _ordered(response, home, adw_id, "pause", body)
 
 
 @control_router.post("/stop", operation_id="stop_workflow")
 def stop(home: HomeOf, adw_id: AdwId, response: Response, body: models.StopOrder = _NO_STOP) -> models.Done:
     """Stop the work on a workflow: its processes are asked to end, then killed; the workflow is paused."""
-    return _ordered(response, home, adw_id, "stop", body.by, text=body.reason, is_urgent=body.is_urgent)
+    return _ordered(response, home, adw_id, "stop", body)
 
 
 @control_router.post("/abandon", operation_id="abandon_workflow")
 def abandon(home: HomeOf, adw_id: AdwId, response: Response, body: models.Order = _NO_ORDER) -> models.Done:
     """Abandon a workflow and release its issue lock; what it made is kept."""
-    return _ordered(response, home, adw_id, "abandon", body.by, text=body.reason)
+    return _ordered(response, home, adw_id, "abandon", body)
 
 
 @control_router.post("/resume", operation_id="resume_workflow")
@@ -326,35 +265,25 @@ def resume(home: HomeOf, adw_id: AdwId, response: Response, body: models.Resume 
 
     With `workflow` a completed one is continued too, with the phases of that workflow.
     """
-    return _ordered(
-        response,
-        home,
-        adw_id,
-        "resume",
-        body.by,
-        text=body.hint,
-        from_phase=body.from_phase,
-        budget=body.budget_usd,
-        workflow=body.workflow,
-    )
+    return _ordered(response, home, adw_id, "resume", body)
 
 
 @control_router.post("/retry", operation_id="retry_workflow")
 def retry(home: HomeOf, adw_id: AdwId, response: Response, body: models.Retry = _NO_RETRY) -> models.Done:
     """Retry a failed workflow; with a grant also when its attempts are used up."""
-    return _ordered(response, home, adw_id, "retry", body.by, text=body.hint, grant=body.grant, budget=body.budget_usd)
+    return _ordered(response, home, adw_id, "retry", body)
 
 
 @control_router.post("/approve", operation_id="approve_workflow")
 def approve(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
     """Approve the phase that waits for approval, and continue."""
-    return _ordered(response, home, adw_id, "approve", body.by, text=body.text)
+    return _ordered(response, home, adw_id, "approve", body)
 
 
 @control_router.post("/reject", operation_id="reject_workflow")
 def reject(home: HomeOf, adw_id: AdwId, response: Response, body: models.Decision = _NO_DECISION) -> models.Done:
     """Send the phase that waits for approval back to work, with the text as a hint."""
-    return _ordered(response, home, adw_id, "reject", body.by, text=body.text)
+    return _ordered(response, home, adw_id, "reject", body)
 
 
 @control_router.post("/rollback", operation_id="rollback_workflow", status_code=202)
@@ -362,7 +291,7 @@ def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLB
     """Undo everything a workflow made; a worker does it. 409 when the worker that owns it does not release it soon."""
     by = asker(body.by)
     options = RollbackOptions(
-        reason=body.reason or f"rolled back by {by}",
+        reason=body.text or f"rolled back by {by}",
         keep_branch=body.keep_branch,
         force=body.force,
         forget_hosts=tuple(body.forget_hosts),
@@ -372,9 +301,11 @@ def rollback(home: HomeOf, adw_id: AdwId, body: models.RollbackOrder = _NO_ROLLB
         return roll_back(home, adw_id, options)
 
 
-def _ordered(response: Response, home: Home, adw_id: str, kind: str, by: str, **options: Any) -> models.Done:
+def _ordered(response: Response, home: Home, adw_id: str, kind: str, body: models.AnyOrder) -> models.Done:
+    """Carry out an order whose fields are, but for the requester, options of `order`."""
+    options: dict[str, Any] = {name: value for name, value in body if name != "by"}
     with fitting():
-        done = order(home, adw_id, kind, by=asker(by), **options)
+        done = order(home, adw_id, kind, by=asker(body.by), **options)
     if not done.is_done:
         response.status_code = 202
 

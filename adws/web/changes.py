@@ -1,5 +1,5 @@
 """
-What a workflow changed: its diff in all and by attempt, for the pages and the API.
+What a workflow changed: its diff in all and by attempt, and its files as a tree, for the pages and the API.
 
 The diff is that of commits: of the workflow's branch, or of the recorded commit and the salvage ref when the
 branch is gone.
@@ -7,7 +7,8 @@ branch is gone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import effects
@@ -17,8 +18,12 @@ from adws.adw_modules.git.git import salvage_ref
 if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.effects import Effect
-    from adws.adw_modules.git.diff import Diff
+    from adws.adw_modules.git.diff import Diff, FileDiff
     from adws.app import Home
+
+
+#: Folders inside each other that a tree shows; deeper ones are part of the name.
+_DEEPEST = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +36,16 @@ class CommitRange:
     head: str
 
 
+@dataclass(kw_only=True, slots=True)
+class TreeNode:
+    """A folder or a file in the tree of a diff."""
+
+    name: str
+    number: int = 0  #: of the file in the diff, from 1; 0: it is a folder
+    file: FileDiff | None = None
+    children: list[TreeNode] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
     """A diff, or why there is none."""
@@ -40,6 +55,11 @@ class Changes:
     ranges: tuple[CommitRange, ...]  #: attempts that changed something, in the order of their commits
     phase: str = ""  #: of the attempt that is shown; "": all of them
     attempt: int = 0
+
+    @property
+    def tree(self) -> list[TreeNode]:
+        """The changed files as a tree."""
+        return tree_of(self.diff.files if self.diff else ())
 
 
 def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
@@ -64,8 +84,14 @@ def ranges_of(document: WorkflowDocument) -> tuple[CommitRange, ...]:
     return tuple(ranges)
 
 
-def read(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0) -> Changes:
-    """Return the changes of a workflow, or of one attempt; git is not called for a workflow without a branch."""
+def read(
+    home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0, most: int | None = None
+) -> Changes:
+    """
+    Return the changes of a workflow, or of one attempt, with at most *most* characters of patches.
+
+    Git is not called for a workflow without a branch.
+    """
     ranges = ranges_of(document)
     branch = _branch_of(document)
     chosen = next((one for one in ranges if (one.phase, one.attempt) == (phase, attempt)), None)
@@ -85,6 +111,9 @@ def read(home: Home, document: WorkflowDocument, *, phase: str = "", attempt: in
             elif diff is None:
                 problem = "Its commits are not in the repository of this machine."
 
+    if diff is not None and most is not None:
+        diff = diff.shortened(most)
+
     return Changes(diff=diff, problem=problem, ranges=ranges, phase=phase, attempt=attempt)
 
 
@@ -99,3 +128,27 @@ def _branch_of(document: WorkflowDocument) -> Effect | None:
 
 def _start_of(branch: Effect) -> str:
     return str(branch.undo.get("start") or branch.undo.get("base") or "")
+
+
+def tree_of(files: Sequence[FileDiff]) -> list[TreeNode]:
+    """Return *files*, which are ordered by name, as a tree; a folder that has only a folder is joined with it."""
+    root = TreeNode(name="")
+    for number, file in enumerate(files, 1):
+        *folders, own = file.name.split("/", _DEEPEST)
+        node = root
+        for folder in folders:
+            if not node.children or node.children[-1].file or node.children[-1].name != folder:
+                node.children.append(TreeNode(name=folder))
+            node = node.children[-1]
+        node.children.append(TreeNode(name=own, number=number, file=file))
+
+    return [_joined(child) for child in root.children]
+
+
+def _joined(node: TreeNode) -> TreeNode:
+    while len(node.children) == 1 and node.children[0].file is None:
+        [child] = node.children
+        node = replace(child, name=f"{node.name}/{child.name}")
+    node.children = [_joined(child) for child in node.children]
+
+    return node

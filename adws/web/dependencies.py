@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from adws.adw_modules.errors import DatabaseError
+from adws.adw_modules.errors import DatabaseError, UsageError
 from adws.adw_modules.interfaces import Clock
 from adws.app import Home
 from adws.web.middleware import ErrorBody
@@ -137,13 +137,37 @@ ServerOf = Annotated[ServerState, Depends(_server_of)]
 AdwId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", description="id of a workflow")]
 
 
-class PageOf(BaseModel):
-    """Which page; unknown names are refused, so that a misspelt filter does not show everything."""
+#: The id of a workflow in a filter, "" for all.
+OptionalAdwId = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,63})?$")]
+
+
+class NoExtras(BaseModel):
+    """A model that refuses unknown fields, so that a misspelt filter does not show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
+
+class PageOf(NoExtras):
+    """Which page."""
+
     limit: int = Field(default=50, ge=1, le=MOST_ROWS, description="rows of the page")
     cursor: str = Field(default="", max_length=400, description="next_cursor of the page before")
+
+    def number(self, what: str, *, least: int = 0, most: int = 2**53) -> int | None:
+        """Return the number of *what* after which the page starts, None for the first page; raise UsageError."""
+        if not self.cursor:
+            return None
+        is_number = self.cursor.isascii() and self.cursor.isdigit() and len(self.cursor) <= 19
+        if not is_number or not least <= int(self.cursor) <= most:
+            raise UsageError(f"the cursor names no {what}: use the next_cursor of the page before, unchanged")
+
+        return int(self.cursor)
+
+    def cut(self, rows: Sequence[_Value]) -> tuple[Sequence[_Value], _Value | None]:
+        """Return the rows of the page, of which one more was read, and the last of them when there are more."""
+        shown = rows[: self.limit]
+
+        return shown, shown[-1] if len(rows) > self.limit else None
 
 
 def asker(by: str) -> str:

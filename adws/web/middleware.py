@@ -25,8 +25,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from adws.adw_modules.errors import AdwError, UsageError
+from adws.adw_modules.external_tasks import task_of_token
 from adws.adw_triggers import http as adw_triggers_http
 from adws.adw_triggers.http import (
+    BODY_SECONDS,
     App,
     BodyBudget,
     ClientGone,
@@ -40,9 +42,13 @@ from adws.adw_triggers.http import (
     read_body,
     send_problem,
 )
+from adws.adw_triggers.trigger_webhook import PATHS
 
 if TYPE_CHECKING:
+    from adws.adw_triggers.trigger_webhook import WebhookReceiver
+    from adws.app import Home
     from adws.web.dashboard.auth import PageAuth
+    from adws.web.dashboard.live import Live
     from adws.web.dashboard.sessions import TokenLimit
 
 # Who may use the API: clients that show one of the tokens of the settings.
@@ -114,17 +120,6 @@ _LARGEST_AT_A_TIME = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequestLimits:
-    """Who may use the API, and its limits."""
-
-    tokens: tuple[str, ...] = ()
-    metrics_tokens: tuple[str, ...] = ()  #: open METRICS and nothing else
-    max_body_bytes: int = MAX_BODY_BYTES
-    body_seconds: float = 10.0
-    task_of: Callable[[str], str | None] = lambda _token: None  #: token -> the task that it is for
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PageAccess:
     """What a request for a page is passed on with."""
 
@@ -137,36 +132,42 @@ class RequestMiddleware:
     """Authenticates requests, limits their size, and passes them to the application."""
 
     def __init__(
-        self,
-        app: App,
-        rules: RequestLimits,
-        *,
-        raw_apps: Mapping[str, App],
-        pages: PageAuth,
-        limit: TokenLimit,
-        drain: Callable[[], None] = lambda: None,
-        close: Callable[[], None] = lambda: None,
+        self, app: App, home: Home, *, webhook: WebhookReceiver, pages: PageAuth, live: Live, limit: TokenLimit
     ) -> None:
         """
-        *raw_apps* are the applications of paths that read their own stream; *pages* authenticates pages.
+        *webhook* reads its own stream; *pages* authenticates pages; answers of *live* do not end by themselves.
 
-        *limit* counts wrong tokens of the API. *drain* ends answers that do not end by themselves; *close* all.
+        *limit* counts wrong tokens of the API.
         """
-        self.drain = drain
-        self.close = close
         self._app = app
-        self._rules = rules
-        self._raw_apps = raw_apps
+        self._home = home
+        self._webhook = webhook
         self._pages = pages
+        self._live = live
         self._limit = limit
-        self._budget = BodyBudget(_LARGEST_AT_A_TIME * rules.max_body_bytes)
+        self._budget = BodyBudget(_LARGEST_AT_A_TIME * MAX_BODY_BYTES)
+
+    def drain(self) -> None:
+        """End answers that do not end by themselves."""
+        self._live.drain()
+
+    def close(self) -> None:
+        """End every thread."""
+        self._live.close()
+        self._webhook.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        watched = _Watched(send)
+        is_started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
         try:
             await self._serve(scope, receive, watched)
         except ClientGone:
@@ -176,51 +177,48 @@ class RequestMiddleware:
                 "A request could not be answered",
                 extra={"action": "request_failed", "method": scope["method"], "path": scope["path"]},
             )
-            if not watched.is_started:
+            if not is_started:
                 await send_problem(send, adw_triggers_http.bug())
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw_app = self._raw_apps.get(scope["path"])
-        if raw_app is not None:
-            await raw_app(scope, receive, send)
+        if scope["path"] in PATHS:
+            await self._webhook(scope, receive, send)
             return
         head = head_of(scope)
         if not scope["path"].startswith(CLOSED) and scope["path"] not in OPEN:
-            await self._show(scope, head, receive, self._pages.headed(send))
+            entry, send = self._pages.admit(scope, head), self._pages.headed(send)
+            if isinstance(entry, PageAccess):
+                await self._pass(entry, head, receive, send)
+            else:
+                await entry(scope, receive, send)
             return
-        task = self._rules.task_of(token_in(head)) if scope["path"].startswith(FOR_TASKS) else None
+        is_for_tasks = scope["path"].startswith(FOR_TASKS)
+        # The key of the home is read only when the token looks like one of a task.
+        task = task_of_token(token_in(head), lambda: self._home.forge_key) if is_for_tasks else None
         scope = scope if task is None else {**scope, TASK_IN_SCOPE: task}
         problem = self._why_not(scope, head) if task is None else None
         if problem is not None:
             await send_problem(send, problem, {"WWW-Authenticate": "Bearer", "Connection": "close"})
             return
-        await self._pass(PageAccess(scope=scope, most_bytes=self._rules.max_body_bytes), head, receive, send)
-
-    async def _show(self, scope: Scope, head: Mapping[str, str], receive: Receive, send: Send) -> None:
-        """Answer a request for a page."""
-        entry = self._pages.admit(scope, head)
-        if isinstance(entry, PageAccess):
-            await self._pass(entry, head, receive, send)
-        else:
-            await entry(scope, receive, send)
+        await self._pass(PageAccess(scope=scope, most_bytes=MAX_BODY_BYTES), head, receive, send)
 
     async def _pass(self, entry: PageAccess, head: Mapping[str, str], receive: Receive, send: Send) -> None:
         """Read the body within its limits, and pass the request on."""
         with self._budget.share() as share:
-            most_bytes, seconds = entry.most_bytes, self._rules.body_seconds
-            body = await read_body(receive, head, most_bytes=most_bytes, seconds=seconds, share=share)
+            body = await read_body(receive, head, most_bytes=entry.most_bytes, seconds=BODY_SECONDS, share=share)
             if isinstance(body, Problem):
                 await send_problem(send, body)
                 return
             answer = entry.look(body) or self._app
-            await answer(entry.scope, _Replay(body, receive), send)
+            await answer(entry.scope, _replay(body, receive), send)
 
     def _why_not(self, scope: Scope, head: Mapping[str, str]) -> Problem | None:
         """Return why a request is refused, None when it is accepted or its path is open."""
-        rules, tokens, path = self._rules, self._rules.tokens, scope["path"]
+        settings, path = self._home.settings, scope["path"]
+        tokens = settings.web_token or ()
         address, _port = scope.get("client") or ("nowhere", 0)
         if path == METRICS:
-            tokens = (*tokens, *rules.metrics_tokens)
+            tokens = (*tokens, *(settings.web_metrics_token or ()))
         elif not path.startswith(CLOSED):
             return None
         is_shown = bool(token_in(head))  # a request without a token guesses none
@@ -239,31 +237,14 @@ class RequestMiddleware:
         return problem
 
 
-class _Watched:
-    """Records whether an answer was begun."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read already, then the rest of the stream."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.is_started = False
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
 
-    async def __call__(self, message: Message) -> None:
-        self.is_started = True
-        await self._send(message)
-
-
-class _Replay:
-    """Returns a body that was read already, then the rest of the stream."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-
-        return {"type": "http.request", "body": body, "more_body": False}
+    return next_message
 
 
 # Every error that leaves the API, in the one shape of `adw_triggers.http`.

@@ -1,22 +1,17 @@
 """
 Requests and answers of the API: the models of its OpenAPI.
 
-Answers are built from adw's own data types; a field that is not known is null, never left out.
+Answers are validated from the attributes of adw's own data types; a field that is not known is null, never left out.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from adws.adw_modules import views
-from adws.adw_modules.deliveries.commands import Delivery
-from adws.adw_modules.interfaces import RegisteredWorker
 from adws.adw_modules.queue.model import MAX_PRIORITY
-from adws.adw_modules.recovery.explain import worker_state
-from adws.adw_modules.resources.quotas import QuotaStatus
-from adws.app import Home
 
 #: Longest text that a person may send along.
 _LONGEST = 10_000
@@ -25,8 +20,6 @@ _MOST_ISSUE_NUMBER = 10**18 - 1
 
 IssueNumber = Annotated[int, Field(ge=1, le=_MOST_ISSUE_NUMBER)]
 Note = Annotated[str, Field(max_length=_LONGEST)]
-#: Built from the attributes of adw's own data types.
-_FROM_ATTRIBUTES = ConfigDict(from_attributes=True)
 EnumValue = Annotated[str, BeforeValidator(lambda member: member.value)]
 TextOrNull = Annotated[str | None, BeforeValidator(lambda text: text or None)]
 OwnerName = Annotated[str | None, BeforeValidator(views.owner_name)]
@@ -41,8 +34,6 @@ Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 class WorkflowResult(BaseModel):
     """Where a workflow is, what it cost and what it made."""
 
-    model_config = _FROM_ATTRIBUTES
-
     phase: str | None = Field(description="the phase it is in, waits in or failed in; null when every phase is over")
     branch_name: str | None
     pr_number: int | None
@@ -53,8 +44,6 @@ class WorkflowResult(BaseModel):
 
 class WorkflowLine(BaseModel):
     """A workflow in a list."""
-
-    model_config = _FROM_ATTRIBUTES
 
     adw_id: str
     state: str
@@ -81,8 +70,6 @@ class WorkflowPage(BaseModel):
 class Attempt(BaseModel):
     """One attempt at a phase."""
 
-    model_config = _FROM_ATTRIBUTES
-
     number: int
     round: int
     status: str
@@ -96,8 +83,6 @@ class Attempt(BaseModel):
 
 class Phase(BaseModel):
     """A phase of a workflow."""
-
-    model_config = _FROM_ATTRIBUTES
 
     name: str
     state: str
@@ -115,8 +100,6 @@ class Phase(BaseModel):
 class Owner(BaseModel):
     """Who works on a workflow."""
 
-    model_config = _FROM_ATTRIBUTES
-
     host: str
     pid: int
     role: str
@@ -126,8 +109,6 @@ class Owner(BaseModel):
 
 class Workflow(BaseModel):
     """One workflow in detail."""
-
-    model_config = _FROM_ATTRIBUTES
 
     adw_id: str
     state: str
@@ -165,8 +146,6 @@ class Workflow(BaseModel):
 class FileDiff(BaseModel):
     """The change of one file."""
 
-    model_config = _FROM_ATTRIBUTES
-
     name: str
     status: str = Field(description="added, changed or deleted")
     added: int | None = Field(description="lines; null: the file is binary")
@@ -177,8 +156,6 @@ class FileDiff(BaseModel):
 
 class CommitRange(BaseModel):
     """An attempt that changed something."""
-
-    model_config = _FROM_ATTRIBUTES
 
     phase: str
     attempt: int
@@ -239,7 +216,7 @@ class Started(BaseModel):
 class Order(_Asked):
     """The reason for an action on a workflow."""
 
-    reason: Note = ""
+    text: Note = Field(default="", alias="reason")
     by: Annotated[str, Field(max_length=100)] = Field(default="", description="who asks, for the history")
 
 
@@ -252,21 +229,21 @@ class StopOrder(Order):
 class Resume(_Asked):
     """Resuming a workflow."""
 
-    hint: Note = Field(default="", description="what to do differently")
+    text: Note = Field(default="", alias="hint", description="what to do differently")
     from_phase: Annotated[str, Field(max_length=100)] = ""
     workflow: Annotated[str, Field(max_length=100)] = Field(
         default="", description="continue it with the phases of this workflow, also when it is completed"
     )
-    budget_usd: Dollars | None = Field(default=None, description="what it may cost in all from now on")
+    budget: Dollars | None = Field(default=None, alias="budget_usd", description="what it may cost in all from now on")
     by: Annotated[str, Field(max_length=100)] = ""
 
 
 class Retry(_Asked):
     """Retrying a failed workflow."""
 
-    hint: Note = ""
+    text: Note = Field(default="", alias="hint")
     grant: Annotated[int, Field(ge=0, le=100)] = Field(default=0, description="further attempts that it gets")
-    budget_usd: Dollars | None = None
+    budget: Dollars | None = Field(default=None, alias="budget_usd")
     by: Annotated[str, Field(max_length=100)] = ""
 
 
@@ -275,6 +252,9 @@ class Decision(_Asked):
 
     text: Note = Field(default="", description="for the history; after a rejection a hint for the next attempt")
     by: Annotated[str, Field(max_length=100)] = ""
+
+
+AnyOrder: TypeAlias = Order | Resume | Retry | Decision
 
 
 class RollbackOrder(Order):
@@ -303,8 +283,6 @@ class Done(BaseModel):
 
 class RunLine(BaseModel):
     """A queued, running or finished run."""
-
-    model_config = _FROM_ATTRIBUTES
 
     run_id: int
     adw_id: str
@@ -404,8 +382,6 @@ class QuotaList(BaseModel):
 class BreakerLine(BaseModel):
     """The circuit breaker of an external service."""
 
-    model_config = _FROM_ATTRIBUTES
-
     name: str
     state: str
     failures: int
@@ -494,8 +470,6 @@ class Recovered(BaseModel):
 class SessionLine(BaseModel):
     """A session of an agent in one attempt."""
 
-    model_config = _FROM_ATTRIBUTES
-
     session_id: str
     adw_id: str
     run_id: int | None
@@ -524,41 +498,3 @@ class Health(BaseModel):
     database: str
     workers_wanted: int
     workers_running: int
-
-
-def runner_of(home: Home, runner: RegisteredWorker) -> RunnerLine:
-    """Return a worker with its state as seen from this machine."""
-    return RunnerLine(
-        runner_id=runner.runner_id,
-        host=runner.owner.host,
-        pid=runner.owner.pid,
-        tags=sorted(runner.tags),
-        state=worker_state(home, runner).value,
-        busy=runner.busy,
-        places=runner.concurrency,
-        version=runner.version,
-        started_at=runner.started_at,
-        heartbeat_at=runner.heartbeat_at,
-        silent_seconds=round(max(0.0, runner.silent_seconds), 1),
-    )
-
-
-def quota_of(status: QuotaStatus) -> QuotaLine:
-    """Return a limit."""
-    return QuotaLine(
-        name=status.name,
-        used=status.used if status.is_known else None,
-        reserved=status.reserved,
-        expected=status.expected,
-        limit=status.limit,
-        unit=status.unit,
-        is_exceeded=status.is_exceeded,
-        detail=status.detail,
-    )
-
-
-def delivery_of(row: Delivery) -> DeliveryLine:
-    """Return a delivery."""
-    values = {name: getattr(row, name) for name in DeliveryLine.model_fields}
-
-    return DeliveryLine(**{**values, "adw_id": row.meant_id})

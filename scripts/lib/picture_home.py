@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.effects import freeze
 from adws.adw_modules.forge.local import LocalForge
 from adws.adw_modules.interfaces import Clock, PageQuery
 from adws.adw_modules.worker.create_workflow import NewWorkflow
@@ -198,7 +198,7 @@ class PictureHome:
         (self._folder / "script.json").write_text(json.dumps(self._script), encoding="utf-8")
         spec = app.workflows.get(work.workflow)
         start = NewWorkflow(
-            issue_number=number, spec=spec, issue=frozen_issue(forge, number), repository=REPOSITORY, asked_by="ada"
+            issue_number=number, spec=spec, issue=freeze(forge.issue(number)), repository=REPOSITORY, asked_by="ada"
         )
 
         return app.workflow_creator.start(start).adw_id

@@ -19,7 +19,7 @@ from pathlib import Path
 from soak_requests import Request
 
 from adws.adw_modules.document import WorkflowDocument
-from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.effects import freeze
 from adws.adw_modules.forge.local import LocalForge
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.app import Home, open_home
@@ -178,7 +178,7 @@ class Sample:
                     NewWorkflow(
                         issue_number=number,
                         spec=app.workflows.get(request.workflow),
-                        issue=frozen_issue(forge, number),
+                        issue=freeze(forge.issue(number)),
                         repository=forge.repository,
                     )
                 ).adw_id: request

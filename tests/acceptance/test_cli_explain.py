@@ -17,7 +17,7 @@ from tests.acceptance.cli_lab import Beside
 from tests.integration.agent_lab import FakeAgent
 
 #: What a view must not load: each takes longer than the view itself.
-HEAVY = ("sqlalchemy", "alembic", "filelock", "rich", "psutil", "pythonjsonlogger", "psycopg")
+HEAVY = ("sqlalchemy", "alembic", "filelock", "rich", "psutil", "psycopg")
 
 
 #: A phase that needs the provider of its agent.

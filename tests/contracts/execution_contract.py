@@ -336,7 +336,7 @@ class ExecutionContract:
         waits = executions.report(run, [badly(one)], most=1)
 
         (listed,) = executions.retries()
-        assert (listed.execution_id, listed.step, listed.index, listed.why) == (new.execution_id, "work", 0, "on_error")
+        assert (listed.retry_id, listed.step, listed.index, listed.why) == (new.execution_id, "work", 0, "on_error")
         assert (listed.next_at, listed.error) == (waits.wait_until, "the line is dead")
         assert executions.retries(adw_id="5e6f7a8b") == ()
         clock.advance(13)
@@ -701,7 +701,7 @@ def _awaited(executions, new):
     return {
         (one.index, one.page, one.attempt_number, one.next_at)
         for one in executions.retries()
-        if one.execution_id == new.execution_id and one.why in {"on_error", "on_success"}
+        if one.retry_id == new.execution_id and one.why in {"on_error", "on_success"}
     }
 
 

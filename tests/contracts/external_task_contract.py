@@ -8,12 +8,13 @@ import pytest
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import ClaimHeld, ClaimLost, TaskNotFound
-from adws.adw_modules.external_tasks import EXPIRED, OPEN, REPORTED, ExternalReport, ExternalTask, TaskEvent
+from adws.adw_modules.events import Event
+from adws.adw_modules.external_tasks import EXPIRED, OPEN, REPORTED, ExternalReport, ExternalTask
 
 ADW_ID = "1a2b3c4d"
 TASK = f"{ADW_ID}.build.1"
 WELL = ExternalReport(is_ok=True, report_id="r1", summary="all green", result={"tests": 12})
-END = TaskEvent(event_type="action_completed", event_id="end", status="COMPLETED", result={"tests": 12})
+END = Event(event_type="action_completed", event_id="end", status="COMPLETED", result={"tests": 12})
 BROKEN = ExternalReport(is_ok=False, report_id="r1", error={"message": "two tests failed", "exit_code": 1})
 
 
@@ -149,7 +150,7 @@ class ExternalTaskContract:
     def test_what_is_told_is_a_heartbeat_too(self, tasks, task, clock, told):
         tasks.claim(TASK, worker="ci-1", seconds=60.0)
         clock.advance(50.0)
-        step = TaskEvent(event_type="step_started", event_id="told-1", data={"step": "compile"})
+        step = Event(event_type="step_started", event_id="told-1", data={"step": "compile"})
 
         assert tasks.tell(TASK, 1, step)
         assert not tasks.tell(TASK, 1, step)

@@ -9,7 +9,7 @@ import pytest
 
 from adws.adw_modules.errors import ForgeNotFound, ForgeRefused
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.forge.effects import ForgeEffects, frozen_issue
+from adws.adw_modules.forge.effects import ForgeEffects, freeze
 from adws.adw_modules.forge.model import Forge, NewPullRequest
 from adws.testing import FakeClock
 
@@ -307,6 +307,6 @@ class ForgeContract:
     def test_a_workflow_is_given_the_issue_as_it_is(self, world):
         number = world.create_issue("Add a door", "It has none.", ("adw",))
 
-        frozen = frozen_issue(world.forge, number)
+        frozen = freeze(world.forge.issue(number))
 
         assert (frozen.title, frozen.body, frozen.labels) == ("Add a door", "It has none.", ["adw"])

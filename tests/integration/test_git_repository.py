@@ -18,7 +18,6 @@ from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RemoteCha
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git import locks, repository
 from adws.adw_modules.git.git import GitCommands, check_branch
-from adws.adw_modules.git.repository import PushResult
 from adws.testing import FakeClock
 from tests import forked, warm
 from tests.integration.git_lab import Lab, commit_on_remote, git, hands_on, make_lab, persons_config
@@ -497,18 +496,18 @@ def test_a_push_needs_the_remote_to_be_where_it_was_left(lab):
     made = lab.add()
     (made.path / "a.txt").write_text("a")
     first = lab.workplace.commit_all(made.path, "first")
-    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=True)
-    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=True), "the answer was lost"
+    assert lab.repository.push(made.path, BRANCH, expected=None) == ""
+    assert lab.repository.push(made.path, BRANCH, expected=None) == "", "the answer was lost"
     theirs = commit_on_remote(lab, "b.txt", "b", branch=BRANCH)
     (made.path / "c.txt").write_text("c")
     lab.workplace.commit_all(made.path, "second")
 
-    assert lab.repository.push(made.path, BRANCH, expected=first) == PushResult(pushed=False, reason="stale")
-    assert lab.repository.push(made.path, BRANCH, expected=None) == PushResult(pushed=False, reason="stale")
+    assert lab.repository.push(made.path, BRANCH, expected=first) == "stale"
+    assert lab.repository.push(made.path, BRANCH, expected=None) == "stale"
     assert lab.repository.remote_commit(BRANCH) == theirs
     with pytest.raises(NotOurs, match="moved to"):
         lab.repository.delete_remote_branch(BRANCH, expected=first)
-    assert lab.repository.push(made.path, BRANCH, expected=theirs) == PushResult(pushed=True), "a person said so"
+    assert lab.repository.push(made.path, BRANCH, expected=theirs) == "", "a person said so"
 
 
 def test_a_remote_branch_is_deleted_once_and_the_default_one_never(lab):
@@ -537,7 +536,7 @@ def test_a_partial_clone_gets_what_it_left_out_before_it_is_needed(lab, tmp_path
     commit_on_remote(lab, "app.py", "print('two')\n")
     assert partial.workplace.rebase(made.path, partial.repository.fetch("main")) == ()
     assert (made.path / "app.py").read_text() == "print('two')\n"
-    assert partial.repository.push(made.path, BRANCH, expected=None).pushed
+    assert partial.repository.push(made.path, BRANCH, expected=None) == ""
     assert git(main, "fsck") == ""
 
 
@@ -574,7 +573,7 @@ def test_no_hook_of_the_repository_runs(lab, tmp_path):
     lab.workplace.commit_all(made.path, "work")
     lab.workplace.rebase(made.path, commit_on_remote(lab, "b.txt", "b") and lab.repository.fetch("main"))
 
-    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+    assert lab.repository.push(made.path, BRANCH, expected=None) == ""
     assert not canary.exists()
 
 
@@ -636,11 +635,10 @@ def test_a_command_that_does_not_end_is_killed(lab, monkeypatch, tmp_path):
         (tools / name).symlink_to(shutil.which(name))
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    git(lab.main, "config", "alias.slow", f"!{slow}")
     monkeypatch.setenv("PATH", str(tools))
 
     with pytest.raises(GitError, match=r"git slow did not end within 1 s and was killed"):
-        GitCommands(lab.main).plain("slow", seconds=1.0)
+        GitCommands(lab.main).run("-c", f"alias.slow=!{slow}", "slow", seconds=1.0)
 
 
 def test_the_token_is_for_the_host_it_belongs_to(lab, tmp_path, monkeypatch):
@@ -710,7 +708,7 @@ def test_a_clone_without_its_history_can_push(lab, tmp_path):
     commit_on_remote(lab, "c.txt", "c")
 
     assert shallow.workplace.rebase(made.path, shallow.repository.fetch("main")) == ()
-    assert shallow.repository.push(made.path, BRANCH, expected=None).pushed
+    assert shallow.repository.push(made.path, BRANCH, expected=None) == ""
 
 
 def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
@@ -725,7 +723,7 @@ def test_a_repository_of_longer_hashes_is_worked_in_like_any_other(tmp_path):
     (made.path / "b.txt").write_text("b")
 
     assert len(lab.workplace.commit_all(made.path, "work")) == 64
-    assert lab.repository.push(made.path, BRANCH, expected=None).pushed
+    assert lab.repository.push(made.path, BRANCH, expected=None) == ""
 
 
 def test_refs_that_are_packed_are_deleted_all_the_same(lab):

@@ -134,7 +134,7 @@ def test_a_key_that_is_none_is_told_in_a_sentence(open_forge, key, said):
 
 
 def test_nothing_is_sent_again_and_writes_keep_their_distance(open_forge):
-    ways = open_forge(token="tok_bot", seconds_between_writes=1.0)._connection._requester.kwargs
+    ways = open_forge(token="tok_bot", seconds_between_writes=1.0)._requester.kwargs
 
     assert ways["retry"] is None
     assert ways["seconds_between_writes"] == 1.0

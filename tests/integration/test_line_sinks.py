@@ -63,7 +63,8 @@ def _intend(root: Path, key: str, start: int, payload: bytes) -> None:
 
     (root / LEDGERS).mkdir(exist_ok=True)
     ledger = SinkLedger(root / LEDGERS / "rows.jsonl.db")
-    ledger.intend(key, start=start, length=len(payload), sha256=hashlib.sha256(payload).hexdigest())
+    part = (key, start, len(payload), hashlib.sha256(payload).hexdigest())
+    ledger.run("INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)", *part)
     ledger.close()
 
 

@@ -10,6 +10,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,11 @@ from adws.adw_modules.structured_logger import (
     StructuredLogger,
     WorkflowLogs,
     configure,
-    open_log,
     shutdown,
     write_entries,
 )
 from adws.testing import home
+from tests.log_files import open_log
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def _clean_logging():
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "state" / "1a2b3c4d" / "logs" / "adw.log"
+    return tmp_path / "state" / "1a2b3c4d" / "adw.log"
 
 
 def lines_in(*paths):
@@ -50,7 +51,7 @@ def files_of(path):
 
 
 def test_a_workflow_has_its_own_file_that_only_its_user_can_read(path):
-    with open_log(path, adw_id="1a2b3c4d"):
+    with open_log(path.parents[1]):
         StructuredLogger("1a2b3c4d", "plan").info("mine", n=1)
         StructuredLogger("ffffffff", "plan").info("of another workflow")
         StructuredLogger("1a2b3c4d", "plan").debug("below the level")
@@ -61,27 +62,9 @@ def test_a_workflow_has_its_own_file_that_only_its_user_can_read(path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_file_of_a_workflow_takes_the_lines_of_its_events_alone(path, propagates):
-    propagates()
-    with open_log(path, adw_id="1a2b3c4d"), open_log(path.with_name("all.log")):
-        for adw_id in ("1a2b3c4d", "ffffffff"):
-            write_entries(adw_id, [entry(adw_id, f"event of {adw_id}")], Redactor())
-
-    assert [line["message"] for line in lines_in(path)] == ["event of 1a2b3c4d"]
-    assert [line["adw_id"] for line in lines_in(path.with_name("all.log"))] == ["1a2b3c4d", "ffffffff"]
-
-
-def test_a_file_without_a_workflow_takes_every_record(path):
-    with open_log(path):
-        StructuredLogger("1a2b3c4d", "plan").info("one")
-        StructuredLogger("ffffffff", "plan").info("two")
-
-    assert [line["message"] for line in lines_in(path)] == ["one", "two"]
-
-
 def test_a_level_that_was_chosen_stays_while_a_file_is_open(path):
     configure("error", "json", io.StringIO())
-    with open_log(path):
+    with open_log(path.parents[1]):
         StructuredLogger("1a2b3c4d", "plan").info("too low")
         StructuredLogger("1a2b3c4d", "plan").error("high enough")
 
@@ -90,7 +73,7 @@ def test_a_level_that_was_chosen_stays_while_a_file_is_open(path):
 
 def test_files_that_stay_open_after_the_console_was_shut_down_go_on(path):
     logger = logging.getLogger("adw")
-    with open_log(path):
+    with open_log(path.parents[1]):
         configure("error", "json", io.StringIO())
         shutdown()
         StructuredLogger("1a2b3c4d", "plan").info("still here")
@@ -184,7 +167,7 @@ def test_a_home_that_works_takes_its_log_handler_away_when_it_is_closed():
 
 def test_a_full_file_is_moved_aside_and_the_oldest_is_dropped(path):
     log = StructuredLogger("1a2b3c4d", "plan")
-    with open_log(path, max_bytes=2048, backups=2):
+    with open_log(path.parents[1], max_bytes=2048, backups=2):
         for number in range(100):
             log.info("m", number=number, filler="x" * 100)
 
@@ -195,7 +178,7 @@ def test_a_full_file_is_moved_aside_and_the_oldest_is_dropped(path):
 
 
 def test_a_line_longer_than_the_file_may_be_is_written_all_the_same(path):
-    with open_log(path, max_bytes=1024, backups=1):
+    with open_log(path.parents[1], max_bytes=1024, backups=1):
         StructuredLogger("1a2b3c4d", "plan").info("x" * 5000)
         StructuredLogger("1a2b3c4d", "plan").info("short")
 
@@ -203,7 +186,7 @@ def test_a_line_longer_than_the_file_may_be_is_written_all_the_same(path):
 
 
 def write_many(path, writer, count, backups):
-    handler = LogFile(Path(path), max_bytes=20_000, backups=backups)
+    handler = LogFile(path, max_bytes=20_000, backups=backups)
     handler.setFormatter(JsonLineFormatter())
     logging.getLogger("adw").addHandler(handler)
     logging.getLogger("adw").setLevel("INFO")
@@ -229,7 +212,7 @@ def test_several_processes_lose_and_tear_no_line_while_the_file_rotates(path):
 
 
 def test_a_child_of_a_fork_opens_the_file_for_itself(path):
-    with open_log(path) as handler:
+    with open_log(path.parents[1]) as handler:
         log = StructuredLogger("1a2b3c4d", "plan")
         log.info("parent")
         owner = handler._owner
@@ -246,7 +229,7 @@ def test_a_child_of_a_fork_opens_the_file_for_itself(path):
 
 def test_a_file_that_was_moved_by_somebody_else_is_not_followed(path):
     log = StructuredLogger("1a2b3c4d", "plan")
-    with open_log(path):
+    with open_log(path.parents[1]):
         log.info("one")
         path.rename(path.with_name("moved"))
         log.info("two")
@@ -257,7 +240,10 @@ def test_a_file_that_was_moved_by_somebody_else_is_not_followed(path):
 
 def test_a_busy_lock_delays_rotation_and_not_the_line(path):
     log = StructuredLogger("1a2b3c4d", "plan")
-    with open_log(path, max_bytes=1024, backups=1), LogFile(path, max_bytes=1024, backups=1) as other:
+    with (
+        open_log(path.parents[1], max_bytes=1024, backups=1),
+        closing(LogFile(str(path), max_bytes=1024, backups=1)) as other,
+    ):
         for _ in range(5):
             log.info("x" * 200)
         with other._locked(2):  # LOCK_EX, as a process does that was stopped while it rotated
@@ -275,7 +261,7 @@ def test_a_symbolic_link_is_not_written_through(path, tmp_path, capsys):
     path.parent.mkdir(parents=True)
     victim = tmp_path / "victim"
     path.symlink_to(victim)
-    with open_log(path) as handler:
+    with open_log(path.parents[1]) as handler:
         StructuredLogger("1a2b3c4d", "plan").info("m")
 
     assert handler.failures == 1
@@ -287,7 +273,7 @@ def test_a_symbolic_link_is_not_written_through(path, tmp_path, capsys):
 
 def test_a_deleted_directory_is_counted_and_said_once_and_not_made_again(path, capsys):
     log = StructuredLogger("1a2b3c4d", "plan")
-    with open_log(path) as handler:
+    with open_log(path.parents[1]) as handler:
         log.info("one")
         for each in path.parent.iterdir():
             each.unlink()
@@ -303,7 +289,7 @@ def test_a_deleted_directory_is_counted_and_said_once_and_not_made_again(path, c
 
 def test_a_directory_that_cannot_be_made_stops_nothing(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    with open_log(tmp_path / "file" / "logs" / "adw.log") as handler:
+    with open_log(tmp_path / "file") as handler:
         StructuredLogger("1a2b3c4d", "plan").info("m")
 
     assert handler.failures == 1
@@ -324,10 +310,10 @@ def test_a_full_disk_stops_nothing_and_is_said_once(capsys):
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-from adws.adw_modules.structured_logger import StructuredLogger, open_log
+from adws.adw_modules.structured_logger import StructuredLogger, WorkflowLogs
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = StructuredLogger("1a2b3c4d", "plan")
-with open_log(Path(sys.argv[1])) as handler:
+with WorkflowLogs(Path(sys.argv[1]), "adw.log").open("1a2b3c4d") as handler:
     log.info("first")
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
     log.info("x" * 300)
@@ -339,7 +325,9 @@ with open_log(Path(sys.argv[1])) as handler:
 
 
 def test_after_a_line_that_was_cut_by_a_full_disk_the_next_one_is_whole(path):
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path.parents[1])], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout == "2\n"
     assert done.stderr.count("the work goes on") == 1

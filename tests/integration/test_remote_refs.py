@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import GitError, NotOurs
-from adws.adw_modules.git.repository import PushResult
 from tests.integration.git_lab import Lab, git, make_lab
 
 REF = "refs/adw/wip/1a2b3c4d"
@@ -32,8 +31,8 @@ def test_a_ref_is_made_moved_and_deleted_and_no_branch_appears(lab):
     before = lab.main_checkout()
 
     assert refs.remote_ref(REF) is None
-    assert refs.push_ref(first, REF, expected=None) == PushResult(pushed=True)
-    assert refs.push_ref(second, REF, expected=first) == PushResult(pushed=True)
+    assert refs.push_ref(first, REF, expected=None) == ""
+    assert refs.push_ref(second, REF, expected=first) == ""
 
     assert refs.remote_ref(REF) == second
     assert refs.remote_refs("refs/adw/wip/*") == {REF: second}
@@ -47,8 +46,8 @@ def test_what_somebody_else_put_there_is_neither_overwritten_nor_deleted(lab):
     refs, first, second = lab.repository, commit(lab, "one"), commit(lab, "two")
     refs.push_ref(second, REF, expected=None)
 
-    assert refs.push_ref(first, REF, expected=None) == PushResult(pushed=False, reason="stale")
-    assert refs.push_ref(first, REF, expected=first) == PushResult(pushed=False, reason="stale")
+    assert refs.push_ref(first, REF, expected=None) == "stale"
+    assert refs.push_ref(first, REF, expected=first) == "stale"
     with pytest.raises(NotOurs, match="moved to"):
         refs.delete_remote_ref(REF, expected=first)
 
@@ -73,6 +72,6 @@ def test_a_remote_that_refuses_says_so(lab):
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
 
-    assert refs.push_ref(commit(lab, "two"), REF, expected=sha) == PushResult(pushed=False, reason="rejected")
+    assert refs.push_ref(commit(lab, "two"), REF, expected=sha) == "rejected"
     with pytest.raises(GitError, match="refused to delete"):
         refs.delete_remote_ref(REF, expected=sha)

@@ -14,8 +14,7 @@ import pytest
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_triggers import trigger_webhook
-from adws.web import app as web_app
-from adws.web import server
+from adws.web import middleware, server
 from tests.integration.web_lab import TOKEN, WebLab, labelled
 
 PATIENCE = 30.0
@@ -40,7 +39,7 @@ def served(lab: WebLab):
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    for module, name in ((server, "HEADER_SECONDS"), (trigger_webhook, "BODY_SECONDS"), (web_app, "BODY_SECONDS")):
+    for module, name in ((server, "HEADER_SECONDS"), (trigger_webhook, "BODY_SECONDS"), (middleware, "BODY_SECONDS")):
         monkeypatch.setattr(module, name, 0.3)
     with WebLab(tmp_path / "home") as made:
         yield made

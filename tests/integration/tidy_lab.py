@@ -84,7 +84,7 @@ class TidyHome:
             app.git.add_worktree(self.tree(adw_id), branch=branch, start=start, reason=reason)
             (self.tree(adw_id) / "greet.py").write_text("def greet():\n    return 'hello'\n")
             head = app.workplace.commit_all(self.tree(adw_id), "Greet")
-            assert app.git.push(self.tree(adw_id), branch, expected=None).pushed
+            assert app.git.push(self.tree(adw_id), branch, expected=None) == ""
             (self.tree(adw_id) / "draft.txt").write_text("not committed")
             pair = app.ports.take(adw_id)
             app.quotas.admit(adw_id)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adws import app as app_module
-from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.effects import freeze
 from adws.adw_modules.interfaces import OwnerRecord
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
@@ -51,7 +51,7 @@ class Host:
         """Write an issue and accept a workflow for it; return its id."""
         with self.open() as app:
             number = app.forge.create_issue(title, "Please.").number
-            issue = frozen_issue(app.forge, number)
+            issue = freeze(app.forge.issue(number))
             spec = WorkflowSpec(name="tried", phases=phases)
 
             return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec, issue=issue)).adw_id

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adws import app as app_module
-from adws.adw_modules.forge.effects import frozen_issue
+from adws.adw_modules.forge.effects import freeze
 from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
@@ -66,7 +66,7 @@ class WorkLab:
         with self.open() as app:
             number = app.forge.create_issue(title, "Please.").number
             spec = WorkflowSpec(name="tried", phases=phases or (PLAN, BUILD, SHIP, CLEAN))
-            issue = frozen_issue(app.forge, number)
+            issue = freeze(app.forge.issue(number))
 
             return app.workflow_creator.start(NewWorkflow(issue_number=number, spec=spec, issue=issue, **fields)).adw_id
 

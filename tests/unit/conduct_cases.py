@@ -244,7 +244,7 @@ def launcher_of(home: Home, check: Callable[[WorkflowSpec], None] = lambda _spec
         ownership=home.parts.ownership,
         clock=home.clock,
         workflows=workflows,
-        runs=RunFactory(),
+        run_factory=RunFactory(),
         settings=home.settings,
     )
 

@@ -11,7 +11,6 @@ def profile(**capabilities) -> AgentProfile:
     return AgentProfile(
         name="robot",
         provider="robots",
-        program="robot",
         capabilities=AgentCapabilities(**capabilities),
         argv=lambda _task: (),
         parser=lambda: None,

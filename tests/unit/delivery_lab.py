@@ -10,7 +10,7 @@ from adws.adw_modules.deliveries.handler import DeliveryHandler, PostMergeCleanu
 from adws.adw_modules.document import Resource
 from adws.adw_modules.errors import UnknownWorkflow
 from adws.adw_modules.forge import text as forge_text
-from adws.adw_modules.forge.effects import Answers
+from adws.adw_modules.forge.effects import ForgeEffects
 from adws.adw_modules.forge.model import Comment, ForgeAccess, IssueText, NewPullRequest
 from adws.adw_modules.queue.model import DELIVERY, Run, RunResult
 from adws.adw_modules.rollback.run import Rollbacks
@@ -52,6 +52,7 @@ class DeliveryLab:
         place = SimpleNamespace(
             clock=home.clock,
             settings=self.settings,
+            repository=self.settings.repository or "",
             deliveries=self.deliveries,
             runs=home.runs,
             load=home.document,
@@ -73,7 +74,7 @@ class DeliveryLab:
             known_quotas=home.parts.known_quotas,
             claim_policy=home.parts.claim_policy,
             forge_key=KEY,
-            answers=lambda: Answers(self.forge, key=KEY),
+            forge_effects=lambda: ForgeEffects(self.forge, clock=home.clock, key=KEY),
         )
         place.post_merge_cleanup = PostMergeCleanup(place)
         place.preflight = Preflight(place)

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 from adws.adw_modules.document import FrozenIssue
 from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs
 from adws.adw_modules.git.change_policy import CommitText
-from adws.adw_modules.git.repository import PushResult, Worktree
+from adws.adw_modules.git.repository import Worktree
+from adws.adw_modules.git.worktree import GitWorkplace
 from adws.adw_modules.resources.ports import Ports
 from adws.adw_modules.resources.quotas import Limits, Quotas
 from adws.adw_modules.workspace.workspace import Workspace
@@ -41,7 +42,9 @@ class MemoryGit:
     pushes: list[str] = field(default_factory=list)
     conflicts: tuple[str, ...] = ()
     extra_refs: dict[str, str] = field(default_factory=dict)
-    push_answer: PushResult | Exception | None = None
+    push_answer: str | Exception | None = None
+    own: dict[str, str] = field(default_factory=dict)  #: refs of our own on the remote
+    log: list[str] = field(default_factory=list)  #: what was pushed there and fetched from there
     root: Path = Path("/repo")
     is_offline: bool = False
     not_put_back: tuple[str, ...] = ()
@@ -99,17 +102,40 @@ class MemoryGit:
         self.files.pop(path, None)
         return self.trees.pop(path, None) is not None
 
-    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> str:
         if isinstance(self.push_answer, Exception):
             raise self.push_answer
         if self.push_answer is not None:
             return self.push_answer
         assert self.remote is not None
         if self.remote.get(branch) != expected:
-            return PushResult(pushed=False, reason="stale")
+            return "stale"
         self.remote[branch] = self.heads[branch]
         self.pushes.append(self.heads[branch])
-        return PushResult(pushed=True)
+        return ""
+
+    def remote_ref(self, ref: str) -> str | None:
+        heads = {f"refs/heads/{name}": sha for name, sha in (self.remote or {}).items()}
+        return {**heads, **self.own}.get(ref)
+
+    def fetch_ref(self, ref: str, *, expected: str) -> None:
+        assert self.remote_ref(ref) == expected
+        self.log.append(f"fetch {expected}")
+
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
+        if isinstance(self.push_answer, Exception):
+            raise self.push_answer
+        if self.push_answer is not None:
+            return self.push_answer
+        if self.own.get(ref) != expected:
+            return "stale"
+        self.own[ref] = commit
+        self.log.append(f"push {commit}")
+        return ""
+
+    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
+        assert self.own.pop(ref) == expected
+        return True
 
     def has_remote(self) -> bool:
         return self.remote is not None
@@ -157,6 +183,8 @@ class MemoryGit:
         head = self._head(path)
         text = CommitText(sha=head, person="Ada", message=self.messages.get(head, ""), patch="")
         return (text,) if head != base else ()
+
+    refuse_unfit = GitWorkplace.refuse_unfit
 
     def patch_of_paths(self, path: Path, base: str, names) -> bytes:
         return "".join(f"{name}: {self.files[path].get(name, '')}\n" for name in names).encode()

@@ -44,7 +44,6 @@ LIBRARIES = {
         "web/",
     ],
     "pydantic_core": ["adw_modules/document.py"],
-    "pythonjsonlogger": ["adw_modules/structured_logger.py"],
     "random": ["adw_modules/clock.py", "testing/"],
     "rich": ["cli/output.py"],
     "secrets": ["adw_modules/clock.py"],
@@ -92,7 +91,7 @@ CATCH_ALL = {
     "adw_modules/steps/http_client.py": "what the thread of a request raises is raised again by whoever waits for it",
     "adw_modules/engine/runner_python.py": "the user's module and its get_checkpoint may raise anything",
     "adw_modules/structured_logger.py": "a sink: neither a full disk nor the caller's __str__ may stop the work",
-    "adw_modules/redaction/redactor.py": "the __str__ of a stranger may raise anything",
+    "adw_modules/identifiers.py": "the __str__ of a stranger may raise anything",
     "adw_modules/retry_handler.py": "what an attempt or a hook raises is classified, noted, or raised again",
     "adw_modules/state_schema.py": "a registered migration may raise anything; the report names the step",
     "web/middleware.py": "the outermost frame of a request: a bug becomes a line in the log and a 500",
@@ -186,7 +185,7 @@ def test_every_dependency_at_run_time_is_used():
     What nobody imports is not installed.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {"python-json-logger": "pythonjsonlogger", "PyGithub": "github"}
+    names = {"PyGithub": "github"}
     names["prometheus-client"] = "prometheus_client"
     asked = [re.split(r"[\[>=<]", text)[0] for text in project["dependencies"]]
     imported = {name.split(".")[0] for path in FILES for _, name in _imports(_tree(path), at_run_time=True)}

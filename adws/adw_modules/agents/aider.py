@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import MAX_LINE, shown, storable
 from adws.adw_modules.errors import FailedRun
+from adws.adw_modules.process.run import ProcessEnd
 
 _QUIET = (
     "--yes-always",
@@ -102,7 +103,6 @@ class Parser:
         """Take in a line; return what to show of it."""
         now = self._reading
         if len(text) > MAX_LINE:
-            self._reading = replace(now, bad_lines=now.bad_lines + 1)
             return ""
         trouble = next((name for pattern, name in _TROUBLE.items() if pattern.match(text)), "")
         if used := _TOKENS.match(text):
@@ -144,7 +144,7 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
     if not reading.turns:
         return agents_base.failure(reading, end, tool="aider")
@@ -156,7 +156,6 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 PROFILE = AgentProfile(
     name="aider",
     provider=agents_base.PROVIDERS["aider"],
-    program="aider",
     capabilities=AgentCapabilities(reads_stdin=False, tells_result=False, tells_cost=True, commits=True),
     argv=argv,
     parser=Parser,

@@ -1,14 +1,13 @@
 """
 Read what an agent writes when every line is one JSON object.
 
-Nothing here raises, whatever the line: what cannot be read is counted, an event nobody knows is passed over, and a
-field of the wrong type was not said. Texts come out as something that can be stored and shown.
+Nothing here raises, whatever the line: what cannot be read and an event nobody knows are passed over, and a field of
+the wrong type was not said. Texts come out as something that can be stored and shown.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +15,13 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.agent import AgentEnd, AgentReading
+from adws.adw_modules.agent import AgentReading
 from adws.adw_modules.errors import ConfigError, FailedRun, UsageError
 from adws.adw_modules.identifiers import JsonValue, hint
 
 if TYPE_CHECKING:
     from adws.adw_modules.agent import AgentProfile
+    from adws.adw_modules.process.run import ProcessEnd
 
 
 # The agents that adw can run: one module each, loaded when its agent is asked for.
@@ -63,6 +63,9 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _NOT_SHOWABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
+#: The first of these that the input of a tool has says what its use is about.
+_ABOUT = ("file_path", "filePath", "command", "pattern", "path", "url", "query", "description", "prompt")
+
 Event = Mapping[str, JsonValue]
 
 
@@ -79,11 +82,8 @@ class JsonLines:
 
     def line(self, text: str) -> str:
         """Take in a line; return what to show of it."""
-        if not text.strip():
-            return ""
         event = parse(text)
         if event is None:
-            self.note(bad_lines=self._reading.bad_lines + 1)
             return ""
         take: Callable[[Event], str] | None = getattr(self, f"on_{text_at(event, 'type').replace('.', '_')}", None)
 
@@ -145,18 +145,14 @@ def list_at(event: JsonValue | Event, *path: str) -> Sequence[JsonValue]:
 
 def count_at(event: JsonValue | Event, *path: str) -> int:
     """Return the count at *path*, 0 when there is none."""
-    result = amount_at(event, *path)
-
-    return 0 if result is None or result > MAX_COUNT else int(result)
+    return int(amount_at(event, *path) or 0)
 
 
-def amount_at(event: JsonValue | Event, *path: str) -> float | None:
-    """Return the number from 0 up at *path*, None when there is none."""
+def amount_at(event: JsonValue | Event, *path: str, most: float = MAX_COUNT) -> float | None:
+    """Return the number from 0 to *most* at *path*, None when there is none."""
     result = value_at(event, *path)
-    if isinstance(result, bool) or not isinstance(result, int | float):
-        return None
     # An int of any length compares with a float, but does not always become one.
-    if not 0 <= result <= MAX_COUNT or not math.isfinite(result):
+    if isinstance(result, bool) or not isinstance(result, int | float) or not 0 <= result <= most:
         return None
 
     return float(result)
@@ -164,9 +160,7 @@ def amount_at(event: JsonValue | Event, *path: str) -> float | None:
 
 def money_at(event: JsonValue | Event, *path: str) -> float | None:
     """Return the dollars at *path*, None when there are none."""
-    result = amount_at(event, *path)
-
-    return None if result is None or result > MAX_AMOUNT else result
+    return amount_at(event, *path, most=MAX_AMOUNT)
 
 
 def status_at(event: JsonValue | Event, *path: str) -> int | None:
@@ -174,6 +168,11 @@ def status_at(event: JsonValue | Event, *path: str) -> int | None:
     result = count_at(event, *path)
 
     return result if 100 <= result <= 599 else None
+
+
+def subject_of(given: JsonValue | Event) -> str:
+    """Return what the use of a tool with the input *given* is about: the file, the command or what is looked for."""
+    return next((text for key in _ABOUT if (text := text_at(given, key))), "")
 
 
 def session_at(event: JsonValue | Event, *path: str) -> str:
@@ -193,11 +192,11 @@ def storable(text: str) -> str:
     return _NOT_STORABLE.sub("\ufffd", text[:MAX_TEXT])
 
 
-def shown(text: str, limit: int = MAX_SHOWN) -> str:
+def shown(text: str) -> str:
     """Return *text* as one short line that moves no cursor."""
     line = _NOT_SHOWABLE.sub(" ", storable(text)).strip()
 
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+    return line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 3]}..."
 
 
 # Decide from an agent's output and how it ended whether anything speaks against its success.
@@ -230,7 +229,7 @@ _UNKNOWN_SESSION = re.compile(
 )
 
 
-def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | None:
+def failure(reading: AgentReading, end: ProcessEnd, *, tool: str) -> FailedRun | None:
     """
     Return why the agent failed, None when nothing speaks against its success.
 
@@ -256,7 +255,7 @@ def failure(reading: AgentReading, end: AgentEnd, *, tool: str) -> FailedRun | N
     return None
 
 
-def said_last(end: AgentEnd) -> str:
+def said_last(end: ProcessEnd) -> str:
     """Return the lines of the tail that are no events: events are full of terms that describe no failure."""
     lines = [line.strip() for line in _COLOURS.sub("", end.tail).splitlines()]
     # The tail may begin in the middle of an event.
@@ -278,7 +277,7 @@ def checked_session(session_id: str) -> str:
     return session_id
 
 
-def _failed(reading: AgentReading, end: AgentEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
+def _failed(reading: AgentReading, end: ProcessEnd, tool: str, *, subtype: str = "", text: str = "") -> FailedRun:
     # An answer of the agent is no text of a failure: it may speak of rate limits because it works on some.
     said = "it did not say that it was done" if not reading.has_result else "it did not end well after it was done"
     # What a program prints last when it is interrupted, such as a traceback, says nothing about a failure.

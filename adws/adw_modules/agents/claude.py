@@ -25,11 +25,11 @@ from adws.adw_modules.agents.base import (
     object_at,
     session_at,
     status_at,
+    subject_of,
     text_at,
     value_at,
 )
 from adws.adw_modules.error_tables import class_of_text
-from adws.adw_modules.identifiers import JsonValue
 from adws.adw_modules.structured_logger import to_plain
 
 #: What each degree of permission is called; the tools are named, so that nothing has to be asked.
@@ -138,7 +138,11 @@ class Parser(JsonLines):
         if said and value_at(event, "parent_tool_use_id") is None:
             self.note(text=said)
 
-        return said or ", ".join(_tool(block) for block in blocks if text_at(block, "type") == "tool_use")
+        tools = [block for block in blocks if text_at(block, "type") == "tool_use"]
+
+        return said or ", ".join(
+            f"{text_at(one, 'name')} {subject_of(value_at(one, 'input'))}".strip() for one in tools
+        )
 
     def _count(self, message_id: str, usage: TokenUsage) -> TokenUsage:
         """Return the tokens of all messages so far; a message's newest count replaces the one before."""
@@ -267,21 +271,9 @@ def _words(result: Event) -> str:
     return text_at(result, "result") or "\n".join(text for text in errors if not text.startswith(_DIAGNOSTIC))
 
 
-def _tool(block: JsonValue) -> str:
-    """Return what a use of a tool is about: the file, the command or what is looked for."""
-    given = object_at(block, "input")
-    about = next((text for key in _ABOUT if (text := text_at(given, key))), "")
-
-    return f"{text_at(block, 'name')} {about}".strip()
-
-
-_ABOUT = ("file_path", "command", "pattern", "path", "url", "query", "description")
-
-
 PROFILE = AgentProfile(
     name="claude",
     provider=agents_base.PROVIDERS["claude"],
-    program="claude",
     capabilities=AgentCapabilities(
         chooses_session=True,
         resumes=True,

@@ -123,7 +123,6 @@ def _status_of(text: str) -> int | None:
 PROFILE = AgentProfile(
     name="codex",
     provider=agents_base.PROVIDERS["codex"],
-    program="codex",
     capabilities=AgentCapabilities(boxes_itself=True, resumes=True, totals_are_of_session=True),
     argv=argv,
     parser=Parser,

@@ -12,10 +12,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
-from adws.adw_modules.agents.base import Event, JsonLines, count_at, object_at, session_at, storable, text_at, value_at
+from adws.adw_modules.agents.base import (
+    Event,
+    JsonLines,
+    count_at,
+    object_at,
+    session_at,
+    storable,
+    subject_of,
+    text_at,
+    value_at,
+)
 from adws.adw_modules.errors import FailedRun
+from adws.adw_modules.process.run import ProcessEnd
 
 _MODES: Mapping[str, str] = MappingProxyType({"read": "plan", "edit": "auto_edit", "all": "yolo"})
 _CODE = re.compile(r'"code"\s?:\s?(\d{3})\b')
@@ -63,10 +74,8 @@ class Parser(JsonLines):
         name = text_at(event, "tool_name")
         self._tools[text_at(event, "tool_id")] = name
         self.note(turns=self.reading.turns + 1, is_error=False)
-        given = object_at(event, "parameters")
-        about = next((text for key in ("file_path", "command", "pattern", "path") if (text := text_at(given, key))), "")
 
-        return f"{name} {about}"
+        return f"{name} {subject_of(value_at(event, 'parameters'))}"
 
     def on_tool_result(self, event: Event) -> str:
         if text_at(event, "error", "type") != "policy_violation":
@@ -111,7 +120,7 @@ def _tokens(stats: Event) -> TokenUsage:
     )
 
 
-def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
     code = end.exit_code or 0
     has_status = reading.is_error and reading.http_status is None and code in _STATUS_CODES
@@ -122,7 +131,6 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 PROFILE = AgentProfile(
     name="gemini",
     provider=agents_base.PROVIDERS["gemini"],
-    program="gemini",
     capabilities=AgentCapabilities(chooses_session=True, resumes=True),
     argv=argv,
     parser=Parser,

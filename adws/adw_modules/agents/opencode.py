@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from adws.adw_modules import error_tables
-from adws.adw_modules.agent import AgentCapabilities, AgentEnd, AgentProfile, AgentReading, AgentTask, TokenUsage
+from adws.adw_modules.agent import AgentCapabilities, AgentProfile, AgentReading, AgentTask, TokenUsage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents.base import (
     Event,
@@ -28,6 +28,7 @@ from adws.adw_modules.agents.base import (
     value_at,
 )
 from adws.adw_modules.errors import FailedRun
+from adws.adw_modules.process.run import ProcessEnd
 
 _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"read": ("--agent=plan",), "edit": (), "all": ("--auto",)}
@@ -127,7 +128,7 @@ def _tokens(counts: Event) -> TokenUsage:
     )
 
 
-def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
+def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
     """Return why it failed, None when nothing speaks against its success."""
     is_open = reading.subtype == _UNFINISHED
     seen = replace(reading, has_result=reading.turns > 0 and not is_open, subtype="" if is_open else reading.subtype)
@@ -138,7 +139,6 @@ def failure(reading: AgentReading, end: AgentEnd) -> FailedRun | None:
 PROFILE = AgentProfile(
     name="opencode",
     provider=agents_base.PROVIDERS["opencode"],
-    program="opencode",
     capabilities=AgentCapabilities(resumes=True, tells_result=False, tells_cost=True),
     argv=argv,
     parser=Parser,

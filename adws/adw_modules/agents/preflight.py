@@ -75,7 +75,7 @@ class AgentPreflight:
 
     def program(self, profile: AgentProfile) -> str:
         """Return the program of an agent, as the settings name it."""
-        return (self._home.settings.agent_programs or {}).get(profile.name, profile.program)
+        return (self._home.settings.agent_programs or {}).get(profile.name, profile.name)
 
     def missing(self, profile: AgentProfile) -> str:
         """Return why the agent cannot be started, "" when its program is there."""
@@ -83,10 +83,24 @@ class AgentPreflight:
 
     def look(self, profile: AgentProfile, env: Mapping[str, str]) -> AgentState:
         """Return what is known about the agent, *env* being what it is run with; asked once."""
-        if profile.name not in self._known:
-            self._known[profile.name] = self._ask(profile, env)
+        if (known := self._known.get(profile.name)) is not None:
+            return known
+        path, problem = self._find(profile)
+        state = AgentState(name=profile.name, program=self.program(profile), path=path, problem=problem)
+        if not problem:
+            end = self._run((path, "--version"), env)
+            if end.exit_code != 0:
+                how = f"exit code {end.exit_code}" if end.exit_code is not None else f"signal {end.signal}"
+                how = f"it took longer than {ASK_SECONDS:g} seconds" if end.timed_out else how
+                state = replace(state, problem=f"{path} does not say its version ({how}): install it again")
+            else:
+                said = next((line.strip() for line in end.tail.splitlines() if line.strip()), "")
+                asked = profile.login_argv
+                is_logged_in = self._run((path, *asked), env).exit_code == 0 if asked else None
+                problem = _log_in(profile, path) if is_logged_in is False else ""
+                state = replace(state, version=said[:100], is_logged_in=is_logged_in, problem=problem)
 
-        return self._known[profile.name]
+        return self._known.setdefault(profile.name, state)
 
     def why_logged_out(self, profile: AgentProfile, env: Mapping[str, str]) -> str:
         """Return what to do when the agent says that it is not logged in, "" when it does not; asked each time."""
@@ -109,20 +123,6 @@ class AgentPreflight:
             return "", f"there is no program {program!r} in PATH: install it, or {setting}"
 
         return path, ""
-
-    def _ask(self, profile: AgentProfile, env: Mapping[str, str]) -> AgentState:
-        path, problem = self._find(profile)
-        state = AgentState(name=profile.name, program=self.program(profile), path=path, problem=problem)
-        if problem:
-            return state
-        version = self._run((path, *profile.version_argv), env)
-        if version.exit_code != 0:
-            return replace(state, problem=f"{path} does not say its version ({_how(version)}): install it again")
-        said = next((line.strip() for line in version.tail.splitlines() if line.strip()), "")
-        is_logged_in = self._run((path, *profile.login_argv), env).exit_code == 0 if profile.login_argv else None
-        problem = "" if is_logged_in is not False else _log_in(profile, path)
-
-        return replace(state, version=said[:100], is_logged_in=is_logged_in, problem=problem)
 
     def _run(self, argv: tuple[str, ...], env: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> ProcessEnd:
         # Not where we are: an agent may take the files of its directory for its settings.
@@ -152,10 +152,3 @@ def variables_of(profile: AgentProfile, env: Mapping[str, str]) -> tuple[str, ..
 
 def _log_in(profile: AgentProfile, path: str) -> str:
     return f"{profile.name} is not logged in: start {path} once, and log in"
-
-
-def _how(end: ProcessEnd) -> str:
-    if end.timed_out:
-        return f"it took longer than {ASK_SECONDS:g} seconds"
-
-    return f"exit code {end.exit_code}" if end.exit_code is not None else f"signal {end.signal}"

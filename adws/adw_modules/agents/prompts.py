@@ -150,22 +150,6 @@ _PARAGRAPH = re.compile(rf"^[ \t]*{_VARIABLE.pattern}[ \t]*\n(?:[ \t]*\n)?", re.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PromptSituation:
-    """What went before this attempt."""
-
-    is_resumed: bool = False  #: it resumes a conversation
-    is_handed_over: bool = False  #: there was a conversation, which cannot be resumed
-    attempt: int = 1
-    ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
-    trouble: str = ""  #: what was wrong with it
-    gate_output: str = ""  #: the output of the gate that did not let it pass
-    sent_back_by: str = ""  #: the phase that sent the work back for this round
-    sent_back_why: str = ""
-    sent_back_output: str = ""  #: the output of the gate that it was sent back for
-    last_words: str = ""  #: what the agent said last
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PromptFacts:
     """All that a prompt can say."""
 
@@ -184,7 +168,17 @@ class PromptFacts:
     wants_result: bool = False
     results: Mapping[str, JsonObject] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
-    situation: PromptSituation = field(default_factory=PromptSituation)
+    # What went before this attempt.
+    is_resumed: bool = False  #: it resumes a conversation
+    is_handed_over: bool = False  #: there was a conversation, which cannot be resumed
+    attempt: int = 1
+    ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
+    trouble: str = ""  #: what was wrong with it
+    gate_output: str = ""  #: the output of the gate that did not let it pass
+    sent_back_by: str = ""  #: the phase that sent the work back for this round
+    sent_back_why: str = ""
+    sent_back_output: str = ""  #: the output of the gate that it was sent back for
+    last_words: str = ""  #: what the agent said last
 
 
 def problems_of(template: str) -> tuple[str, ...]:
@@ -271,33 +265,33 @@ def _result(facts: PromptFacts) -> str:
 
 def _situation(facts: PromptFacts) -> str:
     """Return what went before: how the work is resumed, why it was sent back, what was wrong with the last attempt."""
-    now, mark, said = facts.situation, facts.mark, list[str]()
-    if now.is_resumed:
+    mark, said = facts.mark, list[str]()
+    if facts.is_resumed:
         said.append(
             "This continues our conversation, which ended before the work was done. The working directory may have"
             " changed since: look at git status and git log before you continue. What is asked for is repeated below."
         )
-    elif now.is_handed_over:
+    elif facts.is_handed_over:
         said.append(
             "Somebody worked on this before you, in a conversation that cannot be continued. What they did is in the"
             " working directory: look at git status and git log, keep what is right, and finish the work."
         )
-    elif now.attempt > 1:
+    elif facts.attempt > 1:
         said.append("This was tried before. The result is in the working directory: look at git status and git log.")
-    if now.sent_back_by:
-        back = f"The work was built before, and the phase `{now.sent_back_by}` sent it back. Fix what it found first."
-        why = clean(now.sent_back_why, limit=MAX_TROUBLE)
+    if facts.sent_back_by:
+        back = f"The work was built before, and the phase `{facts.sent_back_by}` sent it back. Fix what it found first."
+        why = clean(facts.sent_back_why, limit=MAX_TROUBLE)
         said.append(f"{back} It says:\n\n{_fenced('REASON', why, mark)}" if why.strip() else back)
-        if output := _output(now.sent_back_output, mark):
+        if output := _output(facts.sent_back_output, mark):
             said.append(f"The output of its gate:\n\n{output}")
-    if now.trouble:
-        told = _fenced("TROUBLE", clean(now.trouble, limit=MAX_TROUBLE), mark)
-        ended = now.ended or "failed"
+    if facts.trouble:
+        told = _fenced("TROUBLE", clean(facts.trouble, limit=MAX_TROUBLE), mark)
+        ended = facts.ended or "failed"
         said.append(f"The attempt before this one ended so ({ended}); do not run into the same again:\n\n{told}")
-        if output := _output(now.gate_output, mark):
+        if output := _output(facts.gate_output, mark):
             said.append(f"The output of the gate:\n\n{output}")
-    if now.is_handed_over and now.last_words:
-        words = _fenced("LAST WORDS", clean(now.last_words, limit=MAX_TROUBLE), mark)
+    if facts.is_handed_over and facts.last_words:
+        words = _fenced("LAST WORDS", clean(facts.last_words, limit=MAX_TROUBLE), mark)
         said.append(f"The last that was said in it:\n\n{words}")
 
     return "\n\n".join(said)
@@ -319,7 +313,7 @@ def _output(text: str, mark: str) -> str:
 _PARTS: Mapping[str, tuple[str, Callable[[PromptFacts], str]]] = MappingProxyType(
     {
         "adw_id": ("The id of the workflow.", lambda facts: facts.adw_id),
-        "attempt": ("The number of this attempt at the phase.", lambda facts: str(facts.situation.attempt)),
+        "attempt": ("The number of this attempt at the phase.", lambda facts: str(facts.attempt)),
         "base": ("The commit that the work of this phase is based on.", lambda facts: facts.base),
         "branch": ("The branch that is worked on.", lambda facts: facts.branch),
         "goal": (

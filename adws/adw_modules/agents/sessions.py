@@ -8,7 +8,6 @@ One is resumed while its round lasts and nothing says that it is spoilt; a round
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
@@ -30,31 +29,23 @@ UNKNOWN_SESSION = "unknown_session"
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
-    """One that can be resumed."""
-
-    session_id: str
-    attempt: int  #: the newest attempt that spoke in it
-
-
-def session_for(record: PhaseRecord, *, agent: str) -> Conversation | None:
-    """Return the conversation that the newest attempt of *record*, which begins now, resumes; None: a new one."""
+def session_for(record: PhaseRecord, *, agent: str) -> str:
+    """Return the conversation that the newest attempt of *record*, which begins now, resumes; "": a new one."""
     before = newest_before(record)
     # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
     if before is None or before.round != record.round or before.status == "running":
-        return None
+        return ""
     facts = before.agent or {}
     session_id = facts.get("session_id")
-    if facts.get("name") != agent or not isinstance(session_id, str) or not session_id:
-        return None
+    if facts.get("name") != agent or not isinstance(session_id, str):
+        return ""
     error = before.error or {}
     metadata = error.get("metadata")
     subtype = metadata.get("subtype") if isinstance(metadata, dict) else None
     if error.get("klass") in SPOILING or subtype == UNKNOWN_SESSION:
-        return None
+        return ""
 
-    return Conversation(session_id=session_id, attempt=before.number)
+    return session_id
 
 
 def newest_before(record: PhaseRecord) -> AttemptRecord | None:
@@ -165,19 +156,10 @@ class AgentSessions:
 
     def open(self, session: AgentSession) -> None:
         """Store a session that begins; again for the same id changes nothing but what the agent calls it."""
-        params = {
-            "session_id": connection.plain(session.session_id),
-            "adw_id": check_adw_id(session.adw_id),
-            "run_id": session.run_id,
-            "phase": connection.plain(session.phase),
-            "attempt_number": session.attempt_number,
-            "agent": connection.plain(session.agent),
-            "host": connection.plain(session.host),
-            "status": SessionStatus.RUNNING.value,
-            "executor_session_id": connection.plain(session.executor_session_id),
-            "reason": connection.plain(session.reason),
-            "started_at": session.started_at or self._moment(),
-        }
+        known = {name: getattr(session, name) for name in _COLUMNS}
+        params = {name: connection.plain(fact) if isinstance(fact, str) else fact for name, fact in known.items()}
+        params |= {"adw_id": check_adw_id(session.adw_id), "status": SessionStatus.RUNNING.value}
+        params["started_at"] = session.started_at or self._moment()
         # Without a run of its own it belongs to the one that the workflow has now.
         sql = """
             INSERT INTO sessions (session_id, adw_id, run_id, phase, attempt_number, agent, host, status,
@@ -194,13 +176,8 @@ class AgentSessions:
         """End it; False when it had ended already. Raises UsageError for a status that is no end."""
         if status in LIVE_SESSIONS:
             raise UsageError(f"a session does not end as {status.value}")
-        params = {
-            "session_id": connection.plain(session_id),
-            "status": status.value,
-            "reason": connection.plain(reason),
-            "moment": self._moment(),
-        }
-
+        params = {"session_id": connection.plain(session_id), "status": status.value, "moment": self._moment()}
+        params["reason"] = connection.plain(reason)
         sql = """
             UPDATE sessions SET status = :status, reason = :reason, ended_at = :moment
             WHERE session_id = :session_id AND ended_at IS NULL

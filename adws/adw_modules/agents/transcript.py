@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from adws.adw_modules.agents.base import Event, list_at, money_at, object_at, parse, text_at, value_at
+from adws.adw_modules.agents.base import Event, list_at, money_at, object_at, parse, subject_of, text_at, value_at
 from adws.adw_modules.identifiers import JsonValue, counted
 
 #: Types of the lines that the streams consist of.
@@ -23,8 +23,6 @@ _TYPES = frozenset(
         *("item.started", "item.updated", "item.completed"),
     }
 )
-#: What a tool call is about: the first of these that its input has.
-_ABOUT = ("file_path", "filePath", "path", "command", "pattern", "url", "query", "description", "prompt")
 #: Lines of what an agent said, and characters of a tool's result, that are shown before they are folded.
 _SAID_LINES, _RESULT_WIDTH = 12, 100
 _SHELL = re.compile(r"^/bin/(?:ba|z)?sh -l?c (['\"])(?P<command>.*)\1$", re.DOTALL)
@@ -150,9 +148,7 @@ def _call_of_opencode(part: Event) -> Entry:
 
 
 def _call(tool: str, given: JsonValue) -> Entry:
-    about = next((text for key in _ABOUT if (text := text_at(given, key))), "")
-
-    return Entry(who="agent", tool=tool or "tool", text=about)
+    return Entry(who="agent", tool=tool or "tool", text=subject_of(given))
 
 
 def _note(kind: str, event: Event) -> str:

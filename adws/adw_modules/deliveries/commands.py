@@ -88,6 +88,13 @@ Request: TypeAlias = RunRequest | Command
 Verdict: TypeAlias = Request | Ignored
 
 
+#: What lists show of a delivery.
+SHOWN = (
+    *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome", "run_id"),
+    *("adw_id", "received_at", "finished_at", "deliveries"),
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
     """A webhook delivery, from its bytes to its row; a listed one comes without request and body."""
@@ -122,6 +129,10 @@ class Delivery:
     def meant_id(self) -> str:
         """The workflow that it started or meant, "" until a worker has found which one a command is about."""
         return "" if self.verdict == "command" and self.status == "received" else self.adw_id
+
+    def to_json(self) -> JsonObject:
+        """Return what is shown of it in a list."""
+        return {**{name: getattr(self, name) for name in SHOWN}, "adw_id": self.meant_id}
 
 
 def to_json(request: Request) -> JsonObject:

@@ -245,12 +245,12 @@ class DeliveryHandler:
             return
         number = request.number if isinstance(request, Command) else request.issue.number
         try:
-            answers = self._home.answers()
+            answers = self._home.forge_effects()
             if result.is_forbidden:
                 answers.refuse(number, f"Sorry, nothing was done: {result.text}.", login=request.actor.login)
             else:
                 sentence = f"{result.text[:1].upper()}{result.text[1:]}."
-                answers.say(number, result.answer or sentence, delivery=result.topic or row.guid)
+                answers.answer(number, result.answer or sentence, delivery=result.topic or row.guid)
         except (ForgeUnavailable, ForgeBusy):
             raise
         except (ForgeError, ConfigError):
@@ -291,7 +291,7 @@ class DeliveryHandler:
             NewWorkflow(
                 issue_number=number,
                 spec=spec,
-                repository=home.settings.repository or "",
+                repository=home.repository,
                 issue=issue,
                 model_set=request.model_set or None,
                 adw_id=row.adw_id,
@@ -311,7 +311,7 @@ class DeliveryHandler:
             new = NewWorkflow(
                 issue_number=document.issue_number,
                 spec=followup_spec(document),
-                repository=self._home.settings.repository or "",
+                repository=self._home.repository,
                 issue=document.issue or FrozenIssue(),
                 model_set=document.model_set,
                 adw_id=row.adw_id,
@@ -374,7 +374,7 @@ class DeliveryHandler:
     def _is_here(self, document: WorkflowDocument) -> bool:
         locks = self._home.locks
 
-        return locks.key(document.repository) == locks.key(self._home.settings.repository or "")
+        return locks.key(document.repository) == locks.key(self._home.repository)
 
     def _carry_on(self, request: RunRequest, mark: Mark) -> DeliveryResult | None:
         """
@@ -458,24 +458,14 @@ class DeliveryHandler:
         """Do *action*, written together with *mark* so that it is done once; return what was done."""
         home, adw_id, by, text = self._home, document.adw_id, command.actor.login, command.text
         made = home.control.asked_by(mark)
+        if action.value in control.ORDERS:
+            said = _said(made.order(adw_id, action.value, by=by, text=text))
+            is_decision = action in {CommandAction.APPROVE, CommandAction.REJECT}
+            return f"workflow {adw_id}: {said}" if is_decision else said
         match action:
-            case CommandAction.PAUSE:
-                return _said(made.pause(adw_id, by=by, reason=text))
-            case CommandAction.STOP:
-                return _said(made.stop(adw_id, by=by, reason=text))
-            case CommandAction.ABANDON:
-                return _said(made.abandon(adw_id, by=by, reason=text))
-            case CommandAction.HINT:
-                return _said(made.hint(adw_id, text, by=by))
-            case CommandAction.RESUME:
-                return made.resume(adw_id, by=by, hint=text).message
             case CommandAction.REWORK:
                 made = home.control.asked_by(replace(mark, is_follow_up=True))
                 return made.resume(adw_id, by=by, hint=text, from_phase=commands.rework_from(document)).message
-            case CommandAction.APPROVE:
-                return f"workflow {adw_id}: {made.approve(adw_id, by=by, text=text).message}"
-            case CommandAction.REJECT:
-                return f"workflow {adw_id}: {made.reject(adw_id, by=by, text=text).message}"
             case CommandAction.CLEAN_UP:
                 return home.post_merge_cleanup.after_merge(adw_id, mark)
             case CommandAction.ROLL_BACK:  # its run is unique, and a rollback that is over is found by the state
@@ -548,14 +538,14 @@ class DeliveryHandler:
         if first is None or first.pr_number != number or first.issue_number is None:
             return first if first is not None and first.pr_number == number else None
         chain = [one for one in self._workflows_of_issue(first.issue_number) if one.pr_number == number]
-        holder = home.locks.holder(first.issue_number, home.settings.repository or "")
+        holder = home.locks.holder(first.issue_number, home.repository)
 
         # The newest that works on it: each follow-up counts one more than what it follows, whatever the clocks say.
         return max([*chain, first], key=lambda one: (holder is not None and one.adw_id == holder.adw_id, one.followups))
 
     def _workflows_of_issue(self, number: int) -> Iterator[WorkflowDocument]:
         """Yield the workflows of an issue: the one that has it first, then the newest first."""
-        repository = self._home.settings.repository or ""
+        repository = self._home.repository
         holder = self._home.locks.holder(number, repository)
         rows = self._home.catalogue.find_by_issue(number, repository)
         ids = dict.fromkeys([*([holder.adw_id] if holder else []), *(row.adw_id for row in rows)])

@@ -16,7 +16,7 @@ from datetime import timedelta
 from adws.adw_modules import timestamps
 from adws.adw_modules.db import connection
 from adws.adw_modules.db.connection import Database, Row, Session
-from adws.adw_modules.deliveries.commands import Delivery
+from adws.adw_modules.deliveries.commands import SHOWN, Delivery
 from adws.adw_modules.errors import (
     AdwError,
     DatabaseError,
@@ -42,16 +42,11 @@ WINDOW = timedelta(hours=1)
 #: Deliveries that are deleted in one transaction: their bodies are long, and other writers wait meanwhile.
 FORGOTTEN_AT_ONCE = 200
 
-#: Columns of a listed delivery.
-_SHOWN = (
-    *("guid", "event", "action", "sender", "repository", "number", "verdict", "reason", "status", "outcome", "run_id"),
-    *("adw_id", "received_at", "finished_at", "deliveries"),
-)
 #: All columns, but for `seq`.
-_COLUMNS = (*_SHOWN, "hook", "intent", "body_hash", "request", "body")
+_COLUMNS = (*SHOWN, "hook", "intent", "body_hash", "request", "body")
 #: What is stored as the sender wrote it, and so may hold a secret.
 _SAID = ("event", "action", "hook", "sender", "repository", "reason", "intent")
-_SELECT = f"SELECT {', '.join(_SHOWN)} FROM deliveries"
+_SELECT = f"SELECT {', '.join(SHOWN)} FROM deliveries"
 _GET = f"{_SELECT} WHERE guid = :guid"
 _COUNT = "SELECT count(*) FROM deliveries WHERE verdict <> 'ignored' AND received_at >= :since"
 _COUNT_OF_ISSUE = f"{_COUNT} AND repository = :repository AND number = :number"
@@ -192,7 +187,7 @@ class DeliveryStore:
             return DeliveryConflict(delivery.guid)
         sql = "UPDATE deliveries SET deliveries = deliveries + 1 WHERE guid = :guid RETURNING "
 
-        return to_delivery(session.all(sql + ", ".join(_SHOWN), {"guid": row[0]})[0])
+        return to_delivery(session.all(sql + ", ".join(SHOWN), {"guid": row[0]})[0])
 
     def _enqueue(self, session: Session, guid: str, *, asked_by: str) -> Run | AdwError:
         """Enqueue the run of a delivery under an id of its own; an error when that id is not fresh."""
@@ -358,8 +353,8 @@ class DeliveryStore:
 
 
 def to_delivery(row: Row) -> Delivery:
-    """Return the delivery in a row of `_SHOWN`."""
-    return Delivery(**dict(zip(_SHOWN, row, strict=True)))
+    """Return the delivery in a row of `SHOWN`."""
+    return Delivery(**dict(zip(SHOWN, row, strict=True)))
 
 
 def _named_id(delivery: Delivery) -> str:

@@ -52,15 +52,15 @@ PASSED = GateVerdict(passed=True)
 class Gates:
     """Checks the gates of phases."""
 
-    def __init__(self, commands: CommandRunner, guard: Guard, base: BaseCheck | None = None) -> None:
+    def __init__(self, commands: CommandRunner, git_guard: Guard, base_check: BaseCheck | None = None) -> None:
         """
-        *commands* runs the commands of gates, watched by *guard*.
+        *commands* runs the commands of gates, watched by *git_guard*.
 
-        *base* knows what the gates say of the commit that work started from.
+        *base_check* knows what the gates say of the commit that work started from.
         """
         self._commands = commands
-        self._guard = guard
-        self._base = base
+        self._guard = git_guard
+        self._base = base_check
 
     def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
         """Return the verdict of the first gate of *phase* that does not hold."""

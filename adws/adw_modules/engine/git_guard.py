@@ -35,8 +35,8 @@ class Guard:
         if self._shared is None:
             return
         now = self._shared.marks()
-        cut_off = change_policy.unsettled(context.document)
-        changed = change_policy.still(cut_off.before, now) if cut_off and _was_cut_off(context, cut_off.attempt) else {}
+        _, attempt, before = change_policy.unsettled(context.document) or ("", 0, {})
+        changed = change_policy.still(before, now) if _was_cut_off(context, attempt) else {}
         if changed:
             context.record_shared({BEFORE: dict(now), CHANGED: dict(changed)})
             raise RepositoryTampered(context.phase, change_policy.described(changed, now))

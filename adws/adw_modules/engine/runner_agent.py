@@ -11,20 +11,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adws.adw_modules import costs, durable_file
-from adws.adw_modules.agent import AgentEnd, AgentProfile, AgentReading, AgentTask, Usage
+from adws.adw_modules.agent import AgentProfile, AgentReading, AgentTask, Usage
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.agents import prices, prompts
 from adws.adw_modules.agents import sessions as agents_sessions
 from adws.adw_modules.agents.preflight import variables_of
-from adws.adw_modules.agents.prompts import Prompt, PromptFacts, PromptSituation
-from adws.adw_modules.agents.sessions import Conversation
+from adws.adw_modules.agents.prompts import Prompt, PromptFacts
 from adws.adw_modules.attempt_files import AttemptFiles, list_files, read_tail
 from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import Allowance, BudgetWatch
@@ -53,12 +52,13 @@ from adws.adw_modules.phase import (
     Suspended,
 )
 from adws.adw_modules.process.output import CappedFile
-from adws.adw_modules.process.run import MAX_OUTPUT_BYTES, CommandLine, ProcessEnd, run_process
+from adws.adw_modules.process.run import MAX_OUTPUT_BYTES, CommandLine, OnLine, ProcessEnd, run_process
 from adws.adw_modules.workflow import model as workflow_model
-from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec
+from adws.adw_modules.workflow.model import AGENT, AGENTS, AgentOptions, PhaseSpec, Timeouts
 
 if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
+    from adws.adw_modules.steps.tools import CallContext
     from adws.app import Home
 
 
@@ -69,46 +69,36 @@ if TYPE_CHECKING:
 
 #: Longest line of a summary.
 MAX_LINE = 200
+#: The file with the result, where the agent writes it and where it is kept.
+RESULT = "result.json"
 
 _BLOCK = re.compile(r"^```json[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentFolder:
-    """A directory that the agent may write to, apart from the files of adw: a sandbox can be opened for it alone."""
+def make_folder(files: AttemptFiles) -> Path:
+    """Return the directory of an attempt that the agent may write to, apart from the files of adw; without a result."""
+    folder = files.path("agent")
+    durable_file.make_directory(str(folder))
+    if folder.is_symlink() or not folder.is_dir():
+        raise UnsafePath(f"{folder} is not a directory of its own: move it away, adw makes it again")
+    (folder / RESULT).unlink(missing_ok=True)
 
-    path: Path
+    return folder
 
-    @classmethod
-    def make(cls, files: AttemptFiles) -> AgentFolder:
-        """Return the folder of an attempt, without a result in it."""
-        folder = cls(path=files.path("agent"))
-        durable_file.make_directory(str(folder.path))
-        if folder.path.is_symlink() or not folder.path.is_dir():
-            raise UnsafePath(f"{folder.path} is not a directory of its own: move it away, adw makes it again")
-        with contextlib.suppress(FileNotFoundError):
-            folder.result.unlink()
 
-        return folder
+def keep_result(folder: Path, files: AttemptFiles) -> None:
+    """Take the result over from *folder* into the files of the attempt, if there is one; raise RunFailed."""
+    try:
+        payload = durable_file.read_file(str(folder / RESULT), max_bytes=MAX_RESULT_BYTES)[0]
+    except FileNotFoundError:
+        return
+    except (TooLarge, UnsafePath, OSError) as exc:
+        raise bad_result(str(exc)) from exc
+    finally:
+        with contextlib.suppress(OSError):  # nobody reads it any more, and secrets may stand in it
+            (folder / RESULT).unlink()
 
-    @property
-    def result(self) -> Path:
-        """Where the agent writes its result."""
-        return self.path / "result.json"
-
-    def keep(self, files: AttemptFiles) -> None:
-        """Take the result over into the files of the attempt, if there is one; raise RunFailed."""
-        try:
-            payload = durable_file.read_file(str(self.result), max_bytes=MAX_RESULT_BYTES)[0]
-        except FileNotFoundError:
-            return
-        except (TooLarge, UnsafePath, OSError) as exc:
-            raise bad_result(str(exc)) from exc
-        finally:
-            with contextlib.suppress(OSError):  # nobody reads it any more, and secrets may stand in it
-                self.result.unlink()
-
-        files.write("result.json", payload)
+    files.write(RESULT, payload)
 
 
 def answered_result(reading: AgentReading) -> JsonObject:
@@ -168,7 +158,7 @@ class Job:
     context: PhaseContext
     record: PhaseRecord
     files: AttemptFiles
-    folder: AgentFolder
+    folder: Path  #: that the agent may write to
     prompt: Prompt
     base: str  #: what the work is compared with, "" without a repository
 
@@ -244,37 +234,11 @@ def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *,
     if end.survivors:
         what = f"what it started could not be ended: {', '.join(end.survivors)}"
         return FailedRun(exit_code=end.exit_code, signal=end.signal, text=what, tool=profile.name)
-    seen = AgentEnd(exit_code=end.exit_code, signal=end.signal, timed_out=end.timed_out, tail=end.tail)
-    failure = profile.failure(reading, seen)
+    failure = profile.failure(reading, end)
     if failure is None and profile.capabilities.tells_result and not reading.has_result:
         return FailedRun(exit_code=end.exit_code, text="it ended without saying its result", tool=profile.name)
 
     return failure and prices.with_reset(failure, now=now)
-
-
-def situation_of(job: Job, known: Conversation | None, folder: Path) -> PromptSituation:
-    """Return what the agent is told about what went before; *folder* is the directory of the workflow."""
-    before = agents_sessions.newest_before(job.record)
-    error, report = (before.error or {}, before.report or {}) if before else ({}, {})
-    if before is not None and before.round != job.record.round and job.phase.on_rework:
-        error = {}  # the work was sent back for it, and is other work now
-    sent_back = job.record.sent_back or {}
-    by, number = str(sent_back.get("phase") or ""), sent_back.get("attempt")
-
-    return PromptSituation(
-        is_resumed=known is not None,
-        is_handed_over=known is None and agents_sessions.had_session(job.record),
-        attempt=job.context.attempt_number,
-        ended=before.status if before else "",
-        trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
-        last_words=str(report.get("summary") or ""),
-        gate_output=_gate_output(job.phase.name, before.number, folder)
-        if error.get("klass") == "gate" and before
-        else "",
-        sent_back_by=by,
-        sent_back_why=str(sent_back.get("reason") or ""),
-        sent_back_output=_gate_output(by, number, folder) if by and isinstance(number, int) else "",
-    )
 
 
 def _gate_output(phase: str, attempt: int, folder: Path) -> str:
@@ -357,6 +321,59 @@ GIT_VARIABLES: Mapping[str, str] = {
     "GIT_CONFIG_VALUE_1": "",
 }
 
+
+def run_agent(
+    home: Home,
+    profile: AgentProfile,
+    task: AgentTask,
+    phase: PhaseSpec,
+    context: PhaseContext | CallContext,
+    *,
+    watch: BudgetWatch,
+    env: Mapping[str, str],
+    timeouts: Timeouts,
+    on_line: OnLine,
+    saw_result: Callable[[], bool],
+    files: Sequence[Path] = (),
+    outputs: AttemptFiles | None = None,
+) -> ProcessEnd:
+    """Run an agent's program on *task* in the box of *phase*; it may read *files*, and *outputs* has what it prints."""
+    called = home.sandboxes.task_inside(task, profile, phase.sandbox)
+    command = CommandLine(
+        argv=(home.agent_preflight.program(profile), *profile.argv(called)),
+        cwd=task.cwd,
+        env={**env, **profile.settings, **GIT_VARIABLES},
+        timeouts=timeouts,
+        stdout_path=outputs.stdout if outputs is not None else None,
+        stderr_path=outputs.stderr if outputs is not None else None,
+        max_output_bytes=MAX_OUTPUT_BYTES,
+        grace_seconds=home.settings.grace_seconds,
+        stdin_path=task.prompt_file if profile.capabilities.reads_stdin else None,
+    )
+    with home.sandboxes.boxed(
+        command,
+        context.document,
+        say=context.say,
+        denied=context.denied if isinstance(context, PhaseContext) else None,
+        own=phase.sandbox,
+        agent=profile.name,
+        may_write=task.permissions != "read",
+        egress=phase.egress,
+        files=[*files, task.prompt_file],
+        folders=[task.folder],
+    ) as boxed:
+        return run_process(
+            boxed,
+            clock=home.clock,
+            processes=home.processes,
+            orders=BudgetOrders(context.orders, watch),
+            record=context.record_process,
+            redactor=home.redactor,
+            on_line=on_line,
+            saw_result=saw_result,
+        )
+
+
 _NO_GOAL = (
     "nobody said what the goal is: the issue had no text when the workflow started. Write it in the issue, which adw"
     " retry reads again, or say what to do with adw resume"
@@ -421,7 +438,7 @@ class AgentRunner:
             raise RunFailed(FailedRun(subtype="config", text=problem), problem)
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
-        files.discard("result.json")
+        files.discard(RESULT)
         self._home.commands.set_up(phase, context)
         record = next(one for one in context.document.phases if one.name == context.phase)
         job = Job(
@@ -431,49 +448,49 @@ class AgentRunner:
             context=context,
             record=record,
             files=files,
-            folder=AgentFolder.make(files),
+            folder=make_folder(files),
             prompt=self._home.prompts.read(phase.prompt),
             base=agents_sessions.base_of(record, default=context.base),
         )
-        known = None
+        known = ""
         if job.profile.capabilities.resumes and job.options.session != "fresh":
             known = agents_sessions.session_for(record, agent=job.profile.name)
         turn = self._start_agent(job, known)
         failure = turn.failure
         is_lost = failure is not None and agents_sessions.is_unknown_session(failure)
-        if known is not None and is_lost and not turn.reading.tokens.total:
+        if known and is_lost and not turn.reading.tokens.total:
             context.say(f"{job.profile.name} does not know its conversation any more: a new one takes over")
-            context.record_agent({"lost_session": known.session_id})
-            turn = self._start_agent(job, None)
+            context.record_agent({"lost_session": known})
+            turn = self._start_agent(job, "")
 
         try:
             return self._report(job, turn)
         finally:
             # No result stays as the agent wrote it: also of one that failed, or was ended.
             with contextlib.suppress(RunFailed):
-                job.folder.keep(job.files)
+                keep_result(job.folder, job.files)
             clean_result(job.files, redactor=self._home.redactor)
 
     # --- one start ---------------------------------------------------------------------------------------------
 
-    def _start_agent(self, job: Job, known: Conversation | None) -> AgentTurn:
-        """Start the agent, in the conversation *known* or in a new one, and return the result."""
+    def _start_agent(self, job: Job, known: str) -> AgentTurn:
+        """Start the agent, in the conversation *known* ("": a new one), and return the result."""
         prompt_file = self._write_prompt(job, known)
-        before = costs.totals_before(job.context.document, known.session_id if known else "")
+        before = costs.totals_before(job.context.document, known)
         allowed = self.allowance(job.context.document, job.options.budget_usd)
         able, settings = job.profile.capabilities, self._home.settings
         budget = costs.budget_for_agent(allowed, settings.agent_billing) if able.limits_budget else None
-        if budget is not None and known is not None and able.totals_are_of_session and not before.counts_calls:
+        if budget is not None and known and able.totals_are_of_session and not before.counts_calls:
             # It counts from where the conversation began; one that counts each call anew does so for its budget, too.
             budget += before.cost_usd
         fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
         task = AgentTask(
             prompt_file=prompt_file,
             cwd=job.context.cwd,
-            folder=job.folder.path,
+            folder=job.folder,
             model=job.context.model,
-            session_id=known.session_id if known else fresh,
-            is_resumed=known is not None,
+            session_id=known or fresh,
+            is_resumed=bool(known),
             max_turns=job.options.max_turns,
             budget_usd=budget,
             permissions=job.options.permissions or settings.agent_permissions,
@@ -509,7 +526,23 @@ class AgentRunner:
         transcript = CappedFile(job.files.path("transcript.log"), max_bytes=MAX_OUTPUT_BYTES)
         with contextlib.closing(transcript):
             listener = OutputListener(job, watch, transcript, session_id=task.session_id)
-            end = self._run_process(job, task, listener, watch)
+            home, context = self._home, job.context
+            names = (*variables_of(job.profile, home.env), *(settings.agent_env or ()), *job.phase.env)
+            told = task_variables(context, job.files, redactor=home.redactor)
+            end = run_agent(
+                home,
+                job.profile,
+                task,
+                job.phase,
+                context,
+                watch=watch,
+                env={**environment(home.env, names, context), **told, "ADW_RESULT_FILE": str(job.folder / RESULT)},
+                timeouts=job.phase.timeouts,
+                on_line=listener.line,
+                saw_result=lambda: listener.reading.has_result,
+                files=[Path(told[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")],
+                outputs=job.files,
+            )
         reading = listener.reading
         if watch.blind:
             job.context.say(watch.blind)
@@ -518,55 +551,18 @@ class AgentRunner:
 
         return AgentTurn(end=end, reading=reading, usage=watch.usage, failure=failure)
 
-    def _run_process(self, job: Job, task: AgentTask, listener: OutputListener, watch: BudgetWatch) -> ProcessEnd:
-        home, able = self._home, job.profile.capabilities
-        called = home.sandboxes.task_inside(task, job.profile, job.phase.sandbox)
-        names = (*variables_of(job.profile, home.env), *(home.settings.agent_env or ()), *job.phase.env)
-        command = CommandLine(
-            argv=(home.agent_preflight.program(job.profile), *job.profile.argv(called)),
-            cwd=task.cwd,
-            env={
-                **environment(home.env, names, job.context),
-                **job.profile.settings,
-                **GIT_VARIABLES,
-                **task_variables(job.context, job.files, redactor=home.redactor),
-                "ADW_RESULT_FILE": str(job.folder.result),
-            },
-            timeouts=job.phase.timeouts,
-            stdout_path=job.files.stdout,
-            stderr_path=job.files.stderr,
-            max_output_bytes=MAX_OUTPUT_BYTES,
-            grace_seconds=home.settings.grace_seconds,
-            stdin_path=task.prompt_file if able.reads_stdin else None,
-        )
-        told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]
-        with home.sandboxes.boxed(
-            command,
-            job.context.document,
-            say=job.context.say,
-            denied=job.context.denied,
-            own=job.phase.sandbox,
-            agent=job.profile.name,
-            may_write=task.permissions != "read",
-            egress=job.phase.egress,
-            files=[*told, task.prompt_file],
-            folders=[job.folder.path],
-        ) as boxed:
-            return run_process(
-                boxed,
-                clock=home.clock,
-                processes=home.processes,
-                orders=BudgetOrders(job.context.orders, watch),
-                record=job.context.record_process,
-                redactor=home.redactor,
-                on_line=listener.line,
-                saw_result=lambda: listener.reading.has_result,
-            )
-
     # --- the prompt --------------------------------------------------------------------------------------------
 
-    def _write_prompt(self, job: Job, known: Conversation | None) -> Path:
+    def _write_prompt(self, job: Job, known: str) -> Path:
         document, issue = job.context.document, job.context.document.issue
+        folder = self._home.folder_of(document.adw_id)
+        before = agents_sessions.newest_before(job.record)
+        error, report = (before.error or {}, before.report or {}) if before else ({}, {})
+        if before is not None and before.round != job.record.round and job.phase.on_rework:
+            error = {}  # the work was sent back for it, and is other work now
+        sent_back = job.record.sent_back or {}
+        by, number = str(sent_back.get("phase") or ""), sent_back.get("attempt")
+        is_gate = before is not None and error.get("klass") == "gate"
         facts = PromptFacts(
             mark=self._home.clock.token(),
             adw_id=document.adw_id,
@@ -579,11 +575,20 @@ class AgentRunner:
             branch=document.branch_name or "",
             base=job.base,
             plan_file=job.plan_file,
-            result_file=str(job.folder.result),
+            result_file=str(job.folder / RESULT),
             wants_result=job.evidence == "result",
             results=job.context.results,
             hints=job.context.hints,
-            situation=situation_of(job, known, self._home.folder_of(document.adw_id)),
+            is_resumed=bool(known),
+            is_handed_over=not known and agents_sessions.had_session(job.record),
+            attempt=job.context.attempt_number,
+            ended=before.status if before else "",
+            trouble=str(error.get("message") or "") if before is not None and _is_about_work(before) else "",
+            last_words=str(report.get("summary") or ""),
+            gate_output=_gate_output(job.phase.name, before.number, folder) if before and is_gate else "",
+            sent_back_by=by,
+            sent_back_why=str(sent_back.get("reason") or ""),
+            sent_back_output=_gate_output(by, number, folder) if by and isinstance(number, int) else "",
         )
         if prompts.lacks_goal(job.prompt.text, facts):
             raise RunFailed(FailedRun(subtype="config", text=_NO_GOAL), f"{_NO_GOAL} {document.adw_id} -m TEXT")
@@ -622,7 +627,7 @@ class AgentRunner:
         denied = turn.failure if turn.failure is not None and turn.failure.subtype == "denied" else None
         if turn.failure is not None and denied is None:
             raise RunFailed(turn.failure)
-        job.folder.keep(job.files)
+        keep_result(job.folder, job.files)
         result = read_result(job.files, redactor=self._home.redactor)
         if not result:
             result = answered_result(reading) if job.evidence == "result" else reading.structured or {}

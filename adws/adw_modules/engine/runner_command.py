@@ -70,7 +70,7 @@ def check_result(value: object) -> JsonObject:
     return result
 
 
-def report_of(result: JsonObject, *, summary: str = "", exit_code: int | None = None) -> RunReport:
+def report_of(result: JsonObject, *, summary: str = "") -> RunReport:
     """Return the report of a success with *result*; its `rework`, `summary` and `cost_usd` are taken over."""
     for name, kind, rule in (("summary", str, "a text"), ("rework", bool, "true or false")):
         value = result.get(name)
@@ -83,7 +83,6 @@ def report_of(result: JsonObject, *, summary: str = "", exit_code: int | None = 
         summary=said[0] if said else summary,
         result=result,
         wants_rework=result.get("rework") is True,
-        exit_code=exit_code,
         cost_usd=cost_of(result),
     )
 

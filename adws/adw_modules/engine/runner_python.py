@@ -57,50 +57,29 @@ def find_problem(made: object, name: str) -> str:
     return ""
 
 
-class Executor:
-    """Runs an executor once, from its last checkpoint if it can."""
+def execute(made: object, name: str, context: PhaseContext) -> object:
+    """
+    Return what the executor *made*, called *name*, returns, run once and from its last checkpoint if it can.
 
-    def __init__(self, made: object, name: str) -> None:
-        """Take *made*, which is *name* in messages; raise ConfigError when it cannot be used."""
-        problem = find_problem(made, name)
-        if problem:
-            raise ConfigError(problem)
-        self._made = made
-        self._name = name
+    When that is no success, or it raises, what it has got so far is kept first. Raises ConfigError when it cannot be
+    used.
+    """
+    if problem := find_problem(made, name):
+        raise ConfigError(problem)
 
-    def run(self, context: PhaseContext) -> object:
-        """Return what it returns; when that is no success, or it raises, what it has got so far is kept first."""
-        supports = self._supports_checkpoint()
-        if supports and context.checkpoint is not None:
-            self._call("resume_from_checkpoint", context.checkpoint)
-        try:
-            result = self._call("execute", context)
-        except BaseException as exc:
-            if supports:
-                self._keep(context, exc)
-            raise
-        if supports and (isinstance(result, Suspended) or (isinstance(result, RunReport) and not result.ok)):
-            self._keep(context)
+    def has(method: str) -> bool:
+        return callable(getattr(made, method, None))
 
+    def call(method: str, *arguments: object) -> object:
+        result: object = getattr(made, method)(*arguments)
+        if is_pending(result):
+            raise ConfigError(f"{method} of {name} {_ASYNC}")
         return result
 
-    def _supports_checkpoint(self) -> bool:
-        can_resume = self._has("resume_from_checkpoint")
-        if not self._has("supports_checkpoint"):
-            return can_resume
-        supports = bool(self._call("supports_checkpoint"))
-        if supports and not can_resume:
-            raise ConfigError(f"{self._name} supports checkpoints and has no method resume_from_checkpoint: add it")
-
-        return supports
-
-    def _keep(self, context: PhaseContext, failure: BaseException | None = None) -> None:
+    def keep(failure: BaseException | None = None) -> None:
         """Save what it has got so far; what goes wrong with that is told and never hides the *failure*."""
-        if not self._has("get_checkpoint"):
-            return
         try:
-            data = self._call("get_checkpoint")
-            if data is not None:
+            if has("get_checkpoint") and (data := call("get_checkpoint")) is not None:
                 context.save_checkpoint(data)
         except Exception as exc:  # noqa: BLE001 - a method of the user may raise anything; the real error must survive it
             said = f"no checkpoint was saved: {type(exc).__name__}: {exc}"
@@ -108,15 +87,22 @@ class Executor:
             if failure is not None:
                 failure.add_note(said)
 
-    def _has(self, method: str) -> bool:
-        return callable(getattr(self._made, method, None))
+    can_resume = has("resume_from_checkpoint")
+    supports = bool(call("supports_checkpoint")) if has("supports_checkpoint") else can_resume
+    if supports and not can_resume:
+        raise ConfigError(f"{name} supports checkpoints and has no method resume_from_checkpoint: add it")
+    if supports and context.checkpoint is not None:
+        call("resume_from_checkpoint", context.checkpoint)
+    try:
+        result = call("execute", context)
+    except BaseException as exc:
+        if supports:
+            keep(exc)
+        raise
+    if supports and (isinstance(result, Suspended) or (isinstance(result, RunReport) and not result.ok)):
+        keep()
 
-    def _call(self, method: str, *arguments: object) -> object:
-        result: object = getattr(self._made, method)(*arguments)
-        if is_pending(result):
-            raise ConfigError(f"{method} of {self._name} {_ASYNC}")
-
-        return result
+    return result
 
 
 class Callables:
@@ -180,7 +166,7 @@ class PythonRunner:
         try:
             result = function() if isinstance(function, type) else function(context)
             if has_execute(result):
-                result = Executor(result, phase.call).run(context)
+                result = execute(result, phase.call, context)
         except SystemExit as exc:  # it means to end its program, not ours
             code = exc.code if isinstance(exc.code, int) else 1
             text = f"{phase.call} called sys.exit({exc.code!r})"

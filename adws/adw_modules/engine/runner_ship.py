@@ -33,7 +33,6 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import text as forge_text
 from adws.adw_modules.forge.effects import ForgeEffects
 from adws.adw_modules.forge.model import Forge, NewPullRequest, PullRequest
-from adws.adw_modules.git import change_policy
 from adws.adw_modules.git import git as git_module
 from adws.adw_modules.git.change_policy import DiffRules
 from adws.adw_modules.git.git import issue_class
@@ -105,7 +104,7 @@ class ShipRunner:
             effects.note(key, moved)
         if head == tip:
             return _not_shipped(phase, document, effects, f"nothing was shipped: {branch} has no change over {base}")
-        self._refuse_diff(path, branch, tip)
+        home.workplace.refuse_unfit(path, tip, diff_rules(home.settings), has_secret=home.redactor.has_secret)
 
         shipped: dict[str, str | bool | int | None] = {"branch": branch, "head": head}
         if not git.has_remote():
@@ -124,16 +123,6 @@ class ShipRunner:
 
         return _well(said, **shipped, pr_number=number, merged=is_merged)
 
-    def _refuse_diff(self, path: Path, branch: str, tip: str) -> None:
-        """Raise ShippingRefused for what may not leave this machine."""
-        workplace, rules = self._home.workplace, diff_rules(self._home.settings)
-        has_secret = self._home.redactor.has_secret
-        problems = change_policy.check_diff(
-            workplace.diff(path, tip), workplace.changed_files(path, tip), rules, has_secret=has_secret
-        ) or change_policy.check_commits(workplace.commit_texts(path, tip), rules, has_secret=has_secret)
-        if problems:
-            raise ShippingRefused(f"what is on {branch} may not leave this machine: {'; '.join(problems)}")
-
     def _push(self, path: Path, branch: str, head: str, document: WorkflowDocument, effects: Ledger) -> None:
         git, remote, key = self._home.git, self._home.settings.git_remote, f"remote_branch:{branch}"
         there, known = git.remote_commit(branch), effects_module.effect(document, key)
@@ -144,23 +133,15 @@ class ShipRunner:
         if there is not None and there not in ours:
             raise NotOurs(f"branch {branch} of {remote} has commits of somebody else ({there[:12]})")
 
-        def find() -> JsonObject | None:
-            return {"sha": head, "intended": None} if there == head else None
-
-        def act() -> JsonObject:
-            result = git.push(path, branch, expected=there)
-            if not result.pushed and result.reason == "stale":
+        def act() -> None:
+            refused = git.push(path, branch, expected=there)
+            if refused == "stale":
                 raise NotOurs(f"branch {branch} of {remote} was changed by somebody else meanwhile")
-            if not result.pushed:
+            if refused:
                 raise ShippingRefused(f"the remote {remote} refused the push of {branch}: see its rules")
-            return {"sha": head, "intended": None}
 
-        if effects.facts(key) is not None:
-            effects.change(key, intended={"sha": head}, find=find, act=act)
-            return
-        # What was there and what will be: after a crash it is one of the two, and both are ours.
-        undo: JsonObject = {"branch": branch, "remote": remote, "sha": there or "", "intended": {"sha": head}}
-        effects.make(key, "remote_branch", undo=undo, find=find, act=act)
+        undo: JsonObject = {"branch": branch, "remote": remote}
+        effects.push(key, "remote_branch", undo=undo, head=head, there=there, act=act)
 
     def _publish(
         self, forge: Forge, context: PhaseContext, effects: Ledger, *, branch: str, base: str, head: str

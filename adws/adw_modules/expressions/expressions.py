@@ -25,6 +25,7 @@ from adws.adw_modules.expressions.values import (
     MAX_DEPTH,
     OPERATORS,
     PRESENCE,
+    SIGNED,
     TESTS,
     EvaluationError,
     Function,
@@ -239,7 +240,7 @@ class _Compiler:
     def part(self, node: Any) -> Compute:
         """Return the function that computes *node*."""
         kind = _kind(node)
-        make = self._operation if kind in OPERATORS else getattr(self, f"_make_{kind.lower()}", None)
+        make = self._operation if kind in OPERATORS or kind in SIGNED else getattr(self, f"_make_{kind.lower()}", None)
         if make is None:
             raise EvaluationError(f"{kind} is not possible in an expression")
         self._depth += 1
@@ -341,16 +342,11 @@ class _Compiler:
     # --- operators
 
     def _operation(self, node: Any) -> Compute:
+        if (change := SIGNED.get(_kind(node))) is not None:
+            part = self.part(node.node)
+            return lambda scope: change(part(scope))
         operate, left, right = OPERATORS[_kind(node)], self.part(node.left), self.part(node.right)
         return lambda scope: operate(scope.budget, left(scope), right(scope))
-
-    def _make_neg(self, node: Any) -> Compute:
-        part = self.part(node.node)
-        return lambda scope: -number_of(part(scope), "-")
-
-    def _make_pos(self, node: Any) -> Compute:
-        part = self.part(node.node)
-        return lambda scope: number_of(part(scope), "+")
 
     def _make_concat(self, node: Any) -> Compute:
         return _mixed([self.part(one) for one in node.nodes])
@@ -377,10 +373,6 @@ class _Compiler:
     def _make_or(self, node: Any) -> Compute:
         left, right = self.part(node.left), self.part(node.right)
         return lambda scope: value if truth_of(value := left(scope)) else right(scope)
-
-    def _make_not(self, node: Any) -> Compute:
-        part = self.part(node.node)
-        return lambda scope: not truth_of(part(scope))
 
     def _make_condexpr(self, node: Any) -> Compute:
         if node.expr2 is None:

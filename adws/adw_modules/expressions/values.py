@@ -341,6 +341,12 @@ OPERATORS: Mapping[str, Function] = {
     "Mod": _arithmetic("%", operator.mod),
     "Pow": _power,
 }
+#: What stands before one value, by the name of the node.
+SIGNED: Mapping[str, Callable[[Value], Value]] = {
+    "Neg": lambda value: -number_of(value, "-"),
+    "Pos": lambda value: number_of(value, "+"),
+    "Not": lambda value: not truth_of(value),
+}
 #: By the name of the operator in Jinja2's syntax.
 COMPARISONS: Mapping[str, Function] = {
     "eq": _equal,

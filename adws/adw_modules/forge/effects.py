@@ -29,13 +29,8 @@ ANSWER, REFUSAL = "answer", "refusal"
 Found = TypeVar("Found")
 
 
-def frozen_issue(forge: Forge, number: int) -> FrozenIssue:
-    """Return the issue as a workflow starts with it: only what a person sees of it, later edits change nothing."""
-    return freeze(forge.issue(number))
-
-
 def freeze(issue: Issue | IssueText) -> FrozenIssue:
-    """Return of *issue*, as a forge or a delivery has it, only what a person sees."""
+    """Return *issue* as a workflow starts with it: only what a person sees, and later edits change nothing."""
     return FrozenIssue(
         title=forge_text.visible(issue.title),
         body=forge_text.visible(issue.body),
@@ -45,41 +40,29 @@ def freeze(issue: Issue | IssueText) -> FrozenIssue:
     ).cleaned()
 
 
-class _Marked:
-    """Signs texts with markers of this home, and finds what carries one."""
+class ForgeEffects:
+    """
+    Finds or creates what a workflow has on a forge, and the answers to deliveries.
 
-    def __init__(self, forge: Forge, key: bytes) -> None:
+    *check* is called right before each change and raises when the workflow is not ours any more; *scrub* takes secrets
+    out of answers.
+    """
+
+    def __init__(
+        self,
+        forge: Forge,
+        *,
+        clock: Clock,
+        key: bytes,
+        check: Callable[[], None] = lambda: None,
+        scrub: Callable[[str], str] = str,
+    ) -> None:
+        """Sign what is made here with the *key* of this home."""
         self._forge = forge
-        self._key = key
-
-    def _signed(self, text: str, marker: Marker) -> str:
-        made = forge_text.make_marker(marker, key=self._key, repository=self._forge.repository)
-
-        return forge_text.with_marker(text, made)
-
-    def _marker_in(self, body: str) -> Marker | None:
-        return forge_text.read_marker(body, key=self._key, repository=self._forge.repository)
-
-    def _comments(self, number: int, is_wanted: Callable[[Marker], bool]) -> list[Comment]:
-        """Return our own comments whose marker is wanted, the first one first."""
-        me = self._forge.login()
-        ours = [one for one in self._forge.comments(number) if one.author == me]
-        marked = [one for one in ours if (marker := self._marker_in(one.body)) and is_wanted(marker)]
-
-        return sorted(marked, key=lambda one: one.comment_id)
-
-
-class ForgeEffects(_Marked):
-    """
-    Finds or creates what a workflow has on a forge.
-
-    *check* is called right before each change and raises when the workflow is not ours any more.
-    """
-
-    def __init__(self, forge: Forge, *, clock: Clock, key: bytes, check: Callable[[], None] = lambda: None) -> None:
-        super().__init__(forge, key)
         self._clock = clock
+        self._key = key
         self._check = check
+        self._scrub = scrub
 
     # --- pull requests -----------------------------------------------------------------------------------------
 
@@ -141,7 +124,7 @@ class ForgeEffects(_Marked):
 
         return [one for one in found if one.author == me and self._marker_in(one.body) == wanted]
 
-    # --- the sticky comment ------------------------------------------------------------------------------------
+    # --- comments ----------------------------------------------------------------------------------------------
 
     def sticky_comment(
         self, adw_id: str, number: int, text: str, *, comment_id: int | None = None, in_doubt: bool = False
@@ -159,39 +142,78 @@ class ForgeEffects(_Marked):
                 return self._forge.edit_comment(comment_id, body)
             except ForgeNotFound:
                 in_doubt = False  # a person deleted it
-        result = self._look(lambda: self.find_sticky(number), in_doubt=in_doubt)
-        if result is not None:
-            if result.body == body:
-                return result
+
+        return self._comment(number, body, lambda marker: marker.op == STICKY, in_doubt=in_doubt)
+
+    def answer(self, number: int, text: str, *, delivery: str) -> Comment:
+        """
+        Say *text* on an issue or pull request; what was said about *delivery* there before gets its text changed.
+
+        That may be the name of anything else that is to be said once. An answer mentions nobody and starts nothing.
+        """
+        marker = Marker(adw_id=_short(delivery), op=ANSWER)
+
+        return self._comment(number, self._quiet(text, marker), lambda known: known == marker)
+
+    def refuse(self, number: int, text: str, *, login: str) -> Comment:
+        """Tell *login* once on an issue or pull request that they lack the permission, however often they ask."""
+        marker = Marker(adw_id=_short(f"{number} {login.lower()}"), op=REFUSAL)
+        known = self._find_comment(number, lambda known: known == marker)
+
+        return known or self._comment(number, self._quiet(text, marker), lambda known: known == marker)
+
+    def _comment(
+        self, number: int, body: str, is_wanted: Callable[[Marker], bool], *, in_doubt: bool = False
+    ) -> Comment:
+        """Return our one comment whose marker is wanted, posted when there is none; it gets the text *body*."""
+        result = self._look(lambda: self._find_comment(number, is_wanted), in_doubt=in_doubt)
+        if result is None:
             self._check()
-            return self._forge.edit_comment(result.comment_id, body)
-
+            try:
+                made = self._forge.create_comment(number, body)
+            except ForgeUnavailable:
+                result = self._look(lambda: self._find_comment(number, is_wanted), in_doubt=True)
+                if result is None:
+                    raise
+                return result
+            try:
+                result = self._find_comment(number, is_wanted)
+            except (ForgeUnavailable, ForgeBusy):
+                return made  # it was made, that is certain; the next look-up finds a second one
+            if result is None:
+                return made  # a forge may not show it yet
+        if result.body == body:
+            return result
         self._check()
-        try:
-            made = self._forge.create_comment(number, body)
-        except ForgeUnavailable:
-            made_after_all = self._look(lambda: self.find_sticky(number), in_doubt=True)
-            if made_after_all is None:
-                raise
-            return made_after_all
-        try:
-            first = self.find_sticky(number)
-        except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain; the next look-up finds a second one
-        if first is None or first.comment_id == made.comment_id:
-            return made  # a forge may not show it yet
-        self._check()
 
-        return self._forge.edit_comment(first.comment_id, body)  # ours, the later one, is deleted by now
+        return self._forge.edit_comment(result.comment_id, body)
 
-    def find_sticky(self, number: int) -> Comment | None:
-        """Return the sticky comment of an issue; of several the first stays, and the others are deleted."""
-        ours = self._comments(number, lambda marker: marker.op == STICKY)
-        for later in ours[1:]:
+    def _find_comment(self, number: int, is_wanted: Callable[[Marker], bool]) -> Comment | None:
+        """Return our own comment whose marker is wanted; of several the first stays, and the others are deleted."""
+        me = self._forge.login()
+        ours = [one for one in self._forge.comments(number) if one.author == me]
+        marked = [one for one in ours if (marker := self._marker_in(one.body)) and is_wanted(marker)]
+        marked.sort(key=lambda one: one.comment_id)
+        for later in marked[1:]:
             self._check()
             self._forge.delete_comment(later.comment_id)
 
-        return ours[0] if ours else None
+        return marked[0] if marked else None
+
+    # --- how ---------------------------------------------------------------------------------------------------
+
+    def _signed(self, text: str, marker: Marker) -> str:
+        made = forge_text.make_marker(marker, key=self._key, repository=self._forge.repository)
+
+        return forge_text.with_marker(text, made)
+
+    def _marker_in(self, body: str) -> Marker | None:
+        return forge_text.read_marker(body, key=self._key, repository=self._forge.repository)
+
+    def _quiet(self, text: str, marker: Marker) -> str:
+        said = forge_text.bot_comment(forge_text.without_local_paths(text))
+
+        return forge_text.outgoing_body(self._signed(said, marker), self._scrub)
 
     def _look(self, find: Callable[[], Found | None], *, in_doubt: bool) -> Found | None:
         """Return what *find* finds; where it may have been made before, look more than once."""
@@ -203,59 +225,6 @@ class ForgeEffects(_Marked):
                 return result
 
         return None
-
-
-class Answers(_Marked):
-    """
-    Posts the results of deliveries: one comment for each topic, mostly a delivery, found again by its marker.
-
-    A refused user is told so once on an issue, however often they ask. An answer mentions nobody and starts nothing.
-    """
-
-    def __init__(self, forge: Forge, *, key: bytes, scrub: Callable[[str], str] = str) -> None:
-        """*key* is that of the markers; *scrub* takes secrets out."""
-        super().__init__(forge, key)
-        self._scrub = scrub
-
-    def say(self, number: int, text: str, *, delivery: str) -> Comment:
-        """
-        Say *text* on an issue or pull request; what was said about *delivery* there before gets its text changed.
-
-        That may be the name of anything else that is to be said once.
-        """
-        marker = Marker(adw_id=_short(delivery), op=ANSWER)
-        body = self._body(text, marker)
-        result = self._find(number, marker)
-        if result is None:
-            return self._post(number, body, marker)
-
-        return result if result.body == body else self._forge.edit_comment(result.comment_id, body)
-
-    def refuse(self, number: int, text: str, *, login: str) -> Comment:
-        """Tell *login* once on an issue or pull request that they lack the permission."""
-        marker = Marker(adw_id=_short(f"{number} {login.lower()}"), op=REFUSAL)
-
-        return self._find(number, marker) or self._post(number, self._body(text, marker), marker)
-
-    def _post(self, number: int, body: str, marker: Marker) -> Comment:
-        made = self._forge.create_comment(number, body)
-        try:
-            first = self._find(number, marker)
-        except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain
-        if first is None or first.comment_id == made.comment_id:
-            return made  # a forge may not show it yet
-        self._forge.delete_comment(made.comment_id)
-
-        return first
-
-    def _find(self, number: int, marker: Marker) -> Comment | None:
-        return next(iter(self._comments(number, lambda known: known == marker)), None)
-
-    def _body(self, text: str, marker: Marker) -> str:
-        said = forge_text.bot_comment(forge_text.without_local_paths(text))
-
-        return forge_text.outgoing_body(self._signed(said, marker), self._scrub)
 
 
 def _short(text: str) -> str:

@@ -93,13 +93,19 @@ def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
     return room / 3.0
 
 
-class _Connection:
-    """Sends requests, one at a time."""
+class GitHubForge:
+    """
+    One repository on GitHub; implements `forge.Forge`. *scrub* takes secrets out of all that is written.
 
-    def __init__(self, repository: str, access: GitHubAccess, clock: Clock) -> None:
+    Requests are sent one at a time.
+    """
+
+    def __init__(self, repository: str, access: GitHubAccess, *, clock: Clock, scrub: Callable[[str], str]) -> None:
         self._repository = repository
         self._access = access
         self._clock = clock
+        self._scrub = scrub
+        self._login = ""
         self._turn = Lock()
         if access.app_id and "PRIVATE KEY-----" not in access.private_key:
             raise ConfigError(
@@ -112,100 +118,10 @@ class _Connection:
         self._requester = None if access.app_id else first
         self._good_until = clock.now()
 
-    @property
-    def is_app(self) -> bool:
-        """Whether we are an App."""
-        return self._app is not None
-
-    def close(self) -> None:
-        for requester in filter(None, (self._app, self._requester)):
-            requester.close()
-
-    def call(
-        self, verb: str, path: str, *, params: Json | None = None, payload: Json | None = None, as_app: bool = False
-    ) -> tuple[JsonValue, Mapping[str, str]]:
-        """Send one request and return the answer and its headers; *as_app* asks in the name of the App itself."""
-        if not self._turn.acquire(timeout=self._access.timeout_seconds):
-            raise ForgeBusy(1.0, "another thread of this process is asking")
-        try:
-            started = self._clock.monotonic()
-            requester = self._app if as_app and self._app else self._signed_in()
-            # What is sent must arrive while we still own the workflow: not after a long wait.
-            if self._clock.monotonic() - started > self._access.timeout_seconds:
-                raise ForgeUnavailable("signing in to GitHub took too long: nothing was sent")
-            return self._send(requester, verb, path, params, payload)
-        finally:
-            self._turn.release()
-
-    def graphql(self, query: str, variables: Json) -> None:
-        """Send a mutation."""
-        answer, _ = self.call("POST", self._graphql_url, payload={"query": query, "variables": dict(variables)})
-        problem = graphql_problem(answer)
-        if problem:
-            raise ForgeRefused(200, problem)
-
-    def _signed_in(self) -> Requester:
-        """Return the way to ask as who we are; an App gets a new token when the old one ends soon."""
-        if self._app is None or (self._requester and self._clock.now() + _TOKEN_RESERVE < self._good_until):
-            return self._requester  # type: ignore[return-value]  # without an App there is one from the start
-        path = f"/repos/{self._repository}/installation"
-        result, _ = self._send(self._app, "GET", path, None, None)
-        number = as_object(result).get("id")
-        made, _ = self._send(self._app, "POST", f"/app/installations/{number}/access_tokens", None, {})
-        answer = as_object(made)
-        token = text_in(answer, "token")
-        if not token:
-            raise ForgeUnavailable("GitHub gave the App no token")
-        if self._requester:
-            self._requester.close()
-        self._requester = self._new_requester(Token(token))
-        self._good_until = timestamps.parse(text_in(answer, "expires_at"))
-
-        return self._requester
-
-    def _send(
-        self, requester: Requester, verb: str, path: str, params: Json | None, payload: Json | None
-    ) -> tuple[JsonValue, Mapping[str, str]]:
-        try:
-            status, headers, body = requester.requestJson(
-                verb, path, parameters=dict(params or {}), input=None if payload is None else dict(payload)
-            )
-        except OSError as exc:  # every error of the transport is one: no connection, no answer, half an answer
-            raise ForgeUnavailable(f"GitHub did not answer ({_said(exc)}): nothing is known about the effect") from exc
-        except RuntimeError as exc:  # PyGithub follows no redirection to another host
-            raise ForgeRefused(301, f"{_said(exc)}: correct github.repository or github.api_url") from exc
-        except PyJWTError as exc:
-            raise ConfigError(f"the key of the GitHub App cannot be used: {_said(exc)}") from exc
-
-        return check_answer(status, headers, body, now=self._clock.now()), headers
-
-    def _new_requester(self, auth: Auth) -> Requester:
-        return Requester(
-            auth=auth,
-            base_url=self._access.api_url.rstrip("/"),
-            timeout=self._access.timeout_seconds,  # type: ignore[arg-type]  # it goes to requests, which takes fractions
-            user_agent="adw",
-            per_page=_PER_PAGE,
-            verify=True,
-            retry=None,
-            pool_size=None,
-            seconds_between_writes=self._access.seconds_between_writes,
-        )
-
-
-class GitHubForge:
-    """One repository on GitHub; implements `forge.Forge`. *scrub* takes secrets out of all that is written."""
-
-    def __init__(self, repository: str, access: GitHubAccess, *, clock: Clock, scrub: Callable[[str], str]) -> None:
-        self._repository = repository
-        self._access = access
-        self._connection = _Connection(repository, access, clock)
-        self._scrub = scrub
-        self._login = ""
-
     def close(self) -> None:
         """Close what is open to GitHub."""
-        self._connection.close()
+        for requester in filter(None, (self._app, self._requester)):
+            requester.close()
 
     @property
     def repository(self) -> str:
@@ -214,34 +130,29 @@ class GitHubForge:
 
     def login(self) -> str:
         """Return who we are to GitHub, an App with its `[bot]`; asked once."""
-        if not self._login:
-            if self._connection.is_app:
-                app, _ = self._connection.call("GET", "/app", as_app=True)
-                self._login = f"{text_in(as_object(app), 'slug')}[bot]"
-            else:
-                user, _ = self._connection.call("GET", "/user")
-                self._login = text_in(as_object(user), "login")
+        if not self._login and self._app is not None:
+            self._login = f"{text_in(as_object(self._send('GET', '/app', as_app=True)[0]), 'slug')}[bot]"
+        elif not self._login:
+            self._login = text_in(as_object(self._send("GET", "/user")[0]), "login")
 
         return self._login
 
     def access(self) -> ForgeAccess:
         """Ask what we may do in the repository; an App is asked about its installation."""
         login, path = self.login(), f"/repos/{self._repository}"
-        if self._connection.is_app:
-            result, headers = self._connection.call("GET", f"{path}/installation", as_app=True)
-            return to_app_access(login, result, headers)
-        result, headers = self._connection.call("GET", path)
+        if self._app is not None:
+            return to_app_access(login, *self._send("GET", f"{path}/installation", as_app=True))
 
-        return to_access(login, result, headers)
+        return to_access(login, *self._send("GET", path))
 
     def default_branch(self) -> str:
         """Return the branch that pull requests go to."""
-        return text_in(as_object(self._get("")), "default_branch")
+        return text_in(as_object(self._call("GET", "")), "default_branch")
 
     def permission(self, login: str) -> str:
         """Return what *login* may do; a stranger may do nothing."""
         try:
-            return to_permission(self._get(f"/collaborators/{_quoted(login)}/permission"))
+            return to_permission(self._call("GET", f"/collaborators/{_quoted(login)}/permission"))
         except ForgeNotFound:
             return "none"
 
@@ -249,7 +160,7 @@ class GitHubForge:
 
     def issue(self, number: int) -> Issue:
         """Return an issue; raise ForgeNotFound for the number of a pull request, too."""
-        answer = self._get(f"/issues/{number}")
+        answer = self._call("GET", f"/issues/{number}")
         if as_object(answer).get("pull_request"):
             raise ForgeNotFound(f"#{number} is a pull request, not an issue")
 
@@ -272,12 +183,12 @@ class GitHubForge:
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue or pull request; GitHub makes those it does not know."""
         if labels:
-            self._write("POST", f"/issues/{number}/labels", {"labels": list(labels)})
+            self._call("POST", f"/issues/{number}/labels", {"labels": list(labels)})
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off; one that is not there is fine."""
         try:
-            self._write("DELETE", f"/issues/{number}/labels/{_quoted(label)}")
+            self._call("DELETE", f"/issues/{number}/labels/{_quoted(label)}")
         except ForgeNotFound:
             # The same answer comes for an issue that is not there, and for one that we may not see.
             there = self._pages(f"/issues/{number}/labels", {})
@@ -294,16 +205,16 @@ class GitHubForge:
 
     def create_comment(self, number: int, body: str) -> Comment:
         """Post a comment. Not repeated."""
-        return to_comment(self._write("POST", f"/issues/{number}/comments", {"body": self._outgoing(body)}))
+        return to_comment(self._call("POST", f"/issues/{number}/comments", {"body": self._outgoing(body)}))
 
     def edit_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        return to_comment(self._write("PATCH", f"/issues/comments/{comment_id}", {"body": self._outgoing(body)}))
+        return to_comment(self._call("PATCH", f"/issues/comments/{comment_id}", {"body": self._outgoing(body)}))
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment; one that is gone is fine."""
         try:
-            self._write("DELETE", f"/issues/comments/{comment_id}")
+            self._call("DELETE", f"/issues/comments/{comment_id}")
         except ForgeNotFound:
             return
 
@@ -311,7 +222,7 @@ class GitHubForge:
 
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
-        return to_pull_request(self._get(f"/pulls/{number}"))
+        return to_pull_request(self._call("GET", f"/pulls/{number}"))
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         """Return the pull requests from branch *head* of this repository, newest first."""
@@ -339,7 +250,7 @@ class GitHubForge:
             "draft": new.is_draft,
         }
 
-        return to_pull_request(self._write("POST", "/pulls", payload))
+        return to_pull_request(self._call("POST", "/pulls", payload))
 
     def edit_pull_request(
         self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
@@ -351,24 +262,26 @@ class GitHubForge:
         if body is not None:
             changes["body"] = self._outgoing(body)
         path = f"/pulls/{number}"
-        answer = self._write("PATCH", path, changes) if changes else self._get(path)
+        answer = self._call("PATCH", path, changes) if changes else self._call("GET", path)
         result = to_pull_request(answer)
         if is_draft is None or result.is_draft == is_draft:
             return result
 
-        node = text_in(as_object(answer), "node_id")
-        self._connection.graphql(_DRAFT if is_draft else _READY, {"id": node})
+        variables: JsonValue = {"id": text_in(as_object(answer), "node_id")}
+        query = {"query": _DRAFT if is_draft else _READY, "variables": variables}
+        if problem := graphql_problem(self._send("POST", self._graphql_url, payload=query)[0]):
+            raise ForgeRefused(200, problem)
 
         return self.pull_request(number)
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close it; one that is closed already is fine."""
-        return to_pull_request(self._write("PATCH", f"/pulls/{number}", {"state": "closed"}))
+        return to_pull_request(self._call("PATCH", f"/pulls/{number}", {"state": "closed"}))
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
         """Merge it if its head is *sha*; one that is merged already is fine."""
         try:
-            self._write("PUT", f"/pulls/{number}/merge", {"sha": sha, "merge_method": method})
+            self._call("PUT", f"/pulls/{number}/merge", {"sha": sha, "merge_method": method})
         except ForgeRefused:
             result = self.pull_request(number)
             if not result.is_merged:
@@ -392,7 +305,7 @@ class GitHubForge:
 
     def labelled(self, number: int, label: str) -> Labelled | None:
         """Return who put *label* on the issue last, None when nobody did."""
-        issue = as_object(self._get(f"/issues/{number}"))
+        issue = as_object(self._call("GET", f"/issues/{number}"))
         result: Labelled | None = None
         for one in self._pages(f"/issues/{number}/events", {}):  # oldest first
             named = text_in(as_object(one.get("label") or {}), "name")
@@ -416,8 +329,7 @@ class GitHubForge:
             if not isinstance(hook_id := hook.get("id"), int):
                 continue
             path = f"/repos/{self.repository}/hooks/{hook_id}/deliveries"  # this list has no page numbers
-            answer, _ = self._connection.call("GET", path, params={"per_page": _PER_PAGE})
-            for one in as_objects(answer):
+            for one in as_objects(self._send("GET", path, params={"per_page": _PER_PAGE})[0]):
                 number, guid, at = one.get("id"), text_in(one, "guid"), _moment(text_in(one, "delivered_at"))
                 if not isinstance(number, int) or not guid or not at or at < since:
                     continue
@@ -437,28 +349,86 @@ class GitHubForge:
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
         """Ask for a delivery to be brought again. Not repeated."""
-        self._write("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
+        self._call("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
 
     # --- asking ------------------------------------------------------------------------------------------------
 
-    def _get(self, path: str) -> JsonValue:
-        answer, _ = self._connection.call("GET", f"/repos/{self._repository}{path}")
-
-        return answer
-
-    def _write(self, verb: str, path: str, payload: Json | None = None) -> JsonValue:
-        answer, _ = self._connection.call(verb, f"/repos/{self._repository}{path}", payload=payload)
-
-        return answer
+    def _call(self, verb: str, path: str, payload: Json | None = None) -> JsonValue:
+        """Ask for *path* below the repository."""
+        return self._send(verb, f"/repos/{self._repository}{path}", payload=payload)[0]
 
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
         """Yield a list over all its pages. They are counted: an address that the server names is never followed."""
         page, goes_on = 1, True
         while goes_on:
             asked: dict[str, JsonValue] = {**params, "per_page": _PER_PAGE, "page": page}
-            answer, headers = self._connection.call("GET", f"/repos/{self._repository}{path}", params=asked)
+            answer, headers = self._send("GET", f"/repos/{self._repository}{path}", params=asked)
             yield from as_objects(answer)
             page, goes_on = page + 1, has_next_page(headers)
+
+    def _send(
+        self, verb: str, path: str, *, params: Json | None = None, payload: Json | None = None, as_app: bool = False
+    ) -> tuple[JsonValue, Mapping[str, str]]:
+        """Send one request and return the answer and its headers; *as_app* asks in the name of the App itself."""
+        if not self._turn.acquire(timeout=self._access.timeout_seconds):
+            raise ForgeBusy(1.0, "another thread of this process is asking")
+        try:
+            started = self._clock.monotonic()
+            requester = self._app if as_app and self._app else self._signed_in()
+            # What is sent must arrive while we still own the workflow: not after a long wait.
+            if self._clock.monotonic() - started > self._access.timeout_seconds:
+                raise ForgeUnavailable("signing in to GitHub took too long: nothing was sent")
+            return self._request(requester, verb, path, params, payload)
+        finally:
+            self._turn.release()
+
+    def _signed_in(self) -> Requester:
+        """Return the way to ask as who we are; an App gets a new token when the old one ends soon."""
+        if self._app is None or (self._requester and self._clock.now() + _TOKEN_RESERVE < self._good_until):
+            return self._requester  # type: ignore[return-value]  # without an App there is one from the start
+        path = f"/repos/{self._repository}/installation"
+        result, _ = self._request(self._app, "GET", path, None, None)
+        number = as_object(result).get("id")
+        made, _ = self._request(self._app, "POST", f"/app/installations/{number}/access_tokens", None, {})
+        answer = as_object(made)
+        token = text_in(answer, "token")
+        if not token:
+            raise ForgeUnavailable("GitHub gave the App no token")
+        if self._requester:
+            self._requester.close()
+        self._requester = self._new_requester(Token(token))
+        self._good_until = timestamps.parse(text_in(answer, "expires_at"))
+
+        return self._requester
+
+    def _request(
+        self, requester: Requester, verb: str, path: str, params: Json | None, payload: Json | None
+    ) -> tuple[JsonValue, Mapping[str, str]]:
+        try:
+            status, headers, body = requester.requestJson(
+                verb, path, parameters=dict(params or {}), input=None if payload is None else dict(payload)
+            )
+        except OSError as exc:  # every error of the transport is one: no connection, no answer, half an answer
+            raise ForgeUnavailable(f"GitHub did not answer ({_said(exc)}): nothing is known about the effect") from exc
+        except RuntimeError as exc:  # PyGithub follows no redirection to another host
+            raise ForgeRefused(301, f"{_said(exc)}: correct github.repository or github.api_url") from exc
+        except PyJWTError as exc:
+            raise ConfigError(f"the key of the GitHub App cannot be used: {_said(exc)}") from exc
+
+        return check_answer(status, headers, body, now=self._clock.now()), headers
+
+    def _new_requester(self, auth: Auth) -> Requester:
+        return Requester(
+            auth=auth,
+            base_url=self._access.api_url.rstrip("/"),
+            timeout=self._access.timeout_seconds,  # type: ignore[arg-type]  # it goes to requests, which takes fractions
+            user_agent="adw",
+            per_page=_PER_PAGE,
+            verify=True,
+            retry=None,
+            pool_size=None,
+            seconds_between_writes=self._access.seconds_between_writes,
+        )
 
     def _outgoing(self, body: str) -> str:
         return forge_text.outgoing_body(body, self._scrub)

@@ -49,6 +49,7 @@ _POLL_SECONDS = 0.01
 _COUNTS = "forge.json"
 _LOCK = ".lock"
 _MAX_BYTES = 64 * 1024 * 1024
+_CORRECT = "correct the file, or move it away"
 _CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):?\s+#(\d{1,9})\b", re.IGNORECASE)
 _BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[A-Za-z0-9_][\w./+@#-]*(?<![./])")
 
@@ -88,124 +89,14 @@ class StoredItem(BaseModel):
     merge_commit: str = ""
 
 
-class ForgeFiles:
-    """
-    The directory of a local forge: one JSON file for each issue and pull request, which anybody can read.
-
-    A file is replaced whole and durably. Numbers only grow, also when what had the last one is gone: the count is
-    written before whatever gets the number. Changes happen one at a time, in all processes, under one file lock.
-    """
-
-    def __init__(self, root: Path, *, clock: Clock) -> None:
-        self.root = root
-        self._clock = clock
-
-    def prepare(self) -> None:
-        """Make the directories; nothing happens when they are there."""
-        for place in (self.root, self.root / ISSUES, self.root / PULLS):
-            try:
-                durable_file.make_directory(str(place))
-            except OSError as exc:
-                raise StateWriteFailed(str(place), exc) from exc
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Change files inside the block: nobody else does meanwhile. Raises ForgeBusy when others take too long."""
-        path = self.root / _LOCK
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, durable_file.NEW_FILE_MODE)
-        except OSError as exc:
-            raise LockUnavailable(str(path), exc) from exc
-        try:
-            until = self._clock.monotonic() + TURN_SECONDS
-            while True:
-                with suppress(BlockingIOError):
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                if self._clock.monotonic() >= until:
-                    raise ForgeBusy(1.0, f"somebody else is changing {self.root}")
-                self._clock.sleep(_POLL_SECONDS)
-            yield
-        finally:
-            os.close(fd)  # the file stays: two processes could hold "the" lock on two different files
-
-    def next_number(self, counter: str) -> int:
-        """Return a number that was never given before; inside `turn` only."""
-        counts = self._read(self.root / _COUNTS) or {}
-        # Files may have been put here by hand, and the counts may be lost.
-        used = [*self.numbers(ISSUES), *self.numbers(PULLS)]
-        if counter == COMMENT:
-            items = (self.read(kind, number) for kind in (ISSUES, PULLS) for number in self.numbers(kind))
-            used = [one.id for item in items if item is not None for one in item.comments]
-        last = counts.get(counter)
-        number = max([*used, last if isinstance(last, int) else 0]) + 1
-        self._replace(_COUNTS, self.root, {**counts, counter: number})
-
-        return number
-
-    def people(self) -> dict[str, str]:
-        """Return who may do what, as the file says: `{"people": {"alice": "write"}}`."""
-        result = (self._read(self.root / _COUNTS) or {}).get("people")
-        if not isinstance(result, dict):
-            return {}
-
-        return {name: said for name, said in result.items() if isinstance(said, str)}
-
-    def numbers(self, kind: str) -> tuple[int, ...]:
-        """Return the numbers there are, highest first."""
-        try:
-            names = [path.name for path in (self.root / kind).iterdir()]
-        except FileNotFoundError:
-            return ()
-        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-
-        return tuple(sorted((int(stem) for stem in stems if stem.isascii() and stem.isdigit()), reverse=True))
-
-    def read(self, kind: str, number: int) -> StoredItem | None:
-        """Return what a file says, None when there is none; raise StateCorrupt for one that cannot be understood."""
-        path = self.root / kind / f"{number}.json"
-        data = self._read(path)
-        try:
-            return None if data is None else StoredItem.model_validate(data)
-        except ValidationError as exc:
-            raise StateCorrupt(str(path), str(exc), "correct the file, or move it away") from exc
-
-    def write(self, kind: str, number: int, item: StoredItem) -> None:
-        """Replace a file, durably; inside `turn` only."""
-        self._replace(f"{number}.json", self.root / kind, item.model_dump(exclude_unset=True))
-
-    def _read(self, path: Path) -> JsonObject | None:
-        try:
-            payload, _ = durable_file.read_file(str(path), max_bytes=_MAX_BYTES)
-            data = json.loads(payload)
-        except FileNotFoundError:
-            return None
-        except UnsafePath:
-            raise
-        except (ValueError, durable_file.TooLarge) as exc:
-            raise StateCorrupt(str(path), str(exc), "correct the file, or move it away") from exc
-        except OSError as exc:
-            raise StateReadFailed(str(path), exc) from exc
-        if not isinstance(data, dict):
-            raise StateCorrupt(str(path), "it is no JSON object", "correct the file, or move it away")
-
-        return data
-
-    def _replace(self, name: str, folder: Path, data: JsonObject) -> None:
-        payload = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True).encode() + b"\n"
-        path = str(folder / name)
-        try:
-            directory = durable_file.open_directory(str(folder))
-        except OSError as exc:
-            raise StateWriteFailed(path, exc) from exc
-        try:
-            replace_file(directory, name, payload, path=path)
-        finally:
-            durable_file.close_quietly(directory)
-
-
 class LocalForge:
-    """Issues and pull requests below *root*; implements `forge.Forge`, also for several processes at once."""
+    """
+    Issues and pull requests below *root*; implements `forge.Forge`, also for several processes at once.
+
+    There is one JSON file for each, which anybody can read. A file is replaced whole and durably. Numbers only grow,
+    also when what had the last one is gone: the count is written before whatever gets the number. Changes happen one
+    at a time, in all processes, under one file lock.
+    """
 
     def __init__(
         self,
@@ -217,7 +108,7 @@ class LocalForge:
         scrub: Callable[[str], str],
         login: str = "adw",
     ) -> None:
-        self._files = ForgeFiles(root, clock=clock)
+        self._root = root
         self._repository = repository
         self._git = git
         self._clock = clock
@@ -226,8 +117,12 @@ class LocalForge:
 
     def prepare(self, default_branch: str = "main") -> None:
         """Make the directories and the bare repository; nothing happens when they are there."""
-        self._files.prepare()
-        with self._files.turn():
+        for place in (self._root, self._root / ISSUES, self._root / PULLS):
+            try:
+                durable_file.make_directory(str(place))
+            except OSError as exc:
+                raise StateWriteFailed(str(place), exc) from exc
+        with self._turn():
             self._git.make(default_branch)
 
     def close(self) -> None:
@@ -247,11 +142,13 @@ class LocalForge:
         return self._git.default_branch()
 
     def permission(self, login: str) -> str:
-        """Return what *login* may do: adw itself everything, others what `people` in `forge.json` says."""
+        """Return what *login* may do: adw itself everything, others as `{"people": {"alice": "write"}}` in a file."""
         if login == self._login:
             return "admin"
+        people = self._counts().get("people")
+        said = people.get(login) if isinstance(people, dict) else None
 
-        return self._files.people().get(login, "none")
+        return said if isinstance(said, str) else "none"
 
     def remote_url(self) -> str:
         """Return where git pushes to: a directory."""
@@ -261,21 +158,21 @@ class LocalForge:
 
     def create_issue(self, title: str, body: str = "", *, labels: tuple[str, ...] = (), author: str = "") -> Issue:
         """Write a new issue; what a person does on the site of another forge."""
-        with self._files.turn():
-            number = self._files.next_number(NUMBER)
+        with self._turn():
+            number = self._next_number(NUMBER)
             item = self._new_item(title, body, author=author or self._login, labels=labels)
-            self._files.write(ISSUES, number, item)
+            self._write(ISSUES, number, item)
 
         return self._to_issue(number, item)
 
     def issue(self, number: int) -> Issue:
         """Return an issue."""
-        return self._to_issue(number, self._must_read(ISSUES, number))
+        return self._to_issue(number, self._read(ISSUES, number))
 
     def issues(self, *, label: str = "", state: str = "open", limit: int = 100) -> tuple[Issue, ...]:
         """Return issues, newest first."""
         result: list[Issue] = []
-        for number in self._files.numbers(ISSUES):
+        for number in self._numbers(ISSUES):
             if len(result) >= limit:
                 break
             issue = self.issue(number)
@@ -286,23 +183,22 @@ class LocalForge:
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
         """Put labels on an issue or pull request."""
-        with self._files.turn():
-            kind = self._kind_of(number)
-            has = self._must_read(kind, number).labels
-            self._change(kind, number, labels=list(dict.fromkeys([*has, *labels])))
+        self._relabel(number, lambda has: list(dict.fromkeys([*has, *labels])))
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label off; one that is not there is fine."""
-        with self._files.turn():
+        self._relabel(number, lambda has: [one for one in has if one != label])
+
+    def _relabel(self, number: int, change: Callable[[list[str]], list[str]]) -> None:
+        with self._turn():
             kind = self._kind_of(number)
-            has = self._must_read(kind, number).labels
-            self._change(kind, number, labels=[one for one in has if one != label])
+            self._change(kind, number, labels=change(self._read(kind, number).labels))
 
     # --- comments ----------------------------------------------------------------------------------------------
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
         """Return the comments, oldest first; with *since* those made or changed since then."""
-        result = sorted(self._must_read(self._kind_of(number), number).comments, key=lambda one: one.id)
+        result = sorted(self._read(self._kind_of(number), number).comments, key=lambda one: one.id)
         if since:
             # One that was written by hand may not say when it was changed.
             moments = [one.updated_at or one.created_at or timestamps.UNKNOWN_MOMENT for one in result]
@@ -313,11 +209,11 @@ class LocalForge:
 
     def create_comment(self, number: int, body: str) -> Comment:
         """Post a comment."""
-        with self._files.turn():
+        with self._turn():
             kind = self._kind_of(number)
-            item = self._must_read(kind, number)
+            item = self._read(kind, number)
             comment = StoredComment(
-                id=self._files.next_number(COMMENT),
+                id=self._next_number(COMMENT),
                 author=self._login,
                 body=forge_text.outgoing_body(body, self._scrub),
                 created_at=self._now(),
@@ -329,7 +225,7 @@ class LocalForge:
 
     def edit_comment(self, comment_id: int, body: str) -> Comment:
         """Replace a comment's text."""
-        with self._files.turn():
+        with self._turn():
             kind, number, comments = self._holder_of(comment_id)
             place = [one.id for one in comments].index(comment_id)
             changes = {"body": forge_text.outgoing_body(body, self._scrub), "updated_at": self._now()}
@@ -340,7 +236,7 @@ class LocalForge:
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment; one that is gone is fine."""
-        with self._files.turn():
+        with self._turn():
             try:
                 kind, number, comments = self._holder_of(comment_id)
             except ForgeNotFound:
@@ -350,29 +246,29 @@ class LocalForge:
     def _holder_of(self, comment_id: int) -> tuple[str, int, list[StoredComment]]:
         """Return kind and number of what has the comment, and all its comments."""
         for kind in (ISSUES, PULLS):
-            for number in self._files.numbers(kind):
-                comments = self._must_read(kind, number).comments
+            for number in self._numbers(kind):
+                comments = self._read(kind, number).comments
                 if any(one.id == comment_id for one in comments):
                     return kind, number, comments
 
-        raise ForgeNotFound(f"there is no comment {comment_id} in {self._files.root}")
+        raise ForgeNotFound(f"there is no comment {comment_id} in {self._root}")
 
     # --- pull requests -----------------------------------------------------------------------------------------
 
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
-        return self._to_pull_request(number, self._must_read(PULLS, number))
+        return self._to_pull_request(number, self._read(PULLS, number))
 
     def pull_requests_of(self, head: str, *, state: str = "all") -> tuple[PullRequest, ...]:
         """Return the pull requests from branch *head*, newest first."""
-        items = ((number, self._must_read(PULLS, number)) for number in self._files.numbers(PULLS))
+        items = ((number, self._read(PULLS, number)) for number in self._numbers(PULLS))
         pulls = (self._to_pull_request(number, item) for number, item in items if item.head == head)
 
         return tuple(one for one in pulls if state in {"all", one.state})
 
     def create_pull_request(self, new: NewPullRequest) -> PullRequest:
         """Open a pull request; head and base must be in the remote, with something between them."""
-        with self._files.turn():
+        with self._turn():
             head_sha, base_sha = self._git.commit_of(new.head), self._git.commit_of(new.base)
             for branch, commit in ((new.head, head_sha), (new.base, base_sha)):
                 if commit is None:
@@ -381,10 +277,10 @@ class LocalForge:
                 raise ForgeRefused(422, f"a pull request for {new.head} is open already")
             if head_sha and base_sha and self._git.has(head_sha, inside=base_sha):
                 raise ForgeRefused(422, f"there are no commits between {new.base} and {new.head}")
-            number = self._files.next_number(NUMBER)
+            number = self._next_number(NUMBER)
             branches = {"head": new.head, "head_sha": head_sha, "base": new.base, "is_draft": new.is_draft}
             item = self._new_item(new.title, new.body, author=self._login).model_copy(update=branches)
-            self._files.write(PULLS, number, item)
+            self._write(PULLS, number, item)
 
         return self._to_pull_request(number, item)
 
@@ -399,12 +295,12 @@ class LocalForge:
             changes["body"] = forge_text.outgoing_body(body, self._scrub)
         if is_draft is not None:
             changes["is_draft"] = is_draft
-        with self._files.turn():
+        with self._turn():
             return self._to_pull_request(number, self._change(PULLS, number, **changes))
 
     def close_pull_request(self, number: int) -> PullRequest:
         """Close it; one that is closed or merged already is fine."""
-        with self._files.turn():
+        with self._turn():
             result = self.pull_request(number)
             if result.state != "open":
                 return result
@@ -414,7 +310,7 @@ class LocalForge:
         """Merge it into its base in the bare repository, by squash or merge, if its head is *sha*."""
         if method not in {"squash", "merge"}:
             raise ForgeRefused(405, f"a local forge merges by squash or merge, not by {method}")
-        with self._files.turn():
+        with self._turn():
             pull = self.pull_request(number)
             if not pull.is_merged:
                 if pull.state != "open":
@@ -440,12 +336,121 @@ class LocalForge:
                     raise ForgeRefused(409, f"{pull.base} moved meanwhile: ask again")
             item = self._change(PULLS, number, state="closed", is_merged=True, head_sha=pull.head_sha)
             for issue in {int(one) for one in _CLOSES.findall(pull.body)}:
-                if self._files.read(ISSUES, issue) is not None:
+                if self._path(ISSUES, issue).exists():
                     self._change(ISSUES, issue, state="closed")
 
         return self._to_pull_request(number, item)
 
-    # --- files and values --------------------------------------------------------------------------------------
+    # --- files -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Change files inside the block: nobody else does meanwhile. Raises ForgeBusy when others take too long."""
+        path = self._root / _LOCK
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, durable_file.NEW_FILE_MODE)
+        except OSError as exc:
+            raise LockUnavailable(str(path), exc) from exc
+        try:
+            until = self._clock.monotonic() + TURN_SECONDS
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if self._clock.monotonic() >= until:
+                    raise ForgeBusy(1.0, f"somebody else is changing {self._root}")
+                self._clock.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(fd)  # the file stays: two processes could hold "the" lock on two different files
+
+    def _next_number(self, counter: str) -> int:
+        """Return a number that was never given before; inside `_turn` only."""
+        counts = self._counts()
+        # Files may have been put here by hand, and the counts may be lost.
+        used = [(kind, number) for kind in (ISSUES, PULLS) for number in self._numbers(kind)]
+        numbers = [number for _, number in used]
+        if counter == COMMENT:
+            numbers = [one.id for kind, number in used for one in self._read(kind, number).comments]
+        last = counts.get(counter)
+        number = max([*numbers, last if isinstance(last, int) else 0]) + 1
+        self._replace(self._root / _COUNTS, {**counts, counter: number})
+
+        return number
+
+    def _numbers(self, kind: str) -> tuple[int, ...]:
+        """Return the numbers there are, highest first."""
+        try:
+            names = [path.name for path in (self._root / kind).iterdir()]
+        except FileNotFoundError:
+            return ()
+        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+        return tuple(sorted((int(stem) for stem in stems if stem.isascii() and stem.isdigit()), reverse=True))
+
+    def _path(self, kind: str, number: int) -> Path:
+        return self._root / kind / f"{number}.json"
+
+    def _kind_of(self, number: int) -> str:
+        return PULLS if self._path(PULLS, number).exists() else ISSUES
+
+    def _read(self, kind: str, number: int) -> StoredItem:
+        """Return what a file says; raise ForgeNotFound, or StateCorrupt for one that cannot be understood."""
+        path = self._path(kind, number)
+        data = self._load(path)
+        if data is None:
+            what = "issue" if kind == ISSUES else "pull request"
+            raise ForgeNotFound(f"there is no {what} {number} in {self._root}")
+        try:
+            return StoredItem.model_validate(data)
+        except ValidationError as exc:
+            raise StateCorrupt(str(path), str(exc), _CORRECT) from exc
+
+    def _counts(self) -> JsonObject:
+        return self._load(self._root / _COUNTS) or {}
+
+    def _load(self, path: Path) -> JsonObject | None:
+        try:
+            payload, _ = durable_file.read_file(str(path), max_bytes=_MAX_BYTES)
+            data = json.loads(payload)
+        except FileNotFoundError:
+            return None
+        except UnsafePath:
+            raise
+        except (ValueError, durable_file.TooLarge) as exc:
+            raise StateCorrupt(str(path), str(exc), _CORRECT) from exc
+        except OSError as exc:
+            raise StateReadFailed(str(path), exc) from exc
+        if not isinstance(data, dict):
+            raise StateCorrupt(str(path), "it is no JSON object", _CORRECT)
+
+        return data
+
+    def _write(self, kind: str, number: int, item: StoredItem) -> None:
+        """Replace a file, durably; inside `_turn` only."""
+        self._replace(self._path(kind, number), item.model_dump(exclude_unset=True))
+
+    def _replace(self, path: Path, data: JsonObject) -> None:
+        payload = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True).encode() + b"\n"
+        try:
+            directory = durable_file.open_directory(str(path.parent))
+        except OSError as exc:
+            raise StateWriteFailed(str(path), exc) from exc
+        try:
+            replace_file(directory, path.name, payload, path=str(path))
+        finally:
+            durable_file.close_quietly(directory)
+
+    def _change(self, kind: str, number: int, **changes: object) -> StoredItem:
+        item = self._read(kind, number).model_copy(update={**changes, "updated_at": self._now()})
+        self._write(kind, number, item)
+
+        return item
+
+    # --- values ------------------------------------------------------------------------------------------------
+
+    def _now(self) -> str:
+        return timestamps.to_text(self._clock.now())
 
     def _new_item(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> StoredItem:
         return StoredItem(
@@ -459,36 +464,13 @@ class LocalForge:
             updated_at=self._now(),
         )
 
-    def _change(self, kind: str, number: int, **changes: object) -> StoredItem:
-        item = self._must_read(kind, number).model_copy(update={**changes, "updated_at": self._now()})
-        self._files.write(kind, number, item)
-
-        return item
-
-    def _kind_of(self, number: int) -> str:
-        return PULLS if self._files.read(PULLS, number) is not None else ISSUES
-
-    def _must_read(self, kind: str, number: int) -> StoredItem:
-        item = self._files.read(kind, number)
-        if item is None:
-            what = "issue" if kind == ISSUES else "pull request"
-            raise ForgeNotFound(f"there is no {what} {number} in {self._files.root}")
-
-        return item
-
-    def _now(self) -> str:
-        return timestamps.to_text(self._clock.now())
-
-    def _url(self, kind: str, number: int) -> str:
-        return (self._files.root / kind / f"{number}.json").as_uri()
-
     def _to_issue(self, number: int, item: StoredItem) -> Issue:
         return Issue(
             number=number,
             title=item.title,
             body=item.body,
             author=item.author,
-            url=self._url(ISSUES, number),
+            url=self._path(ISSUES, number).as_uri(),
             state=item.state or "open",
             labels=tuple(item.labels),
             assignees=tuple(item.assignees),
@@ -499,7 +481,7 @@ class LocalForge:
             comment_id=comment.id,
             body=comment.body,
             author=comment.author,
-            url=f"{self._url(self._kind_of(number), number)}#{comment.id}",
+            url=f"{self._path(self._kind_of(number), number).as_uri()}#{comment.id}",
             created_at=comment.created_at,
         )
 
@@ -524,7 +506,7 @@ class LocalForge:
             is_draft=item.is_draft,
             is_merged=is_merged,
             author=item.author,
-            url=self._url(PULLS, number),
+            url=self._path(PULLS, number).as_uri(),
         )
 
 
@@ -554,11 +536,7 @@ class BareRepository:
 
     def commit_of(self, branch: str) -> str | None:
         """Return the commit of a branch, None when there is no such branch."""
-        if _BRANCH.fullmatch(branch) is None:
-            return None
-        asked = ("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
-
-        return self._git.run(*asked, ok=None).text.strip() or None
+        return self._git.commit_of(f"refs/heads/{branch}") if _BRANCH.fullmatch(branch) else None
 
     def has(self, commit: str, *, inside: str) -> bool:
         """Say whether *commit* is part of the history of the commit *inside*."""

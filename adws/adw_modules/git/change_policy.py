@@ -52,15 +52,6 @@ class CommitText:
     patch: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unsettled:
-    """An attempt after which something shared was, or may be, no longer what it had been."""
-
-    phase: str
-    attempt: int
-    before: Marks
-
-
 def mark(content: bytes) -> str:
     """Return the mark of *content*."""
     return hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
@@ -116,11 +107,12 @@ def still(changed: Marks, now: Marks) -> Marks:
     return {name: was for name, was in changed.items() if now.get(name, "") != was}
 
 
-def unsettled(document: WorkflowDocument) -> Unsettled | None:
+def unsettled(document: WorkflowDocument) -> tuple[str, int, Marks] | None:
     """
     Return the newest attempt under guard if it changed what is shared, or was cut off before anybody looked.
 
-    A later attempt settles it: only a person starts one after such a change.
+    That is its phase, its number, and the marks as they were. A later attempt settles it: only a person starts one
+    after such a change.
     """
     attempts = [(record.name, one) for record in document.phases for one in record.attempts if one.shared is not None]
     if not attempts:
@@ -130,7 +122,7 @@ def unsettled(document: WorkflowDocument) -> Unsettled | None:
     if not changed and newest.status == "interrupted":  # branches go on meanwhile
         changed = {name: was for name, was in _marks(newest, BEFORE).items() if not name.startswith(HEADS)}
 
-    return Unsettled(phase=phase, attempt=newest.number, before=changed) if changed else None
+    return (phase, newest.number, changed) if changed else None
 
 
 def _marks(attempt: AttemptRecord, name: str) -> Marks:
@@ -214,21 +206,11 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 class DiffRules:
     """What a home lets through."""
 
-    allow_secrets: bool = False
     allow_workflow_files: bool = False
     allow_agent_files: bool = False
     allowed_paths: tuple[str, ...] = ()  #: patterns of files that are let through whatever they are
     max_files: int = 300
     max_lines: int = 20_000  #: added and removed
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Added:
-    """A line that a diff adds."""
-
-    file: str
-    number: int
-    text: str
 
 
 def check_diff(
@@ -248,7 +230,7 @@ def check_diff(
     ):
         if not is_allowed and (changed := matching(guarded, patterns)):
             problems.append(f"it changes {what} ({_listed(changed)}), which {key} does not allow")
-    if not rules.allow_secrets and (places := _secret_places(diff, rules, has_secret)):
+    if places := _secret_places(diff, rules, has_secret):
         problems.append(
             f"it adds what looks like a secret at {_listed(places)}: take it out, or allow it with ship.allow_paths"
         )
@@ -264,8 +246,6 @@ def check_commits(
 
     What one commit adds and a later one takes out is in no diff of the whole, and is pushed all the same.
     """
-    if rules.allow_secrets:
-        return ()
     told = [commit.sha[:12] for commit in commits if has_secret(f"{commit.person}\n{commit.message}")]
     kept = [
         f"{place} in {commit.sha[:12]}"
@@ -279,8 +259,8 @@ def check_commits(
     )
 
 
-def added_lines(diff: str) -> Iterator[Added]:
-    """Yield every line that *diff* adds, with its place in the new file."""
+def added_lines(diff: str) -> Iterator[tuple[str, int, str]]:
+    """Yield file, number and text of every line that *diff* adds."""
     file, number, is_header = "", 0, True
     for line in diff.split("\n"):
         if line.startswith("diff --git "):
@@ -290,7 +270,7 @@ def added_lines(diff: str) -> Iterator[Added]:
         elif is_header and (named := _FILE.fullmatch(line)):
             file = named[1] or ""
         elif line.startswith("+") and not is_header:
-            yield Added(file=file, number=number, text=line[1:])
+            yield file, number, line[1:]
             number += 1
         elif line.startswith(" ") and not is_header:
             number += 1
@@ -298,14 +278,14 @@ def added_lines(diff: str) -> Iterator[Added]:
 
 def _secret_places(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> list[str]:
     """Return where *diff* adds secrets: lines by themselves, and files whose lines make one up together."""
-    files: dict[str, list[Added]] = {}
-    for line in added_lines(diff):
-        files.setdefault(line.file, []).append(line)
+    files: dict[str, list[tuple[int, str]]] = {}
+    for file, number, text in added_lines(diff):
+        files.setdefault(file, []).append((number, text))
     result: list[str] = []
     for file in outside(files, rules.allowed_paths) if rules.allowed_paths else files:
-        lines = [line for line in files[file] if has_secret(line.text)]
-        if lines or has_secret("\n".join(line.text for line in files[file])):
-            result += [f"{file}:{line.number}" for line in lines or files[file][:1]]
+        numbers = [number for number, text in files[file] if has_secret(text)]
+        if numbers or has_secret("\n".join(text for _, text in files[file])):
+            result += [f"{file}:{number}" for number in numbers or [files[file][0][0]]]
 
     return result
 

@@ -98,19 +98,12 @@ class Diffs:
         return self._diffs(start, head) if start and head else None
 
     def _ask_commits(self, base: str, heads: tuple[str, ...], _mark: int, _moment: float) -> tuple[str, str]:
-        head = next((commit for name in heads if (commit := self._commit_of(name))), "")
-        start = self._commit_of(base) if head else ""
+        head = next((commit for name in heads if (commit := self._commands.commit_of(name))), "")
+        start = (self._commands.commit_of(base) or "") if head else ""
         if start:  # what came into the base since does not count
             start = self._git("merge-base", start, head, ok=(0, 1)).text.strip() or start
 
         return start, head
-
-    def _commit_of(self, ref: str) -> str:
-        if not ref or "\0" in ref:
-            return ""
-        asked = ("--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-
-        return self._git("rev-parse", *asked, ok=(0, 1, 128)).text.strip()
 
     def _read(self, base: str, head: str) -> Diff:
         """Return the diff of two commits: names and counts of all files first, then patches while there is room."""

@@ -11,7 +11,6 @@ person is, which directories are trusted, and the filters that the person set up
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
 import shutil
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
 
 #: The oldest git that lists worktrees as adw reads them.
 OLDEST = (2, 36)
-#: Seconds after which a command is killed: one that only this machine is asked for, a checkout, one that asks a remote.
-LOCAL_SECONDS, CHECKOUT_SECONDS, NETWORK_SECONDS = 120.0, 900.0, 300.0
+#: Seconds after which a command is killed: one that only this machine is asked for, such as a checkout, and one that
+#: asks a remote.
+LOCAL_SECONDS, NETWORK_SECONDS = 900.0, 300.0
 #: Hosts that are given the GitHub token.
 TOKEN_HOSTS = ("github.com",)
 
@@ -173,8 +173,8 @@ class GitCommands:
         self._author = author
         self._token = token
         self._variables = frozenset(variables)
-        #: pattern -> hash of the repository's configuration when it was searched, and what matched
-        self._read_before: dict[str, tuple[bytes, Sequence[tuple[str, str]]]] = {}
+        #: the repository's configuration when it was read, and its entries
+        self._read_before: tuple[bytes, Sequence[tuple[str, str]]] = (b"", ())
         if common_dir is not None:
             vars(self)["common_dir"] = common_dir
 
@@ -203,17 +203,23 @@ class GitCommands:
         sparse = ("-c", "core.sparseCheckout=true") if (git_dir / "info" / "sparse-checkout").is_file() else ()
         answer = self._execute(
             [*self._options, *self._person, *sparse, *args],
-            work or self.home,
-            {**_QUIET_CONFIG, **_NO_TRANSPORT, **place, **(env or {})},
-            seconds,
-            keep,
+            cwd=work,
+            env={**_QUIET_CONFIG, **_NO_TRANSPORT, **place, **(env or {})},
+            seconds=seconds,
+            keep=keep,
         )
 
         return _checked(args, answer, ok, seconds)
 
-    def plain(
-        self, *args: str, ok: Sequence[int] | None = (0,), seconds: float = LOCAL_SECONDS, keep: Sequence[int] = ()
-    ) -> Answer:
+    def commit_of(self, ref: str, *, tree: Path | None = None) -> str | None:
+        """Return the commit that *ref* names, in the worktree *tree* or the repository; None when it names none."""
+        if not ref or "\0" in ref:
+            return None
+        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+
+        return self.run(*asked, tree=tree, ok=(0, 1, 128)).text.strip() or None
+
+    def plain(self, *args: str, ok: Sequence[int] | None = (0,), keep: Sequence[int] = ()) -> Answer:
         """
         Run a command that reads the repository's own configuration; raise GitError as `run` does.
 
@@ -221,9 +227,9 @@ class GitCommands:
         and start no program.
         """
         env = {**_QUIET_CONFIG, **_NO_TRANSPORT}
-        answer = self._execute([*self._options, *self._person, *args], self.home, env, seconds, keep)
+        answer = self._execute([*self._options, *self._person, *args], env=env, keep=keep)
 
-        return _checked(args, answer, ok, seconds)
+        return _checked(args, answer, ok, LOCAL_SECONDS)
 
     @cached_property
     def common_dir(self) -> Path:
@@ -269,9 +275,8 @@ class GitCommands:
         if args[0] == "fetch":  # what is fetched is for the repository; all else borrows its objects
             place["GIT_OBJECT_DIRECTORY"] = str(self.common_dir / "objects")
         with self._credentials(url, place) as (options, keep):
-            answer = self._execute(
-                [*self._options, *options, *args], self.home, place, seconds, keep, allowed=_REMOTE_VARIABLES
-            )
+            command = [*self._options, *options, *args]
+            answer = self._execute(command, env=place, seconds=seconds, keep=keep, allowed=_REMOTE_VARIABLES)
         is_away = answer.status and is_outage(answer.err)
         if answer.status == 128 or is_away:
             is_late = answer.err.startswith(_TIMED_OUT)
@@ -337,7 +342,7 @@ class GitCommands:
 
     def version(self) -> str:
         """Return what git calls itself, however old it is; raise GitError when there is none."""
-        return self._execute(["version"], self.home, {}, LOCAL_SECONDS).text.strip()
+        return self._execute(["version"]).text.strip()
 
     def author(self) -> str:
         """Return who commits, as `NAME <ADDRESS>`; "" when that is not configured."""
@@ -398,27 +403,24 @@ class GitCommands:
     def _configured(self, pattern: str) -> Sequence[tuple[str, str]]:
         """Return the keys of the repository's configuration that match *pattern*; what it includes is not read."""
         file = self.common_dir / "config"
-        if not file.is_file():
-            return ()
-        content = hashlib.sha256(file.read_bytes()).digest()  # the same file gives the same answer
-        known, entries = self._read_before.get(pattern, (b"", ()))
-        if known == content:
-            return entries
-        args = ["config", "--file", str(file), "--no-includes", "-z", "--get-regexp", pattern]
-        pairs = (entry.partition("\n") for entry in self._execute(args, self.home, _QUIET_CONFIG, LOCAL_SECONDS).parts)
-        entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
-        self._read_before[pattern] = (content, entries)
+        content = file.read_bytes() if file.is_file() else b""
+        known, entries = self._read_before
+        if known != content:  # the same file gives the same answer
+            said = self._execute(["config", "--file", str(file), "--no-includes", "-z", "--list"], env=_QUIET_CONFIG)
+            pairs = (entry.partition("\n") for entry in said.parts)
+            entries = tuple((key, value if mark else "true") for key, mark, value in pairs)
+            self._read_before = content, entries
 
-        return entries
+        return [(key, value) for key, value in entries if re.search(pattern, key)]
 
     def _execute(
         self,
         args: Sequence[str],
-        cwd: Path,
-        env: Mapping[str, str],
-        seconds: float,
-        keep: Sequence[int] = (),
         *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+        seconds: float = LOCAL_SECONDS,
+        keep: Sequence[int] = (),
         allowed: frozenset[str] = frozenset(),
     ) -> Answer:
         """Run git in a short environment: variables that are not listed here are not inherited."""
@@ -428,7 +430,7 @@ class GitCommands:
         given = {**kept, **self._quiet, "LC_ALL": "C", "LANGUAGE": "C", **env}
         command = [self._programs["git"], "--no-pager", *args]
         try:
-            done = capture(command, cwd=cwd, env=given, seconds=seconds, keep=keep)
+            done = capture(command, cwd=cwd or self.home, env=given, seconds=seconds, keep=keep)
         except OSError as exc:  # such as a directory that is gone
             raise GitError(f"git could not be started: {exc}") from exc
         if done is None:
@@ -479,7 +481,7 @@ class GitCommands:
     def _said_by_person(self) -> Sequence[tuple[str, str, str]]:
         """Scope, key and value of what is taken from git's configuration; the repository says who commits at most."""
         asked = ("config", "--show-scope", "-z", "--get-regexp", _PERSON)
-        parts = self._execute(asked, self.home, {}, LOCAL_SECONDS).out.decode(errors="surrogateescape").split("\0")
+        parts = self._execute(asked).out.decode(errors="surrogateescape").split("\0")
         entries = zip(parts[::2], (entry.partition("\n") for entry in parts[1::2]), strict=False)
 
         return tuple((scope, key, value if mark else "true") for scope, (key, mark, value) in entries)
@@ -507,7 +509,7 @@ class GitCommands:
         host = ""
         if self._token is not None:  # the host that *url* leads to as the person's configuration rewrites it
             asked = ("ls-remote", "--get-url", "--end-of-options", url)
-            there = urlsplit(self._execute(asked, self.home, place, LOCAL_SECONDS).text.strip())
+            there = urlsplit(self._execute(asked, env=place).text.strip())
             host = (there.hostname or "").casefold() if there.scheme == "https" else ""
         if host not in TOKEN_HOSTS:
             yield (), ()

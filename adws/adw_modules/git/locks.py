@@ -24,7 +24,7 @@ from adws.adw_modules.interfaces import Clock
 
 #: Name of our lock file in the common git directory.
 LOCK_NAME = "adw-worktrees.lock"
-#: Longer than a checkout may take (git.CHECKOUT_SECONDS), times a few processes that wait before us.
+#: Longer than a checkout may take (git.LOCAL_SECONDS), times a few processes that wait before us.
 PATIENCE_SECONDS = 3600.0
 _POLL_SECONDS = 0.02
 #: Locks in the private git directory of a worktree.

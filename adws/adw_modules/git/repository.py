@@ -25,7 +25,6 @@ from adws.adw_modules.errors import GitError, GitUnreachable, NotOurs, RollbackB
 from adws.adw_modules.git import change_policy, damage, locks
 from adws.adw_modules.git.change_policy import HEADS, TAGS, Marks
 from adws.adw_modules.git.git import (
-    CHECKOUT_SECONDS,
     NETWORK_SECONDS,
     Answer,
     GitCommands,
@@ -78,20 +77,13 @@ class Worktree:
     is_prunable: bool = False  #: its directory is gone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PushResult:
-    """The result of a push."""
-
-    pushed: bool
-    reason: str = ""  #: why not: stale | rejected
-
-
 class Repository:
     """The git repository that a home is in."""
 
     def __init__(self, commands: GitCommands, *, trees: Path, clock: Clock) -> None:
         """Work on the repository that the home of *commands* is in; worktrees are made and removed below *trees*."""
         self.commands = commands
+        self._git = commands.run
         self._trees = trees
         self._clock = clock
         self._remote = commands.remote
@@ -110,11 +102,7 @@ class Repository:
 
     def commit_of(self, ref: str) -> str | None:
         """Return the commit *ref* names, None when it names none."""
-        if not ref or "\0" in ref:
-            return None
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-
-        return self._git(*asked, ok=_YES_OR_NO).text.strip() or None
+        return self.commands.commit_of(ref)
 
     def refs(self) -> Mapping[str, str]:
         """Return every ref and its commit: before and after a phase they show what appeared."""
@@ -180,9 +168,7 @@ class Repository:
 
     def is_ignored(self, name: str) -> bool:
         """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
-        return (
-            self.commands.run("check-ignore", "--quiet", "--no-index", "--", name, cwd=self.root, ok=None).status == 0
-        )
+        return self._git("check-ignore", "--quiet", "--no-index", "--", name, cwd=self.root, ok=None).status == 0
 
     def delete_branch(self, branch: str, *, expected: str) -> bool:
         """Delete a local branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
@@ -289,7 +275,7 @@ class Repository:
         """Write the files of a worktree at *commit* that has none yet, by our own configuration: the index last."""
         if not (self.commands.tree_dir(path) / "index").exists():
             self.commands.fetch_missing(commit)
-            self.commands.run("reset", "--quiet", "--hard", tree=path, seconds=CHECKOUT_SECONDS, keep=(lock,))
+            self._git("reset", "--quiet", "--hard", tree=path, keep=(lock,))
 
     def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
         """
@@ -564,16 +550,12 @@ class Repository:
 
     def newest(self, branch: str, *, seconds: float) -> str | None:
         """Return the commit of *branch* as the remote has it, or as it is known here when that does not answer."""
-        kept, ref = f"refs/remotes/{self._remote}/{check_branch(branch)}", f"refs/heads/{branch}"
         with suppress(GitError):
-            url = self._url()
-            if url is None:
-                return self.commit_of(ref)
-            said = self.commands.ask_remote("ls-remote", "--end-of-options", url, ref, url=url, seconds=seconds)
-            if said.text.partition("\t")[0] != self.commit_of(kept):
-                return self.fetch(branch)
+            return self.fetch(
+                branch, there=self.remote_refs(f"{HEADS}{branch}", seconds=seconds).get(f"{HEADS}{branch}")
+            )
 
-        return self.commit_of(kept)
+        return self.commit_of(f"refs/remotes/{self._remote}/{check_branch(branch)}")
 
     def fetch_ref(self, ref: str, *, expected: str) -> None:
         """Have the commit *expected* of the remote's *ref* here; raise GitError when the remote has another by now."""
@@ -582,12 +564,12 @@ class Repository:
         if self.commit_of(expected) is None:
             raise GitError(f"{ref} of {self._remote} moved while it was fetched: {expected[:12]} did not come with it")
 
-    def remote_refs(self, pattern: str) -> Mapping[str, str]:
+    def remote_refs(self, pattern: str, *, seconds: float = NETWORK_SECONDS) -> Mapping[str, str]:
         """Ask the remote for the refs that match *pattern*, and their commits; none without a remote."""
         url = self._url()
         if url is None:
             return {}
-        said = self.commands.ask_remote("ls-remote", "--end-of-options", url, pattern, url=url)
+        said = self.commands.ask_remote("ls-remote", "--end-of-options", url, pattern, url=url, seconds=seconds)
         rows = (line.split("\t", 1) for line in os.fsdecode(said.out).splitlines())
 
         return {ref: sha for sha, ref in rows}
@@ -606,8 +588,12 @@ class Repository:
 
         return {ref.removeprefix(HEADS): sha for ref, sha in heads if ref.startswith(HEADS)}
 
-    def push(self, worktree: Path, branch: str, *, expected: str | None) -> PushResult:
-        """Push with lease: the remote branch must be at *expected*, None: must not exist. Raises GitUnreachable."""
+    def push(self, worktree: Path, branch: str, *, expected: str | None) -> str:
+        """
+        Push with lease: the remote branch must be at *expected*, None: must not exist; return why it was refused.
+
+        That is "stale" or "rejected", "" when it was pushed. Raises GitUnreachable.
+        """
         ref = f"refs/heads/{check_branch(branch)}"
         self._known_urls()
         place = self._undisturbed(lambda: self._at(worktree))
@@ -618,12 +604,8 @@ class Repository:
 
         return self._push_with_lease(ref, ref, expected)
 
-    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
-        """
-        Make the remote's *ref*, which is one of ours and at *expected*, name *commit*; None: it must not exist.
-
-        Raises GitUnreachable.
-        """
+    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
+        """Push *commit* as the remote's *ref*, which is one of ours and at *expected*; answers as `push` does."""
         _check_own(ref, "adw pushes work that is not shipped there only")
 
         return self._push_with_lease(commit, ref, expected)
@@ -636,7 +618,7 @@ class Repository:
         if branch == self.default_branch():
             raise NotOurs(f"{branch} is the default branch of {self._remote}: it is left alone")
 
-        return self._delete_remotely(f"refs/heads/{branch}", expected, name=f"the branch {branch}")
+        return self._delete_remotely(f"{HEADS}{branch}", expected, name=f"the branch {branch}")
 
     def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
         """Delete the remote's *ref*, one of ours, that is at *expected*; False when it is gone. Raises NotOurs."""
@@ -656,12 +638,12 @@ class Repository:
 
         raise GitError(f"{self._remote} refused to delete {name}: {said.reason}")
 
-    def _push_with_lease(self, source: str, ref: str, expected: str | None) -> PushResult:
+    def _push_with_lease(self, source: str, ref: str, expected: str | None) -> str:
         said = self._push(f"{source}:{ref}", f"--force-with-lease={ref}:{expected or ''}")
         if said.status == 0:
-            return PushResult(pushed=True)
+            return ""
 
-        return PushResult(pushed=False, reason="stale" if "(stale info)" in said.text else "rejected")
+        return "stale" if "(stale info)" in said.text else "rejected"
 
     def _push(
         self,
@@ -726,12 +708,9 @@ class Repository:
 
     # --- how ---------------------------------------------------------------------------------------------------
 
-    def _git(self, *args: str, ok: Sequence[int] = (0,)) -> Answer:
-        return self.commands.run(*args, ok=ok, seconds=CHECKOUT_SECONDS)
-
     def _plain(self, *args: str, keep: Sequence[int] = ()) -> Answer:
         """Run a command about worktrees on the repository itself, whatever lies in the way of finding it."""
-        return self.commands.plain(f"--git-dir={self.common_dir}", *args, seconds=CHECKOUT_SECONDS, keep=keep)
+        return self.commands.plain(f"--git-dir={self.common_dir}", *args, keep=keep)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

@@ -11,15 +11,15 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed
-from adws.adw_modules.git import locks
-from adws.adw_modules.git.change_policy import CommitText
-from adws.adw_modules.git.git import CHECKOUT_SECONDS, LOCAL_SECONDS, Answer, check_branch
+from adws.adw_modules.errors import FilterNotRun, GitError, SetupFailed, ShippingRefused
+from adws.adw_modules.git import change_policy, locks
+from adws.adw_modules.git.change_policy import CommitText, DiffRules
+from adws.adw_modules.git.git import Answer, check_branch
 
 if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
@@ -107,49 +107,41 @@ class GitWorkplace:
 
         return tuple(CommitText(sha=sha, person=who, message=text, patch=patch) for sha, who, text, patch in fours)
 
+    def refuse_unfit(self, path: Path, base: str, rules: DiffRules, *, has_secret: Callable[[str], bool]) -> None:
+        """Raise ShippingRefused when what was committed since *base* may not leave this machine."""
+        diff, files = self.diff(path, base), self.changed_files(path, base)
+        problems = change_policy.check_diff(diff, files, rules, has_secret=has_secret)
+        if not problems:
+            problems = change_policy.check_commits(self.commit_texts(path, base), rules, has_secret=has_secret)
+        if problems:
+            raise ShippingRefused(f"what is committed may not leave this machine: {'; '.join(problems)}")
+
     def patch_of_changes(self, path: Path) -> bytes:
         """Return what is not committed, untracked files included, as a patch."""
-        return self._patch(path, "HEAD", ()) if self.status(path) else b""
+        return self._changes(path, "HEAD", (), "--binary") if self.status(path) else b""
 
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
         """Return what was done to the files *names* since *base*, committed or not, as a patch."""
-        return self._patch(path, self._commit(path, base), names) if names else b""
-
-    def _patch(self, path: Path, base: str, names: Sequence[str]) -> bytes:
-        """Return the patch from *base* to what is in the worktree, of all files when none is named."""
-        git_dir = self.git_dir(path)
-        # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
-        spare = git_dir / "adw-patch-index"
-        _remove_index(spare)
-        try:
-            if (git_dir / "index").is_file():
-                # With its moment: by it git knows which files it has to read again, because they changed just then.
-                shutil.copy2(git_dir / "index", spare)
-            env = {"GIT_INDEX_FILE": str(spare)}
-            self._add_all(path, env)
-            options = ("--cached", "--binary", "--no-ext-diff", "--no-textconv", "--no-renames", base, "--")
-            some = _literally(names) or [[]]
-            return b"".join(self._long(path, "diff", *options, *portion, env=env).out for portion in some)
-        finally:
-            _remove_index(spare)
+        return self._changes(path, self._commit(path, base), names, "--binary") if names else b""
 
     def same_as(self, path: Path, commit: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return those of the files *names* that are in the worktree as *commit* has them, also those it has not."""
-        known = self._commit(path, commit)
-        result = []
-        for name in names:
-            there = self._git(path, "rev-parse", "--verify", "--quiet", f"{known}:{name}", ok=(0, 1, 128)).text.strip()
-            file = path / name
-            if file.is_symlink():
-                is_same = bool(there) and self._git(path, "cat-file", "blob", there).out == os.fsencode(file.readlink())
-            elif file.is_file():
-                is_same = self._git(path, "hash-object", "--", name).text.strip() == there
-            else:
-                is_same = not there and not file.exists()
-            if is_same:
-                result.append(name)
+        differs = os.fsdecode(self._changes(path, self._commit(path, commit), names, "--name-only", "-z")).split("\0")
 
-        return tuple(result)
+        return tuple(name for name in names if name not in differs)
+
+    def _changes(self, path: Path, base: str, names: Sequence[str], *options: str) -> bytes:
+        """Return the diff from *base* to what is in the worktree, of all files when none is named."""
+        git_dir = self.git_dir(path)
+        # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
+        with _index(git_dir / "adw-patch-index") as (spare, env):
+            if (git_dir / "index").is_file():
+                # With its moment: by it git knows which files it has to read again, because they changed just then.
+                shutil.copy2(git_dir / "index", spare)
+            self._add_all(path, env)
+            fixed = ("--cached", "--no-ext-diff", "--no-textconv", "--no-renames", *options, base, "--")
+            some = _literally(names) or [[]]
+            return b"".join(self._git(path, "diff", *fixed, *portion, env=env).out for portion in some)
 
     def branch(self, path: Path) -> str:
         """Return the branch the worktree is on, "" when it is on none."""
@@ -186,12 +178,12 @@ class GitWorkplace:
 
     def _add_all(self, path: Path, env: Mapping[str, str] | None = None) -> None:
         """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""
-        entries = self._long(path, "ls-files", "--stage", "-z", env=env).parts
+        entries = self._git(path, "ls-files", "--stage", "-z", env=env).parts
         inside = [entry.partition("\t")[2] for entry in entries if entry.startswith(_GITLINK)]
         without = [f":(top,exclude,literal){name}" for name in inside]
-        self._long(path, "add", "--all", "--", *_ALL_BUT_OURS, *without, env=env)
+        self._git(path, "add", "--all", "--", *_ALL_BUT_OURS, *without, env=env)
         for names in _portions(inside):
-            self._long(path, "update-index", "--add", "--remove", "--", *names, env=env)
+            self._git(path, "update-index", "--add", "--remove", "--", *names, env=env)
 
     def read_again(self, path: Path, commit: str) -> tuple[str, ...]:
         """
@@ -203,11 +195,11 @@ class GitWorkplace:
         fresh = self._clear_locks(path) / _FRESH_INDEX
         _remove_index(fresh)
         env, known = {"GIT_INDEX_FILE": str(fresh)}, self._commit(path, commit)
-        self._long(path, "read-tree", known, env=env)
+        self._git(path, "read-tree", known, env=env)
         self._add_all(path, env)
         options = ("--cached", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv")
 
-        return self._long(path, "diff", *options, known, "--", env=env).parts
+        return self._git(path, "diff", *options, known, "--", env=env).parts
 
     def commit_of_files(self, path: Path, commit: str, message: str) -> str:
         """
@@ -216,9 +208,8 @@ class GitWorkplace:
         It is on no branch, and the same one when the same files are read again.
         """
         env = {"GIT_INDEX_FILE": str(self.git_dir(path) / _FRESH_INDEX)}
-        asked = self._git(path, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1, 128))
-        parent = asked.text.strip() or self._commit(path, commit)
-        tree = self._long(path, "write-tree", env=env).text.strip()
+        parent = self._commands.commit_of("HEAD", tree=path) or self._commit(path, commit)
+        tree = self._git(path, "write-tree", env=env).text.strip()
 
         return self._dated_commit(tree, parent, message)
 
@@ -227,7 +218,7 @@ class GitWorkplace:
         git_dir = self.git_dir(path)
         fresh = git_dir / _FRESH_INDEX
         known = self._commit(path, commit)
-        self._long(path, "reset", "--quiet", "--hard", known, env={"GIT_INDEX_FILE": str(fresh)})
+        self._git(path, "reset", "--quiet", "--hard", known, env={"GIT_INDEX_FILE": str(fresh)})
         fresh.replace(git_dir / "index")
 
     def keep_files(self, adw_id: str, path: Path, base: str) -> str:
@@ -237,23 +228,14 @@ class GitWorkplace:
         Returns "" when they are those of *base*. Ignored files are no part of the work, as in every worktree. The same
         files give the same commit.
         """
-
-        def git(*args: str) -> str:
-            """Run git with the repository itself: the directory is no worktree any more."""
-            env = {"GIT_INDEX_FILE": str(index)}
-            return self._commands.run(*args, cwd=path, env=env, seconds=CHECKOUT_SECONDS).text.strip()
-
-        index = self._repository.common_dir / f"adw-files-{path.name}"
-        _remove_index(index)
-        try:
-            git("read-tree", base)
-            git("add", "--all", "--", *_ALL_BUT_OURS)
-            tree = git("write-tree")
-            if tree == git("rev-parse", f"{base}^{{tree}}"):
-                return ""
-            commit = self._dated_commit(tree, base, f"Files of the damaged worktree {path.name}")
-        finally:
-            _remove_index(index)
+        with _index(self._repository.common_dir / f"adw-files-{path.name}") as (_, env):
+            # With the repository itself: the directory is no worktree any more.
+            self._commands.run("read-tree", base, cwd=path, env=env)
+            self._commands.run("add", "--all", "--", *_ALL_BUT_OURS, cwd=path, env=env)
+            tree = self._commands.run("write-tree", cwd=path, env=env).text.strip()
+        if tree == self._commands.run("rev-parse", f"{base}^{{tree}}").text.strip():
+            return ""
+        commit = self._dated_commit(tree, base, f"Files of the damaged worktree {path.name}")
 
         return self._repository.keep_commits(adw_id, commit)
 
@@ -307,16 +289,16 @@ class GitWorkplace:
     def discard(self, path: Path, commit: str) -> None:
         """Make branch and files what they were at *commit*; what git ignores stays."""
         self._stop_rebase(path)
-        self._long(path, "reset", "--quiet", "--hard", self._commit(path, commit))
+        self._git(path, "reset", "--quiet", "--hard", self._commit(path, commit))
         kept = (f"--exclude=/{PORTS_FILE}", f"--exclude=/{_AIDER_CACHE}*")
         # Twice forced: a repository that a gate made here is no work either.
-        self._long(path, "clean", "--quiet", "-d", "--force", "--force", *kept)
+        self._git(path, "clean", "--quiet", "-d", "--force", "--force", *kept)
 
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
         """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
         self._stop_rebase(path)
         options = ("--quiet", "--merge", "--no-verify", "--no-stat")
-        done = self._long(path, "rebase", *options, self._commit(path, onto), ok=None)
+        done = self._git(path, "rebase", *options, self._commit(path, onto), ok=None)
         if done.status == 0:
             return ()
         conflicts = self._git(path, "diff", "--name-only", "--diff-filter=U", "-z").parts
@@ -339,22 +321,17 @@ class GitWorkplace:
         commits = len(self._git(path, "rev-list", f"{base}..{head}").text.split())
         if not added and (commits <= 1 or not is_squashed):
             return
-        spare = self._clear_locks(path) / "adw-trim-index"
-        _remove_index(spare)
-        try:
-            env = {"GIT_INDEX_FILE": str(spare)}
-            self._long(path, "read-tree", head, env=env)
+        with _index(self._clear_locks(path) / "adw-trim-index") as (_, env):
+            self._git(path, "read-tree", head, env=env)
             for some in _literally(sorted(added)):
-                self._long(path, "rm", "--quiet", "--cached", "--", *some, env=env)
-            tree = self._long(path, "write-tree", env=env).text.strip()
-        finally:
-            _remove_index(spare)
+                self._git(path, "rm", "--quiet", "--cached", "--", *some, env=env)
+            tree = self._git(path, "write-tree", env=env).text.strip()
         if tree == self._git(path, "rev-parse", f"{base}^{{tree}}").text.strip():
             return  # there is nothing but the file: it is the work
         text = message if is_squashed else f"Remove {without}"
         parent = base if is_squashed else head
         made = self._git(path, "commit-tree", tree, "-p", parent, "-m", text).text.strip()
-        self._long(path, "reset", "--quiet", "--keep", made)
+        self._git(path, "reset", "--quiet", "--keep", made)
 
     def _stop_rebase(self, path: Path) -> None:
         """Undo a rebase that is not finished: ours that met a conflict, or one that was killed."""
@@ -443,21 +420,25 @@ class GitWorkplace:
         """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
         if _SHA.fullmatch(ref):
             return ref
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        result = self._git(path, *asked, ok=(0, 1, 128)).text.strip()
-        if not result:
+        if (commit := self._commands.commit_of(ref, tree=path)) is None:
             raise GitError(f"{ref} names no commit")
 
-        return result
+        return commit
 
-    def _git(self, path: Path, *args: str, ok: Sequence[int] = (0,)) -> Answer:
-        return self._commands.run(*args, tree=path, ok=ok, seconds=LOCAL_SECONDS)
-
-    def _long(
+    def _git(
         self, path: Path, *args: str, env: Mapping[str, str] | None = None, ok: Sequence[int] | None = (0,)
     ) -> Answer:
-        """Run what reads or writes every file, and so may take as long as a checkout."""
-        return self._commands.run(*args, tree=path, env=env, ok=ok, seconds=CHECKOUT_SECONDS)
+        return self._commands.run(*args, tree=path, env=env, ok=ok)
+
+
+@contextmanager
+def _index(index: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    """Yield *index*, an index of ours that is there inside the block alone, and the variable by which git uses it."""
+    _remove_index(index)
+    try:
+        yield index, {"GIT_INDEX_FILE": str(index)}
+    finally:
+        _remove_index(index)
 
 
 def _remove_index(index: Path) -> None:

@@ -292,10 +292,10 @@ class Verifier:
         """Name what a phase changed in the git directory that all share, until it is put back or worked on."""
         result = {adw_id: left for adw_id, document in documents.items() if (left := change_policy.unsettled(document))}
         now = self._home.git.marks() if result and self._home.git_if_any is not None else {}
-        for adw_id, left in result.items():
-            for name, was in change_policy.still(left.before, now).items():
+        for adw_id, (phase, attempt, before) in result.items():
+            for name, was in change_policy.still(before, now).items():
                 how = change_policy.described({name: was}, now).removeprefix(f"{name} ")
-                what = f"it is not as it was before attempt {left.attempt} of {left.phase} of {adw_id} {how}"
+                what = f"it is not as it was before attempt {attempt} of {phase} of {adw_id} {how}"
                 yield Violation(6, f"{name} of the shared git directory", what)
 
     # --- 8: processes ------------------------------------------------------------------------------------------

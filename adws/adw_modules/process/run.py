@@ -142,11 +142,11 @@ class ProcessEnd:
     """How it ended."""
 
     exit_code: int | None  #: None when a signal ended it, or when it never ran
-    signal: int | None
-    timed_out: str | None  #: wall | idle | after_result
-    ordered: Order | None  #: the order that ended it
-    duration: float  #: seconds
-    tail: str  #: the end of its output, both kinds in the order they came, without secrets
+    signal: int | None = None
+    timed_out: str | None = None  #: wall | idle | after_result
+    ordered: Order | None = None  #: the order that ended it
+    duration: float = 0.0  #: seconds
+    tail: str = ""  #: the end of its output, both kinds in the order they came, without secrets
     exceeded: str = ""  #: the limit that ended it, such as `memory limit 8.0 GiB`
     leftovers: tuple[str, ...] = ()  #: what it had left running, and was ended
     survivors: tuple[str, ...] = ()  #: what could not be ended
@@ -245,6 +245,9 @@ def _unusable(name: str, subtype: str, message: str) -> RunFailed:
 
 
 def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subprocess.Popen[bytes]:
+    account = command.account
+    whom: dict[str, Any] = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - running the user's command is what this is for
             ["/bin/sh", "-c", f"{_ulimits(command.limits)}{_WAIT}", "sh", str(command.stdin_path or os.devnull), *argv],
@@ -255,24 +258,16 @@ def _start(command: CommandLine, argv: tuple[str, ...], *, token: str) -> subpro
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            **_identity_of(command.account),
+            **whom,
         )
 
-    if command.sandbox is not None and command.sandbox.confines_thread:
-        child = _in_confined_thread(command.sandbox, start)
-    else:  # by this thread, which lives as long as the command: bwrap dies with the thread that started it
-        child = start()
-
-    return child
+    return _started(command.sandbox, start)
 
 
-def _identity_of(account: Account | None) -> dict[str, Any]:
-    """Return the options with which a process is started as *account*, in no further group."""
-    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
-
-
-def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Start a process by a thread that confines itself first: what it starts inherits that, and we do not."""
+def _started(sandbox: Sandbox | None, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process, by a thread that confines itself first where a box wants that: we are not confined."""
+    if sandbox is None or not sandbox.confines_thread:
+        return start()  # by this thread, which lives as long as it: bwrap dies with the thread that started it
 
     def run() -> subprocess.Popen[bytes]:
         sandbox.confine()
@@ -281,32 +276,6 @@ def _in_confined_thread(sandbox: Sandbox, start: Callable[[], subprocess.Popen[b
     # Its only thread ends with it: no other work is ever done in the confined one.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="adw-confined") as pool:
         return pool.submit(run).result()
-
-
-def start_boxed(
-    sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
-) -> tuple[str, str]:
-    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - argv is ours
-            list(sandbox.argv(argv)),
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    with _in_confined_thread(sandbox, start) if sandbox.confines_thread else start() as child:
-        try:
-            output, errors = child.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired as exc:
-            child.kill()
-            raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box") from exc
-
-    return output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
 
 
 def _ulimits(limits: Limits) -> str:
@@ -577,7 +546,13 @@ def _free_bytes(place: Path) -> int:
 
 
 def capture(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], seconds: float, keep: Sequence[int] = ()
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    seconds: float,
+    keep: Sequence[int] = (),
+    sandbox: Sandbox | None = None,
 ) -> tuple[int, bytes, bytes] | None:
     """
     Run *argv* to its end and return its exit code, output and errors; None when it was killed after *seconds*.
@@ -585,15 +560,20 @@ def capture(
     It is killed with all that it started. *env* is all of its environment, and the descriptors *keep* stay open in it.
     Raises OSError when it cannot be started.
     """
-    with subprocess.Popen(  # noqa: S603 - argv is ours
-        list(argv),
-        cwd=cwd,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=tuple(keep),
-    ) as child:
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - argv is ours
+            list(argv if sandbox is None else sandbox.argv(tuple(argv))),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=tuple(keep),
+            start_new_session=sandbox is not None,
+        )
+
+    with _started(sandbox, start) as child:
         try:
             out, err = child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -611,6 +591,17 @@ def capture(
             raise
 
     return child.returncode, out, err
+
+
+def start_boxed(
+    sandbox: Sandbox, argv: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], seconds: float
+) -> tuple[str, str]:
+    """Run a short command of our own in a box and return both of its outputs; raises RunFailed."""
+    done = capture(argv, cwd=cwd, env=env, seconds=seconds, sandbox=sandbox)
+    if done is None:
+        raise _unusable(argv[0], "timeout", f"{argv[0]} took longer than {seconds:g} seconds in a box")
+
+    return done[1].decode("utf-8", "replace"), done[2].decode("utf-8", "replace")
 
 
 # --- processes of adw that live beside this one --------------------------------------------------------------------
@@ -683,7 +674,7 @@ class ChildProcess:
         self._process.kill()
 
 
-class WatchedCommand:
+class WatchedCommand(ChildProcess):
     """A command with our terminal, as if the person had typed it: what it prints is seen, and Ctrl-C reaches it."""
 
     def __init__(
@@ -697,15 +688,6 @@ class WatchedCommand:
             stdin=subprocess.DEVNULL,
             stdout=_STDERR if output_to_errors else None,
         )
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    def exit_code(self) -> int | None:
-        """Return how it ended, a signal as a negative number; None while it runs."""
-        return self._process.poll()
 
     def wait(self) -> int:
         """Return how it ended; Ctrl-C is answered by it first, and raised here when it has ended."""

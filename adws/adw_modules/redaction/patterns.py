@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -201,53 +201,31 @@ def _is_key_of_something(name: str, words: tuple[str, ...]) -> bool:
     return words[-1] == "key" and name.isupper() and words[-2] not in PLAIN_KEYS
 
 
-class KeyNet:
-    """Names of secrets, with those a user added."""
-
-    __slots__ = ("_extra",)
-
-    def __init__(self, extra_keys: Iterable[str] = ()) -> None:
-        self._extra = tuple(words for words in map(words_of, extra_keys) if words)
-
-    def is_secret(self, name: str) -> bool:
-        """Say whether what stands under *name* is a secret."""
-        if is_secret_name(name):
-            return True
-        if not self._extra:
-            return False
-
-        words = words_of(name)
-        return any(
-            words[start : start + len(extra)] == extra
-            for extra in self._extra
-            for start in range(len(words) - len(extra) + 1)
-        )
-
-    def find(self, text: str) -> Iterator[Match]:
-        """Yield the values in *text* that stand after a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
-        for pattern in (_ASSIGNED, _OPTION):
-            at = 0
-            while (item := pattern.search(text, at)) is not None:
-                at = item.end()
-                is_quoted_name = pattern is _ASSIGNED and item["close"] is not None
-                if item["open"] is not None and not is_quoted_name and _AFTER_STRING.match(text, at) is not None:
-                    continue  # the quote ends the string of JSON in which the name is the last word
-                name = item["name"][-_LONGEST_NAME:].strip(".-")
-                # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
-                is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"
-                if self.is_secret(name) or (is_escaped and self.is_secret(name[1:])):
-                    # What is hidden is not searched again: a value of many names stays linear.
-                    at = _end_of_value(text, item, name)
-                    yield from _span(text, item.start() - is_escaped, item.end(), at)
-        if "=" in text:
-            for item in _QUERY.finditer(text):
-                yield Match(item.start(), *item.span(1))
-        lowered = text.lower()
-        if not any(word in lowered for word in ("token", "secret", "pass", "key")):
-            return
-        for item in _SAID.finditer(text):
-            if is_opaque(item[1].rstrip(_TRAILING)):
-                yield from _span(text, item.start(), *item.span(1))
+def find_named(text: str) -> Iterator[Match]:
+    """Yield the values in *text* that stand after a secret's name: `k=v`, `--k v`, `"k": "v"`, header lines."""
+    for pattern in (_ASSIGNED, _OPTION):
+        at = 0
+        while (item := pattern.search(text, at)) is not None:
+            at = item.end()
+            is_quoted_name = pattern is _ASSIGNED and item["close"] is not None
+            if item["open"] is not None and not is_quoted_name and _AFTER_STRING.match(text, at) is not None:
+                continue  # the quote ends the string of JSON in which the name is the last word
+            name = item["name"][-_LONGEST_NAME:].strip(".-")
+            # In JSON and in Python the `n` of a line break stands before the name: `\\npassword=`.
+            is_escaped = item.start() > 0 and text[item.start() - 1] == "\\"
+            if is_secret_name(name) or (is_escaped and is_secret_name(name[1:])):
+                # What is hidden is not searched again: a value of many names stays linear.
+                at = _end_of_value(text, item, name)
+                yield from _span(text, item.start() - is_escaped, item.end(), at)
+    if "=" in text:
+        for item in _QUERY.finditer(text):
+            yield Match(item.start(), *item.span(1))
+    lowered = text.lower()
+    if not any(word in lowered for word in ("token", "secret", "pass", "key")):
+        return
+    for item in _SAID.finditer(text):
+        if is_opaque(item[1].rstrip(_TRAILING)):
+            yield from _span(text, item.start(), *item.span(1))
 
 
 def _end_of_value(text: str, found: re.Match[str], name: str) -> int:

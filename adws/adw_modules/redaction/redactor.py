@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from adws.adw_modules.identifiers import JsonValue
+from adws.adw_modules.identifiers import JsonValue, said
 from adws.adw_modules.redaction import token_shapes
 from adws.adw_modules.redaction.known_values import SHORTEST_PIECE, ValueNet, parts_of
-from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, KeyNet, Match, is_drawn
+from adws.adw_modules.redaction.patterns import EMPTY_VALUES, MASK, Match, find_named, is_drawn, is_secret_name
 
 __all__ = ["MASK", "Redactor", "StreamRedactor"]
 
@@ -68,28 +68,23 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/|[A-Za-z]:\\|file:")
 class Redactor:
     """Hides secrets in texts, JSON values and bytes; built once, never changed, safe to share between threads."""
 
-    __slots__ = ("_keys", "_names", "_said", "_seen", "_values")
+    __slots__ = ("_names", "_said", "_seen", "_values")
 
-    def __init__(self, known_values: Iterable[str] = (), *, extra_keys: Iterable[str] = ()) -> None:
-        self._keys = KeyNet(extra_keys)
+    def __init__(self, known_values: Iterable[str] = ()) -> None:
         self._values = ValueNet(known_values)
         self._seen: dict[str, str] = {}  #: short text -> what is left of it
         self._said: dict[str, str] = {}  #: the same for what is stored
         self._names: dict[str, tuple[bool, str]] = {}  #: short name -> whether it is a secret's, what is left of it
 
     @classmethod
-    def from_environment(
-        cls, env: Mapping[str, str], *, known_values: Iterable[str] = (), extra_keys: Iterable[str] = ()
-    ) -> Redactor:
+    def from_environment(cls, env: Mapping[str, str], *, known_values: Iterable[str] = ()) -> Redactor:
         """Return a redactor that knows *known_values*, and those in *env* whose variable is named like a secret."""
-        extra = tuple(extra_keys)
-        keys = KeyNet(extra)
         known = set(known_values)
-        known.update(value for name, value in env.items() if keys.is_secret(name) and not _is_trivial(value))
+        known.update(value for name, value in env.items() if is_secret_name(name) and not _is_trivial(value))
         for value in env.values():
             known.update(part for part in parts_of(value) if part != value and not _is_trivial(part))
 
-        return cls(known, extra_keys=extra)
+        return cls(known)
 
     def redact_text(self, text: str) -> str:
         """Return *text* with every secret found replaced by `[redacted]`."""
@@ -146,7 +141,7 @@ class Redactor:
 
     def find(self, text: str) -> list[Match]:
         """Return everything in *text* that is a secret to one of the nets, in no order, overlaps included."""
-        return [*self._keys.find(text), *token_shapes.find(text), *self._values.find(text)]
+        return [*find_named(text), *token_shapes.find(text), *self._values.find(text)]
 
     def has_secret(self, text: str) -> bool:
         """Say whether anything in *text* is hidden."""
@@ -175,11 +170,11 @@ class Redactor:
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, int | float):  # only a known value: what a number looks like says nothing
-            return MASK if self._values.has_any(_say(value)) else value
+            return MASK if self._values.has_any(said(value)) else value
         if isinstance(value, bytes | bytearray):
             return self.redact_text(bytes(value).decode("utf-8", "backslashreplace"))
         if not isinstance(value, dict | list | tuple):
-            return self.redact_text(_say(value))
+            return self.redact_text(said(value))
         if depth >= MAX_DEPTH or id(value) in inside:
             return TOO_DEEP if depth >= MAX_DEPTH else CYCLE
         if isinstance(value, dict):
@@ -192,9 +187,9 @@ class Redactor:
         result: dict[str, JsonValue] = {}
         are_small_shown = not self._values.has_words
         for key, item in value.items():
-            name = key if type(key) is str or isinstance(key, str) else _say(key)
+            name = key if type(key) is str or isinstance(key, str) else said(key)
             is_hidden, shown = self._names.get(name) or self._look_at(name)
-            if is_hidden or (name == "value" and self._keys.is_secret(_name_in(value))):
+            if is_hidden or (name == "value" and is_secret_name(_name_in(value))):
                 clean = self._hide_value(item)
             elif type(item) is str:  # this and the next two are most of what is in a log line
                 clean = self.redact_text(item)
@@ -208,7 +203,7 @@ class Redactor:
 
     def _look_at(self, name: str) -> tuple[bool, str]:
         """Return whether what stands under *name* is secret, and the name without secrets; remember short ones."""
-        result = (self._keys.is_secret(name), self.redact_text(name))
+        result = (is_secret_name(name), self.redact_text(name))
         if len(name) <= _SHORT:
             if len(self._names) >= _MOST_SEEN:
                 self._names.clear()
@@ -226,7 +221,7 @@ class Redactor:
         for item in value:
             is_named = isinstance(before, str) and (before.startswith("--") or len(value) == 2) and "=" not in before
             is_option = isinstance(item, str) and item.startswith("--")
-            if is_named and not is_option and self._keys.is_secret(cast("str", before)):
+            if is_named and not is_option and is_secret_name(cast("str", before)):
                 result.append(self._hide_value(item))
             else:
                 result.append(self._redact(item, depth=depth, inside=inside))
@@ -365,14 +360,6 @@ def _hide(text: str, found: Iterable[Match]) -> str:
         at = max(at, end)
 
     return "".join([*pieces, text[at:]]) if pieces else text
-
-
-def _say(value: object) -> str:
-    """Return *value* as text, also when it does not want to be one."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a stranger's __str__ may raise anything, and redaction never does
-        return f"<{type(value).__name__}>"
 
 
 def _name_in(value: Mapping[Any, object]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from adws.adw_modules import timestamps
 from adws.adw_modules.errors import QUOTA_REFUSAL
-from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, span
+from adws.adw_modules.identifiers import JsonObject, JsonValue, counted, shortened, span
 from adws.adw_modules.queue.workers import STALE_LEASES, RunnerState
 from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports.model import (
@@ -270,7 +270,7 @@ def short(message: str, length: int = _MESSAGE) -> str:
     """Return the first line of a message, cut where it is long."""
     line = " ".join(message.split()) or "it says nothing"
 
-    return line if len(line) <= length else f"{line[: length - 3].rstrip()}..."
+    return shortened(line, length)
 
 
 # --- what is stuck now, why, and what to type --------------------------------------------------------------------

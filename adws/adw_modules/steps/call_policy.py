@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from adws.adw_modules.error_handler import ErrorFacts
 from adws.adw_modules.error_tables import ErrorCategory
 from adws.adw_modules.errors import ExpressionError
 from adws.adw_modules.expressions import expressions
-from adws.adw_modules.expressions.values import Value
+from adws.adw_modules.expressions.values import Value, kind_of
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 from adws.adw_modules.retry_handler import Backoff, Retry, RetryPolicies, decide
+from adws.adw_modules.steps.http_client import origin_of
 from adws.adw_modules.steps.model import Assignment, CallReport, Iteration, NewExecution
 from adws.adw_modules.workflow.model import (
     ACCEPT,
@@ -61,7 +61,7 @@ def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue
     if needed is not None and not isinstance(part, needed):
         kind = "a list" if needed is list else "a table"
         where = f"at {merge_path} in the result" if merge_path else "as the result"
-        why = f"{strategy} needs {kind} {where}, and there is {_kind(part)}: look at merge_path"
+        why = f"{strategy} needs {kind} {where}, and there is {kind_of(part)}: look at merge_path"
         raise ExpressionError(why, name=merge_path)
 
     return part
@@ -91,17 +91,11 @@ def merged(first: JsonObject, second: JsonObject) -> JsonObject:
     return result
 
 
-def _kind(value: JsonValue) -> str:
-    names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-
-    return names.get(type(value), "a number")
-
-
 def _has(value: JsonValue) -> str:
     if isinstance(value, Mapping):
         return f"; it has: {', '.join(list(value)[:10])}" if value else ", it is empty"
 
-    return f", which is {_kind(value)}"
+    return f", which is {kind_of(value)}"
 
 
 #: How often a call is made again whose worker vanished.
@@ -167,20 +161,12 @@ def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value
         return filled
     if filled.get("headers_env") and "url" in assignment.call:
         own, asked = str(filled.get("url")), str(assignment.call["url"])
-        if _origin(own) != _origin(asked):
-            there, here = (urlsplit(url).hostname or url[:60] for url in (asked, own))
+        if origin_of(own) != origin_of(asked):
+            there, here = (origin_of(url)[1] or url[:60] for url in (asked, own))
             why = f"the next page is asked of {there}, and headers_env is for {here}: credentials go to no other host"
             raise ExpressionError(why, name="url")
 
     return merged(filled, assignment.call)
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    except ValueError as exc:
-        raise ExpressionError(f"{url[:60]!r} is no address: {exc}", name="url") from exc
 
 
 def collecting(step: StepSpec) -> RetryRule | None:

@@ -46,7 +46,7 @@ from adws.adw_modules.workflow.model import (
     ON_SUCCESS,
     THRESHOLD,
     StepSpec,
-    step_to_json,
+    to_json,
 )
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class ExecutionUpdate:
             if loop.on_failure == THRESHOLD:
                 settings["threshold"] = loop.threshold
             settings |= {name: value for name in ("where", "order_by", "limit") if (value := getattr(loop, name))}
-        written = step_to_json(step)
+        written = to_json(step)
         if step.retry:
             settings["retry_config"] = written["retry"]
         if step.sink is not None:

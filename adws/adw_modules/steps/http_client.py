@@ -137,7 +137,7 @@ class HttpClient:
         """Return the answer after redirections; every host on the way must be an allowed one."""
         step, allowed = request, self._allowed_hosts
         for _ in range(MAX_REDIRECTS + 1):
-            host = _origin(step.url)[1]
+            host = origin_of(step.url)[1]
             if not host:
                 raise _failed("invalid", f"{shown(step.url)} is no address of HTTP")
             if allowed is not None and not any(host_matches(host.lower(), name) for name in allowed):
@@ -147,7 +147,7 @@ class HttpClient:
             if answer.status not in _REDIRECTS or not location or request.method not in FOLLOWED:
                 return answer
             url = urljoin(answer.url, location)
-            is_home = _origin(url) == _origin(request.url)
+            is_home = origin_of(url) == origin_of(request.url)
             step = replace(request, url=url, params=(), secret_headers=request.secret_headers if is_home else {})
 
         raise _failed("invalid", f"{shown(request.url)} redirects more than {MAX_REDIRECTS} times")
@@ -202,7 +202,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"[:200]
 
 
-def _origin(url: str) -> tuple[str, str, int]:
+def origin_of(url: str) -> tuple[str, str, int]:
     """Return scheme, host and port of an address of HTTP; no host when it is none."""
     try:
         parts = urlsplit(url)

@@ -7,7 +7,7 @@ iteration is fenced by its run: a worker that lost that run changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,6 @@ from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import StepSpec
-
-
-# States of executions and their iterations.
 
 
 class IterationState(Enum):
@@ -59,7 +56,7 @@ class NewExecution:
     parent_run_id: int | None = None  #: the run of the workflow that asked for it; also the parent of its lanes
 
 
-@dataclass(slots=True)
+@dataclass
 class Execution:
     """The row of an execution, in the order of its columns; an `ExecutionUpdate` changes it."""
 
@@ -129,19 +126,24 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduledRetry:
-    """A call that waits for its time."""
+class WaitingRetry:
+    """A scheduled retry: of a phase, or of a call of a step, in the order of the columns that are read."""
 
-    execution_id: str
+    kind: str  #: phase | call
+    retry_id: str  #: what `adw queue retries cancel` takes: the workflow, or the execution
     adw_id: str
     phase: str
-    step: str
-    index: int
-    attempt_number: int
-    page: int
     next_at: str
     why: str
+    step: str = ""
+    index: int | None = None  #: of a call's iteration
+    attempt_number: int = 0  #: attempts so far
+    page: int | None = None
     error: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Return it for programs."""
+        return asdict(self)
 
 
 PENDING, RUNNING, RETRY_WAIT = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -55,16 +55,6 @@ LOOK_SECONDS = 3600.0
 #: Why executions are cancelled that an earlier attempt left.
 SUPERSEDED = "the phase was begun anew"
 
-_STATUSES = {
-    "step_started": "running",
-    "step_completed": "completed",
-    "step_failed": "failed",
-    "step_skipped": "skipped",
-    "action_started": "running",
-    "action_completed": "completed",
-    "action_failed": "failed",
-}
-
 
 class StepRunner:
     """Runs phases that are made of steps; implements `Runner`."""
@@ -101,7 +91,7 @@ class StepProgress:
 
     def to_json(self) -> JsonObject:
         """Return it as a checkpoint."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepProgress:
@@ -424,7 +414,7 @@ class _PhaseSteps:
             adw_id=self._document.adw_id,
             event_id=event_id,
             created_at=timestamps.to_text(now),
-            status=_STATUSES[event_type],
+            status="running" if event_type.endswith("_started") else event_type.rpartition("_")[2],
             execution_id=self._id,
             parent_execution_id=self._document.adw_id,
             parent_event_id=progress.last_event or None,

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adws.adw_modules import durable_file
 from adws.adw_modules.db import sqlite
@@ -96,7 +96,7 @@ class LineFiles:
         with _locked(place) as fd:
             ledger = self._ledger(place)
             _settle_left(fd, ledger, place)
-            if ledger.has(sink_key):
+            if ledger.run("SELECT 1 FROM parts WHERE sink_key = ? AND is_settled = 1", sink_key):
                 return False
             size = os.fstat(fd).st_size
             if not delimiter:
@@ -109,7 +109,9 @@ class LineFiles:
                 payload = csv_lines(rows, known, delimiter=delimiter, with_header=False)
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 payload = b"\n" + payload  # somebody's last line has no end
-            ledger.intend(sink_key, start=size, length=len(payload), sha256=hashlib.sha256(payload).hexdigest())
+            ledger.run("PRAGMA synchronous = FULL")
+            part = (sink_key, size, len(payload), hashlib.sha256(payload).hexdigest())
+            ledger.run("INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)", *part)
             left, at = memoryview(payload), size
             while left:
                 written = os.pwrite(fd, left, at)
@@ -181,28 +183,30 @@ def _locked(place: Path) -> Iterator[int]:
 
 def _settle_left(fd: int, ledger: SinkLedger, place: Path) -> None:
     """Find out what became of a part whose writer vanished: it is in the file, or nothing of it is."""
-    part = ledger.unsettled()
-    if part is None:
+    left = ledger.run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0")
+    if not left:
         return
-    size, end = os.fstat(fd).st_size, part.start + part.length
+    sink_key, start, length, sha256 = left[0]
+    size, end = os.fstat(fd).st_size, start + length
     if size >= end:
-        digest, place_read = hashlib.sha256(), part.start
-        while place_read < end and (chunk := os.pread(fd, min(end - place_read, _CHUNK), place_read)):
+        digest, at = hashlib.sha256(), start
+        while at < end and (chunk := os.pread(fd, min(end - at, _CHUNK), at)):
             digest.update(chunk)
-            place_read += len(chunk)
-        if digest.hexdigest() == part.sha256:
+            at += len(chunk)
+        if digest.hexdigest() == sha256:
             os.fsync(fd)
-            ledger.settle(part.sink_key)
+            ledger.settle(sink_key)
             return
     if size > end:
         raise SinkRefused(
-            f"{place} was changed while a part of it was being written (at byte {part.start}): look at it, and remove"
+            f"{place} was changed while a part of it was being written (at byte {start}): look at it, and remove"
             f" {_ledger_path(place)} when it is as it shall be"
         )
-    if size > part.start:
-        os.ftruncate(fd, part.start)
+    if size > start:
+        os.ftruncate(fd, start)
         os.fsync(fd)
-    ledger.drop(part.sink_key)
+    ledger.run("PRAGMA synchronous = FULL")
+    ledger.run("DELETE FROM parts WHERE sink_key = ? AND is_settled = 0", sink_key)
 
 
 def _header(fd: int, place: Path) -> bytes:
@@ -380,65 +384,27 @@ _LEDGER_SETUP = (
 )
 
 
-class SavedPart(NamedTuple):
-    """What one call saved, or was about to."""
-
-    sink_key: str
-    start: int  #: where in the file, in bytes
-    length: int
-    sha256: str
-
-
-class SinkLedger:
+class SinkLedger(_SqliteFile):
     """
     The parts of one file, by key: a small SQLite database beside it. Its user holds the lock of that file.
 
-    A part is recorded before it is in the file (`intend`, durable when it returns) and settled when it is. At most one
-    part is not settled: the one whose writer vanished, or is writing it; the next holder of the file's lock settles it.
+    A part is recorded before it is in the file, durably, and settled when it is. At most one part is not settled: the
+    one whose writer vanished, or is writing it; the next holder of the file's lock settles it.
     """
 
     def __init__(self, path: Path) -> None:
         """Use the ledger *path*, which is made when it is not there."""
-        self._path = path
-        self._file = _SqliteFile(path, 30.0, *_LEDGER_SETUP)
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-
-    def has(self, sink_key: str) -> bool:
-        """Return whether the part *sink_key* is in the file."""
-        sql = "SELECT 1 FROM parts WHERE sink_key = ? AND is_settled = 1"
-
-        return bool(self._run(sql, (sink_key,)))
-
-    def unsettled(self) -> SavedPart | None:
-        """Return the part of which it is not known whether it is in the file."""
-        result = self._run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0", ())
-
-        return SavedPart(*result[0]) if result else None
-
-    def intend(self, sink_key: str, *, start: int, length: int, sha256: str) -> None:
-        """Record that a part is about to be written; durable when this returns."""
-        self._run("PRAGMA synchronous = FULL", ())
-        self._run(
-            "INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)",
-            (sink_key, start, length, sha256),
-        )
+        super().__init__(path, 30.0, *_LEDGER_SETUP)
 
     def settle(self, sink_key: str) -> None:
         """Record that a part is in the file; when a power cut loses this, the file itself is checked."""
-        self._run("PRAGMA synchronous = NORMAL", ())
-        self._run("UPDATE parts SET is_settled = 1 WHERE sink_key = ?", (sink_key,))
+        self.run("PRAGMA synchronous = NORMAL")
+        self.run("UPDATE parts SET is_settled = 1 WHERE sink_key = ?", sink_key)
 
-    def drop(self, sink_key: str) -> None:
-        """Forget a part that is not in the file."""
-        self._run("PRAGMA synchronous = FULL", ())
-        self._run("DELETE FROM parts WHERE sink_key = ? AND is_settled = 0", (sink_key,))
-
-    def _run(self, sql: str, params: tuple[object, ...]) -> list[tuple[str, int, int, str]]:
+    def run(self, sql: str, *params: object) -> list[tuple[str, int, int, str]]:
+        """Run one statement in a transaction of its own, and return the rows it gives."""
         try:
-            return self._file.connect().execute(sql, params).fetchall()
+            return self.connect().execute(sql, params).fetchall()
         except sqlite3.Error as exc:
             raise DatabaseUnavailable(
                 f"cannot use {self._path}, which knows what the file beside it holds: {exc}"

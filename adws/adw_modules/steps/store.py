@@ -40,11 +40,11 @@ from adws.adw_modules.steps.model import (
     Iteration,
     IterationState,
     NewExecution,
-    ScheduledRetry,
     Taken,
+    WaitingRetry,
     lane_run,
 )
-from adws.adw_modules.workflow.model import step_from_json, step_to_json
+from adws.adw_modules.workflow.model import StepSpec, from_json, to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -56,14 +56,6 @@ CHUNK, CHUNK_CHARACTERS = 500, 1_000_000
 READ_AT_ONCE = 100
 #: Executions whose spec is cached.
 SPECS = 256
-
-#: The tables by the partial index of iterations that wait or are being called, and of executions that are not taken.
-#: SQLite is told which index: without statistics it takes the primary key, and walks over every iteration.
-_INDEXED = {
-    "{waiting}": "iterations INDEXED BY ix_iterations_waiting",
-    "{calling}": "iterations INDEXED BY ix_iterations_running",
-    "{open}": "executions INDEXED BY ix_executions_open",
-}
 
 _NEW_COLUMNS = (
     "execution_id, adw_id, phase, attempt_number, step, parent_execution_id, parent_run_id, catalog_id, lanes,"
@@ -133,20 +125,20 @@ class IterationRepository:
 
     def of_lane(self, run_id: int) -> list[Iteration]:
         """Return the iterations that a lane has, under whichever token."""
-        return self._all("{calling}", "state = 'running' AND run_id = :run_id ORDER BY idx", run_id=run_id)
+        return self._all(self._executions.calling, "state = 'running' AND run_id = :run_id ORDER BY idx", run_id=run_id)
 
     def due(self, moment: str, most: int) -> list[Iteration]:
         """Return iterations whose next call is due, the earliest first."""
         where = "state = 'retry_wait' AND next_at <= :moment ORDER BY next_at, idx LIMIT :most"
-        return self._all("{waiting}", where, moment=moment, most=most)
+        return self._all(self._executions.waiting, where, moment=moment, most=most)
 
     def waiting(self, most: int) -> list[Iteration]:
         """Return iterations that wait for their next call, whenever that is."""
-        return self._all("{waiting}", "state = 'retry_wait' ORDER BY next_at, idx LIMIT :most", most=most)
+        return self._all(self._executions.waiting, "state = 'retry_wait' ORDER BY next_at, idx LIMIT :most", most=most)
 
     def first_waiting(self) -> list[Iteration]:
         """Return the first of those in the order of the collection; of a sequential loop at most one waits."""
-        return self._all("{waiting}", "state = 'retry_wait' ORDER BY idx LIMIT 1")
+        return self._all(self._executions.waiting, "state = 'retry_wait' ORDER BY idx LIMIT 1")
 
     def one(self, index: int) -> Iteration | None:
         """Return the iteration with that index."""
@@ -163,12 +155,14 @@ class IterationRepository:
             SELECT 1 FROM runs WHERE runs.run_id = iterations.run_id AND runs.token = iterations.token
               AND runs.finished_at IS NULL
         ) ORDER BY idx"""
-        return self._all("{calling}", where)
+        return self._all(self._executions.calling, where)
 
     def next_at(self) -> str | None:
         """Return when the next call is due, None when none waits."""
-        sql = "SELECT min(next_at) FROM {waiting} WHERE execution_id = :execution_id AND state = 'retry_wait'"
-        row = self._session.one(self._executions.sql(sql), {"execution_id": self._id})
+        sql = f"""
+        SELECT min(next_at) FROM {self._executions.waiting} WHERE execution_id = :execution_id AND state = 'retry_wait'
+        """
+        row = self._session.one(sql, {"execution_id": self._id})
 
         return None if row is None else row[0]
 
@@ -190,7 +184,7 @@ class IterationRepository:
         return resolved(new.context, self._executions, new.adw_id)
 
     def _all(self, table: str, where: str, **params: object) -> list[Iteration]:
-        sql = self._executions.sql(f"SELECT {_COLUMNS} FROM {table} WHERE execution_id = :execution_id AND {where}")
+        sql = f"SELECT {_COLUMNS} FROM {table} WHERE execution_id = :execution_id AND {where}"
 
         return [Iteration(*row) for row in self._session.all(sql, {"execution_id": self._id, **params})]
 
@@ -204,17 +198,12 @@ class Executions:
         self._redactor = redactor
         self._runs = RunStore(database, clock=clock)
         self._specs: dict[str, ExecutionSpec] = {}
-        self._sql: dict[str, str] = {}
-
-    def sql(self, text: str) -> str:
-        """Return *text* in the SQL of the database's dialect; rendered once."""
-        if text not in self._sql:
-            result = text
-            for word, indexed in _INDEXED.items():
-                result = result.replace(word, indexed if self._database.dialect == "sqlite" else indexed.split()[0])
-            self._sql[text] = self._database.render(result)
-
-        return self._sql[text]
+        # The tables by the partial index of iterations that wait or are being called, and of executions that are not
+        # taken. SQLite is told which: without statistics it takes the primary key, and walks over every iteration.
+        is_told = database.dialect == "sqlite"
+        self.waiting = "iterations INDEXED BY ix_iterations_waiting" if is_told else "iterations"
+        self.calling = "iterations INDEXED BY ix_iterations_running" if is_told else "iterations"
+        self._untaken = "executions INDEXED BY ix_executions_open" if is_told else "executions"
 
     # --- storing -----------------------------------------------------------------------------------------------
 
@@ -273,7 +262,7 @@ class Executions:
             "created_at": self._moment(),
             "labels": labels_text(new.labels),
             "demands": new.demands.to_text(),
-            "spec": connection.json_text(step_to_json(new.step), f"step {new.step.name}"),
+            "spec": connection.json_text(to_json(new.step), f"step {new.step.name}"),
             "context": self._json_text(new.context, f"the context of step {new.step.name}"),
         }
 
@@ -296,11 +285,11 @@ class Executions:
             update = self._update(session, execution_id, run=run)
             # Locked, so that nobody else claims the run before this is done.
             row = session.one(
-                self.sql(f"""
+                f"""
                 SELECT lane.state, lane.losses, {_IS_WANTED} FROM runs AS lane
                 WHERE lane.run_id = :run_id AND lane.token = :token AND lane.owner = :owner
                   AND lane.state IN ('claimed', 'running', 'stopping')
-                {{row_lock}}"""),
+                {self._database.row_lock_sql}""",
                 lane,
             )
             if row is None:
@@ -420,9 +409,11 @@ class Executions:
 
     def cancel_all(self, adw_id: str, *, reason: str) -> int:
         """Cancel what has not ended of a workflow's executions, and return how many that were."""
-        sql = "SELECT execution_id FROM {open} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'"
+        sql = f"""
+        SELECT execution_id FROM {self._untaken} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'
+        """
         with self._database.read() as session:
-            rows = session.all(self.sql(sql), {"adw_id": adw_id})
+            rows = session.all(sql, {"adw_id": adw_id})
 
         return sum(self.cancel(row[0], reason=reason) for row in rows)
 
@@ -517,11 +508,11 @@ class Executions:
 
     def cancel_outside(self, session: Session, adw_id: str, task_id: str, *, reason: str) -> None:
         """Cancel what is open of the loops of a task that is over."""
-        sql = """
-        SELECT execution_id FROM {open} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'
+        sql = f"""
+        SELECT execution_id FROM {self._untaken} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'
           AND parent_execution_id = :task_id ORDER BY execution_id
         """
-        for row in session.all(self.sql(sql), {"adw_id": adw_id, "task_id": task_id}):
+        for row in session.all(sql, {"adw_id": adw_id, "task_id": task_id}):
             while self._cancel_chunk(session, row[0], reason)[1]:
                 pass
 
@@ -605,33 +596,27 @@ class Executions:
 
         return None if row is None else _to_new(row)
 
-    def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[ScheduledRetry, ...]:
+    def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the calls that wait for their time, the next one first."""
         sql = """
-        SELECT waits.execution_id, owner.adw_id, owner.phase, owner.step, waits.idx, waits.attempts, waits.page,
-            waits.next_at, waits.why, waits.error
+        SELECT waits.execution_id, owner.adw_id, owner.phase, waits.next_at, waits.why, owner.step, waits.idx,
+            waits.attempts, waits.page, waits.error
         FROM iterations AS waits JOIN executions AS owner ON owner.execution_id = waits.execution_id
         WHERE waits.state = 'retry_wait' AND owner.state = 'running' AND owner.taken_at IS NULL
           AND (:adw_id = '' OR owner.adw_id = :adw_id)
         ORDER BY waits.next_at, waits.execution_id, waits.idx LIMIT :limit
         """
         with self._database.read() as session:
-            return tuple(ScheduledRetry(*row) for row in session.all(sql, {"adw_id": adw_id, "limit": limit}))
+            return tuple(WaitingRetry("call", *row) for row in session.all(sql, {"adw_id": adw_id, "limit": limit}))
 
     def results(self, execution_id: str, *, first: int = 0) -> Iterator[tuple[int, IterationState, JsonValue]]:
         """Yield index, state and result of each iteration in the order of the collection."""
         sql = """
-        SELECT idx, state, result FROM iterations WHERE execution_id = :execution_id AND idx >= :first
+        SELECT idx, state, result FROM iterations WHERE execution_id = :execution_id AND idx > :after
         ORDER BY idx LIMIT :most
         """
-        while True:
-            with self._database.read() as session:
-                rows = session.all(sql, {"execution_id": execution_id, "first": first, "most": READ_AT_ONCE})
-            for index, state, text in rows:
-                yield index, IterationState(state), json.loads(text)
-            if len(rows) < READ_AT_ONCE:
-                return
-            first = rows[-1][0] + 1
+        for index, state, text in self._in_pieces(sql, {"execution_id": execution_id}, after=first - 1):
+            yield index, IterationState(state), json.loads(text)
 
     def results_size(self, execution_id: str) -> int:
         """Return about how many characters all results have as JSON."""
@@ -678,12 +663,16 @@ class Executions:
           AND event_type IN ('action_completed', 'action_failed')
         ORDER BY seq LIMIT :most
         """
-        new, after = self.plan(execution_id), 0
-        while new is not None:
-            params = {"execution_id": execution_id, "adw_id": new.adw_id, "after": after, "most": READ_AT_ONCE}
+        if (new := self.plan(execution_id)) is not None:
+            params = {"execution_id": execution_id, "adw_id": new.adw_id}
+            yield from (json.loads(row[1]) for row in self._in_pieces(sql, params, after=0))
+
+    def _in_pieces(self, sql: str, params: Mapping[str, object], *, after: int) -> Iterator[Row]:
+        """Yield the rows of *sql*, a few at a time; their first column is above *after*, and they are ordered by it."""
+        while True:
             with self._database.read() as session:
-                rows = session.all(sql, params)
-            yield from (json.loads(row[1]) for row in rows)
+                rows = session.all(sql, {**params, "after": after, "most": READ_AT_ONCE})
+            yield from rows
             if len(rows) < READ_AT_ONCE:
                 return
             after = rows[-1][0]
@@ -715,7 +704,7 @@ class Executions:
 
     def _update(self, session: Session, execution_id: str, *, run: Run | None = None) -> ExecutionUpdate | None:
         """Begin an update: lock the execution and read it, None when there is none."""
-        execution = self._execution(session, execution_id, self.sql(_EXECUTION + "{row_lock}"))
+        execution = self._execution(session, execution_id, _EXECUTION + self._database.row_lock_sql)
         if execution is None:
             return None
 
@@ -780,19 +769,10 @@ class Executions:
         session.run(
             _UPDATE,
             {
-                "execution_id": execution_id,
+                **execution.__dict__,
                 "state": execution.state.value,
                 "reason": plain(execution.reason),
-                "total": execution.total,
-                "stored": execution.stored,
-                "next_index": execution.next_index,
-                "succeeded": execution.succeeded,
-                "failed": execution.failed,
-                "cancelled": execution.cancelled,
                 "cancel_reason": plain(execution.cancel_reason),
-                "last_event": execution.last_event,
-                "first_event_id": execution.first_event_id,
-                "ended_at": execution.ended_at,
             },
         )
         if not update.is_over or not update.events:
@@ -840,7 +820,7 @@ def _to_new(row: Row) -> NewExecution:
         catalog_id=row[7],
         labels=labels_of(row[10]),
         demands=Requirements.from_text(row[11]),
-        step=step_from_json(json.loads(row[12])),
+        step=from_json(StepSpec, json.loads(row[12])),
         context=json.loads(row[13]),
     )
 

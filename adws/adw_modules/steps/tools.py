@@ -26,7 +26,7 @@ from adws.adw_modules.clock import uuid_of
 from adws.adw_modules.costs import BudgetWatch
 from adws.adw_modules.durable_file import TooLarge
 from adws.adw_modules.engine import runner_agent, runner_command
-from adws.adw_modules.engine.runner_agent import BUDGET, GIT_VARIABLES, BudgetOrders, answered_result
+from adws.adw_modules.engine.runner_agent import BUDGET, answered_result
 from adws.adw_modules.engine.runner_command import ALLOWED_VARIABLES
 from adws.adw_modules.engine.runner_python import Callables
 from adws.adw_modules.errors import FailedRun, OwnershipError, RepositoryTampered, RunFailed, UsageError
@@ -40,6 +40,7 @@ from adws.adw_modules.process.run import CommandLine, ProcessEnd, run_process
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.steps.http_client import HttpRequest, shown
 from adws.adw_modules.workflow import model as workflow_model
+from adws.adw_modules.workflow.checks import METHODS
 from adws.adw_modules.workflow.model import AgentOptions, PhaseSpec, Timeouts
 
 if TYPE_CHECKING:
@@ -449,7 +450,6 @@ class PythonTool:
 
 # --- http ------------------------------------------------------------------------------------------------------
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 #: Characters of an answer that a message shows.
 EXCERPT = 200
 #: Shorter credentials are not looked for in answers: they could be anything.
@@ -628,37 +628,18 @@ class AgentTool:
 
         names = (*variables_of(profile, home.env), *(settings.agent_env or ()))
         env = _environment(home, context, [name for name in names if name not in OWN_SECRETS])
-        phase = _phase_of(context)
-        called = home.sandboxes.task_inside(task, profile, phase.sandbox)
-        command = CommandLine(
-            argv=(home.agent_preflight.program(profile), *profile.argv(called)),
-            cwd=Path(task.cwd),
-            env={**env, **profile.settings, **GIT_VARIABLES},
+        end = runner_agent.run_agent(
+            home,
+            profile,
+            task,
+            _phase_of(context),
+            context,
+            watch=watch,
+            env=env,
             timeouts=Timeouts(wall=timeout_seconds, idle=None),
-            grace_seconds=settings.grace_seconds,
-            stdin_path=task.prompt_file if profile.capabilities.reads_stdin else None,
+            on_line=line,
+            saw_result=lambda: parser.reading.has_result,
         )
-        with home.sandboxes.boxed(
-            command,
-            context.document,
-            say=context.say,
-            own=phase.sandbox,
-            agent=profile.name,
-            may_write=task.permissions != "read",
-            egress=phase.egress,
-            files=[task.prompt_file],
-            folders=[task.folder],
-        ) as boxed:
-            end = run_process(
-                boxed,
-                clock=home.clock,
-                processes=home.processes,
-                orders=BudgetOrders(context.orders, watch),
-                record=context.record_process,
-                redactor=home.redactor,
-                on_line=line,
-                saw_result=lambda: parser.reading.has_result,
-            )
         reading = parser.reading
         facts: JsonObject = {
             "agent": profile.name,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adws.adw_modules import document
 from adws.adw_modules.document import Draft, FrozenIssue, Mark
@@ -50,6 +50,7 @@ from adws.adw_modules.state_machine import (
     WorkflowStateMachine,
     state_named,
 )
+from adws.adw_modules.steps.model import WaitingRetry
 from adws.adw_modules.worker.create_workflow import MAX_REWORKS, MAX_TOTAL_ATTEMPTS
 from adws.adw_modules.worker.preflight import StartRequest
 from adws.adw_modules.worker.run_executor import NOTED, note_hint
@@ -59,41 +60,18 @@ if TYPE_CHECKING:
     from adws.adw_modules.db.connection import Session
     from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonObject
-    from adws.adw_modules.steps.model import ScheduledRetry
     from adws.app import Home
 
 
+#: What people order about a workflow, by command, page, API or comment -> what the text is that comes with it.
+ORDERS = {
+    **dict.fromkeys(("pause", "stop", "abandon"), "reason"),
+    **dict.fromkeys(("approve", "reject", "hint"), "text"),
+    **dict.fromkeys(("resume", "continue_with"), "hint"),
+}
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 #: Why a phase has failed whose next attempt a person did not want.
 CANCELLED = "RETRY_CANCELLED"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WaitingRetry:
-    """A scheduled retry: of a phase, or of a call of a step."""
-
-    kind: str  #: phase | call
-    retry_id: str  #: what `adw queue retries cancel` takes: the workflow, or the execution
-    adw_id: str
-    phase: str
-    next_at: str
-    why: str
-    step: str = ""
-    index: int | None = None  #: of a call's iteration
-    attempt_number: int = 0  #: attempts so far
-    page: int | None = None
-    error: str = ""
-
-    def to_json(self) -> JsonObject:
-        """Return it for programs."""
-        return asdict(self)
-
-
-def of_call(retry: ScheduledRetry) -> WaitingRetry:
-    """Return a call of a step that waits."""
-    fields = asdict(retry)
-
-    return WaitingRetry(kind="call", retry_id=fields.pop("execution_id"), **fields)
 
 
 def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
@@ -195,6 +173,12 @@ class Control:
         engine = self._home.engine  # built first: a wrong setting is refused before the workflow is taken
         with self._home.ownership.own(adw_id, needs_issue=needs_issue) as owned, engine.log_of(adw_id):
             yield WorkSession(engine, owned, NoOrders())
+
+    def order(self, adw_id: str, kind: str, *, by: str, text: str = "", **options: Any) -> Asked | Applied:
+        """Carry out *kind*, one of ORDERS, with the *text* that came with it and the *options* of its own method."""
+        answer: Asked | Applied = getattr(self, kind)(adw_id, by=by, **{ORDERS[kind]: text}, **options)
+
+        return answer
 
     # --- stopping ----------------------------------------------------------------------------------------------
 
@@ -747,7 +731,7 @@ class PendingRetries:
 
     def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the scheduled retries, the next one first."""
-        ids, retries = [adw_id], [*map(of_call, self._home.executions.retries(adw_id=adw_id, limit=limit))]
+        ids, retries = [adw_id], [*self._home.executions.retries(adw_id=adw_id, limit=limit)]
         if not adw_id:  # the workflows whose run waits for a moment
             waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
             ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))

@@ -15,7 +15,7 @@ from adws.adw_modules.document import FrozenIssue, PhaseRecord, Resource, Workfl
 from adws.adw_modules.events import Event
 from adws.adw_modules.interfaces import Clock
 from adws.adw_modules.queue.model import NewRun, RunFactory
-from adws.adw_modules.workflow.model import WorkflowSpec, phase_to_json
+from adws.adw_modules.workflow.model import WorkflowSpec, to_json
 from adws.adw_modules.workflow.requirements import Requirements
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class WorkflowCreator:
         ownership: WorkflowOwnership,
         clock: Clock,
         workflows: Workflows,
-        runs: RunFactory,
+        run_factory: RunFactory,
         settings: Settings,
     ) -> None:
-        """*workflows* checks that a definition can be run here; *runs* makes the first run; *settings* has limits."""
+        """*workflows* checks definitions; *run_factory* makes the first run; *settings* has limits."""
         self._ownership = ownership
-        self._runs = runs
+        self._runs = run_factory
         self._clock = clock
         self._workflows = workflows
         self._settings = settings
@@ -83,7 +83,7 @@ class WorkflowCreator:
             workflow=WorkflowRef(
                 name=start.spec.name,
                 version=start.spec.version,
-                phases=[phase_to_json(phase) for phase in start.spec.phases],
+                phases=[to_json(phase) for phase in start.spec.phases],
                 demands=(start.demands or start.spec.demands).to_json(),
                 workload=dict(start.spec.workload),
                 base=start.spec.base,

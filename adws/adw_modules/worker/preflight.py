@@ -28,7 +28,8 @@ from adws.adw_modules.errors import (
 from adws.adw_modules.forge import effects as forge_effects
 from adws.adw_modules.git.git import is_outage
 from adws.adw_modules.git.private_dir import without_password
-from adws.adw_modules.identifiers import comparable
+from adws.adw_modules.identifiers import comparable, shortened
+from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.workflow.model import AGENT, AGENTS, SHIP
 from adws.adw_modules.workflow.requirements import Requirements, meets
 
@@ -59,11 +60,35 @@ class StartRequest:
     is_again: bool = False  #: an open pull request of the issue is no reason to refuse
 
 
+#: Characters of the title of a task; forges take no longer ones.
+TITLE_CHARACTERS = 250
+
+
+def title_and_body(task: str) -> tuple[str, str]:
+    """Return title and body of a task without an issue: its first line, and all of it when it has more."""
+    whole = task.strip()
+    title = shortened(whole.partition("\n")[0].strip(), TITLE_CHARACTERS)
+
+    return title, "" if whole == title else whole
+
+
 class Preflight:
     """Checks whether a workflow can be started in a home."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+
+    def accept(self, request: StartRequest, *, asked_by: str, priority: int = 0) -> NewWorkflow:
+        """Return the workflow that *request* starts; raise what stands in its way."""
+        return NewWorkflow(
+            issue_number=request.issue_number,
+            spec=request.spec,
+            repository=request.repository or self._home.repository,
+            issue=self.check(request),
+            demands=request.demands,
+            asked_by=asked_by,
+            priority=priority,
+        )
 
     def check(self, request: StartRequest) -> FrozenIssue:
         """
@@ -193,7 +218,7 @@ class Preflight:
         if is_told or document.issue_number is None or not (is_here and home.has_forge):
             return None
 
-        return forge_effects.frozen_issue(home.forge, document.issue_number)
+        return forge_effects.freeze(home.forge.issue(document.issue_number))
 
     def _check_remote(self, spec: WorkflowSpec) -> None:
         """Refuse a remote that does not answer, or takes no push where the work is to be shipped."""

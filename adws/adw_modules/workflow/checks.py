@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from adws.adw_modules.error_tables import RETRYABLE
 from adws.adw_modules.errors import BadWorkflowGraph, ExpressionError, UsageError
 from adws.adw_modules.expressions import expressions
-from adws.adw_modules.identifiers import hint
+from adws.adw_modules.identifiers import hint, shown
 from adws.adw_modules.state_machine import PIPELINE, REWORKABLE_STATES, WorkflowState, derive_table, state_named
 from adws.adw_modules.workflow import model as workflow_model
 from adws.adw_modules.workflow.model import (
@@ -88,12 +88,6 @@ MAX_STEPS = 200
 
 
 _problem = DefinitionProblem
-
-
-def shown(value: object) -> str:
-    """Return *value* as a sentence shows it."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # --- single values ---------------------------------------------------------------------------------------------

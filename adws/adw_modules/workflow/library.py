@@ -8,8 +8,9 @@ it is frozen for a start; what is wrong in the file is told all at once, each wi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from adws.adw_modules.errors import UnknownWorkflow, UsageError, WorkflowInvalid
 from adws.adw_modules.identifiers import JsonObject, hint, nearest
@@ -19,8 +20,6 @@ from adws.adw_modules.workflow.checks import StepScope, check_phase, check_steps
 from adws.adw_modules.workflow.load import (
     Definition,
     Overlay,
-    PlainTable,
-    RawTable,
     read_overlay,
     read_workflow,
     written_path,
@@ -37,9 +36,12 @@ from adws.adw_modules.workflow.model import (
     WorkflowSpec,
 )
 
-# The workflows that come with adw, and the names under which users of ADW scripts know them.
+if TYPE_CHECKING:
+    from adws.config.toml_file import ConfigSection
+
+# --- the workflows that come with adw, and the names under which users of ADW scripts know them ---------------------
 #
-# Data only. Shipping and cleaning up are done by adw itself; the other phases are meant for an agent, and where none is
+# Shipping and cleaning up are done by adw itself; the other phases are meant for an agent, and where none is
 # set up, `[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never
 # shipped does not ship here either.
 
@@ -53,58 +55,48 @@ _OWN_RUNNERS: Mapping[str, str] = MappingProxyType({"ship": SHIP, "clean": CLEAN
 _REWORKED, _REWORK = frozenset({"test", "review", "ship"}), "build"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shape:
-    """A built-in workflow before its phases are made."""
-
-    phases: tuple[str, ...]
-    description: str
-    prompts: Mapping[str, str] = field(default_factory=dict)  #: phase -> prompt, where it is not its name
-
-
-_SHAPES: Mapping[str, _Shape] = MappingProxyType(
+#: Name -> what it is for.
+_DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "sdlc": _Shape(phases=_EIGHT, description="The whole way from an issue to a cleaned-up, shipped change."),
-        "plan_build": _Shape(phases=("plan", "build"), description="Plan a change and build it."),
-        "plan_build_test": _Shape(phases=("plan", "build", "test"), description="Plan, build and test a change."),
-        "plan_build_test_review": _Shape(
-            phases=("plan", "build", "test", "review"), description="Plan, build, test and review a change."
-        ),
-        "plan_build_review": _Shape(
-            phases=("plan", "build", "review"), description="Plan, build and review a change, without tests."
-        ),
-        "plan_build_document": _Shape(
-            phases=("plan", "build", "document"), description="Plan, build and document a change."
-        ),
-        "plan_build_test_review_document": _Shape(
-            phases=("plan", "build", "test", "review", "document"),
-            description="Everything up to the documentation; ships nothing.",
-        ),
-        "sdlc_ZTE": _Shape(
-            phases=("plan", "build", "test", "review", "document", "ship"),
-            description="Zero touch: everything up to the documentation, then ships.",
-        ),
-        "sdlc_from_build": _Shape(phases=_EIGHT[1:], description="The whole way for work that is planned already."),
-        "patch": _Shape(
-            phases=("plan", "build"), description="A small change asked for in a comment.", prompts={"plan": "patch"}
-        ),
-        "plan": _Shape(phases=("plan",), description="Plan a change."),
-        "build": _Shape(phases=("build",), description="Build what is planned."),
-        "lint": _Shape(phases=("lint",), description="Check the style of what is built."),
-        "test": _Shape(phases=("test",), description="Test what is built."),
-        "review": _Shape(phases=("review",), description="Review what is built."),
-        "document": _Shape(phases=("document",), description="Document what is built."),
-        "ship": _Shape(phases=("ship",), description="Ship what is built."),
-        "clean": _Shape(phases=("clean",), description="Clean up after a change."),
+        "sdlc": "The whole way from an issue to a cleaned-up, shipped change.",
+        "plan_build": "Plan a change and build it.",
+        "plan_build_test": "Plan, build and test a change.",
+        "plan_build_test_review": "Plan, build, test and review a change.",
+        "plan_build_review": "Plan, build and review a change, without tests.",
+        "plan_build_document": "Plan, build and document a change.",
+        "plan_build_test_review_document": "Everything up to the documentation; ships nothing.",
+        "sdlc_ZTE": "Zero touch: everything up to the documentation, then ships.",
+        "sdlc_from_build": "The whole way for work that is planned already.",
+        "patch": "A small change asked for in a comment.",
+        "plan": "Plan a change.",
+        "build": "Build what is planned.",
+        "lint": "Check the style of what is built.",
+        "test": "Test what is built.",
+        "review": "Review what is built.",
+        "document": "Document what is built.",
+        "ship": "Ship what is built.",
+        "clean": "Clean up after a change.",
     }
 )
+#: The phases of those whose names do not list them.
+_PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sdlc": _EIGHT,
+        "sdlc_ZTE": ("plan", "build", "test", "review", "document", "ship"),
+        "sdlc_from_build": _EIGHT[1:],
+        "patch": ("plan", "build"),
+    }
+)
+
+#: Workflow and phase -> the prompt, where it is not the name of the phase.
+_PROMPTS: Mapping[tuple[str, str], str] = MappingProxyType({("patch", "plan"): "patch"})
 
 #: Name of an ADW script, without `adw_` and `_iso` -> the built-in of its shape.
 _SCRIPTS: Mapping[str, str] = MappingProxyType(
     {
         **{
             name: name
-            for name in _SHAPES
+            for name in _DESCRIPTIONS
             if name not in {"sdlc", "clean", "plan_build_test_review_document"}  # no script has these names or shapes
         },
         "sdlc": "plan_build_test_review_document",
@@ -126,7 +118,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 
 def built_in_names() -> tuple[str, ...]:
     """Return the names of the workflows that come with adw."""
-    return tuple(_SHAPES)
+    return tuple(_DESCRIPTIONS)
 
 
 def built_ins(
@@ -135,15 +127,31 @@ def built_ins(
     """Return every built-in by name; *overlays* are the fields that replace those of the phase of that name."""
     overlays = overlays or {}
     result = {}
-    for name, shape in _SHAPES.items():
+    for name, description in _DESCRIPTIONS.items():
+        names = _PHASES.get(name) or tuple(name.split("_"))
         phases = [
-            overlaid(replace(_phase(phase, shape), max_attempts=max_attempts), overlays.get(phase, {}))
-            for phase in shape.phases
+            overlaid(
+                PhaseSpec(
+                    name=phase,
+                    state=STATE_OF_PHASE[phase],
+                    runner=_OWN_RUNNERS.get(phase, AGENT),
+                    prompt="" if phase in _OWN_RUNNERS else _PROMPTS.get((name, phase), phase),
+                    # Nothing ships without an explicit success of what was there to be done.
+                    needs=names[: names.index(phase)] if phase == "ship" else (),
+                    # What is shipped stays shipped, whether or not the clean-up works.
+                    is_required=phase != "clean",
+                    # Shipping sends work back when the base moved and conflicts with it.
+                    on_rework=_REWORK if phase in _REWORKED and _REWORK in names[: names.index(phase)] else "",
+                    max_attempts=max_attempts,
+                ),
+                overlays.get(phase, {}),
+            )
+            for phase in names
         ]
         # A required phase can only need required ones, and an overlay may have made one optional.
         optional = {phase.name for phase in phases if not phase.is_required}
         phases = [replace(one, needs=tuple(need for need in one.needs if need not in optional)) for one in phases]
-        result[name] = WorkflowSpec(name=name, description=shape.description, phases=tuple(phases), source=BUILT_IN)
+        result[name] = WorkflowSpec(name=name, description=description, phases=tuple(phases), source=BUILT_IN)
 
     return result
 
@@ -155,28 +163,6 @@ def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
     return replace(bare, **fields)  # type: ignore[arg-type]  # load.py checked names and types
 
 
-def _phase(name: str, shape: _Shape) -> PhaseSpec:
-    """Return the built-in phase *name* of *shape*."""
-    earlier = shape.phases[: shape.phases.index(name)]
-    runner = _OWN_RUNNERS.get(name, AGENT)
-
-    return PhaseSpec(
-        name=name,
-        state=STATE_OF_PHASE[name],
-        runner=runner,
-        prompt=shape.prompts.get(name, name) if runner == AGENT else "",
-        # Nothing ships without an explicit success of what was there to be done.
-        needs=earlier if name == "ship" else (),
-        # What is shipped stays shipped, whether or not the clean-up works.
-        is_required=name != "clean",
-        # Shipping sends work back when the base moved and conflicts with it.
-        on_rework=_REWORK if name in _REWORKED and _REWORK in earlier else "",
-    )
-
-
-_NO_TABLE = PlainTable()
-
-
 class Workflows:
     """The workflows of a home, by name."""
 
@@ -185,8 +171,8 @@ class Workflows:
         *,
         runners: Collection[str],
         has_file: Callable[[str], bool],
-        definitions: RawTable = _NO_TABLE,
-        phases: RawTable = _NO_TABLE,
+        definitions: ConfigSection | None = None,
+        phases: ConfigSection | None = None,
         max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         why_idle: Callable[[PhaseSpec], str] = lambda _phase: "",
         connections: Mapping[str, str] | None = None,
@@ -207,12 +193,16 @@ class Workflows:
         self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
         self._has_file = has_file
         self._own: dict[str, WorkflowSpec] = {}
-        overlays = {name: read_overlay(name, raw) for name, raw in phases.data.items()}
-        problems = [problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases)]
-        for name, raw in definitions.data.items():
-            definition = read_workflow(name, raw, source=_place(definitions, name), max_attempts=max_attempts)
-            problems += _placed(definitions, "workflows", name, self._problems_of(definition))
-            self._own[name] = definition.spec
+        overlays: dict[str, Overlay] = {}
+        problems: list[str] = []
+        if phases is not None:
+            overlays = {name: read_overlay(name, raw) for name, raw in phases.data.items()}
+            problems += (problem for one in overlays.values() for problem in self._problems_of_overlay(one, phases))
+        if definitions is not None:
+            for name, raw in definitions.data.items():
+                definition = read_workflow(name, raw, source=definitions.where(name), max_attempts=max_attempts)
+                problems += _placed(definitions, "workflows", name, self._problems_of(definition))
+                self._own[name] = definition.spec
         if problems:
             raise WorkflowInvalid(*problems)
         self._built_in = built_ins(
@@ -343,7 +333,7 @@ class Workflows:
 
         return ""
 
-    def _problems_of_overlay(self, overlay: Overlay, table: RawTable) -> Iterator[str]:
+    def _problems_of_overlay(self, overlay: Overlay, table: ConfigSection) -> Iterator[str]:
         problems = [*overlay.problems]
         if not problems:
             phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
@@ -386,12 +376,8 @@ def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
     return f"{whole}: {why}{rest}"
 
 
-def _placed(table: RawTable, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
+def _placed(table: ConfigSection, section: str, name: str, problems: Iterable[DefinitionProblem]) -> Iterator[str]:
     """Yield each problem as a sentence that begins with file and line."""
     for problem in problems:
-        place = _place(table, name, *written_path(table.data[name], problem.path))
+        place = table.where(name, *written_path(table.data[name], problem.path))
         yield f"{place}: [{section}.{name}] {problem.message}"
-
-
-def _place(table: RawTable, *keys: str | int) -> str:
-    return f"{table.path or 'adw.toml'}:{table.line_of(*keys) or 1}"

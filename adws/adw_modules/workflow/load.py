@@ -10,11 +10,10 @@ and `on_success`, or a list of rules. Whether the whole is sound is decided by `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonValue, hint
@@ -48,21 +47,47 @@ from adws.adw_modules.workflow.model import (
 )
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a definition a value stands; what is wrong in the definition is noted with its place."""
+
+    problems: list[DefinitionProblem]
+    name: str  #: what sentences call the value: its key, or what it is an element of
+    path: KeyPath = ()
+
+    def below(self, key: str | int, name: str = "") -> Place:
+        """Return the place of what stands under *key* there."""
+        return Place(self.problems, name or str(key), (*self.path, key))
+
+    def note(self, sentence: str) -> None:
+        """Note what is wrong here."""
+        self.problems.append(DefinitionProblem(self.path, sentence))
+
+    def refuse(self, rule: str) -> None:
+        """Note that the value breaks *rule*, which goes on where its name stops."""
+        self.note(f"{self.name} {rule}")
+
+    def include(self, problems: Iterable[DefinitionProblem], who: str) -> None:
+        """Note *problems* of what stands here, and *who* that is."""
+        self.problems.extend(
+            DefinitionProblem((*self.path, *one.path), f"{who}: {one.message}" if who else one.message)
+            for one in problems
+        )
+
+
+#: Returns what a value becomes. One that cannot be read is noted at its place, and what is returned then is dropped.
+Read: TypeAlias = Callable[[object, Place], Any]
+
 # --- single values ---------------------------------------------------------------------------------------------
-#
-# Each reader returns the value, or raises BadValue; its message goes on where the name of the key stops.
 
 
-class BadValue(ValueError):
-    """A value is of another kind than its key asks for."""
+def _reader(is_right: Callable[[object], bool], rule: str) -> Read:
+    """Return what gives a value back, and refuses one that is not right."""
 
-
-def _reader(is_right: Callable[[object], bool], rule: str) -> Callable[[object], Any]:
-    """Return what gives a value back that *is_right*, and raises BadValue with *rule* for others."""
-
-    def read(value: object) -> object:
+    def read(value: object, place: Place) -> object:
         if not is_right(value):
-            raise BadValue(rule)
+            place.refuse(rule)
 
         return value
 
@@ -73,44 +98,67 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-table: Callable[[object], Mapping[str, object]] = _reader(lambda value: isinstance(value, Mapping), "must be a table")
-tables: Callable[[object], list[object]] = _reader(
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+table = _reader(lambda value: isinstance(value, Mapping), "must be a table")
+tables = _reader(
     lambda value: isinstance(value, list), "must be a list of tables, each begun by [[workflows.NAME.phases]]"
 )
-text: Callable[[object], str] = _reader(lambda value: isinstance(value, str), "must be a text")
+text = _reader(lambda value: isinstance(value, str), "must be a text")
 whole = _reader(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
 flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
 #: A key that says something by being there.
 yes = _reader(lambda value: value is True, "must be true, or be left out")
-seconds: Callable[[object], float] = _reader(_is_number, "must be a number of seconds")
+seconds = _reader(_is_number, "must be a number of seconds")
 number = _reader(_is_number, "must be a number")
-_list_of_texts = _reader(
-    lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
-    'must be a list of texts, such as ["one", "two"]',
+base = _reader(lambda value: value in BASE_MODES, f"must be one of {', '.join(BASE_MODES)}")
+which = _reader(lambda value: value in ("error", "success"), 'must be "error" or "success"')
+_clock = _reader(
+    lambda value: value is False or _is_number(value), "must be a number of seconds, or false for no limit"
 )
 
 
-def texts(value: object) -> tuple[str, ...]:
+def clock(value: object, place: Place) -> Any:
+    """Return a number of seconds, None for false."""
+    return None if value is False else _clock(value, place)
+
+
+def texts(value: object, place: Place) -> tuple[str, ...]:
     """Return a list of texts."""
-    return tuple(_list_of_texts(value))
+    if not isinstance(value, list) or not _is_texts(value):
+        place.refuse('must be a list of texts, such as ["one", "two"]')
+        return ()
+
+    return tuple(value)
 
 
-def argv(value: object) -> tuple[str, ...]:
+def argv(value: object, place: Place) -> tuple[str, ...]:
     """Return a command as its arguments."""
     if isinstance(value, str):
-        raise BadValue('must be a list, such as ["make", "plan"]; for one line use shell')
+        place.refuse('must be a list, such as ["make", "plan"]; for one line use shell')
+        return ()
 
-    return texts(value)
+    return texts(value, place)
 
 
-def clock(value: object) -> float | None:
-    """Return a number of seconds, None for false."""
-    if value is False:
-        return None
-    try:
-        return seconds(value)
-    except BadValue as exc:
-        raise BadValue(f"{exc}, or false for no limit") from None
+def json_value(value: object, place: Place) -> JsonValue:
+    """Return a value that can be kept as JSON."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [json_value(item, place) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item, place) for key, item in value.items()}
+    place.refuse(f"holds {value}, which JSON does not have: write it as a text")
+
+    return None
+
+
+def json_table(value: object, place: Place) -> JsonValue:
+    """Return a table of values that can be kept as JSON."""
+    return json_value(table(value, place), place)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------
@@ -122,92 +170,71 @@ class Key(NamedTuple):
     """A key of a table."""
 
     field: str  #: where its value goes in the dataclass
-    read: Callable[[object], object]  #: raises BadValue, or InvalidValue with problems further inside
-
-
-class InvalidValue(Exception):
-    """Something inside a value is wrong."""
-
-    def __init__(self, problems: Sequence[DefinitionProblem] | str) -> None:
-        """*problems*, or what is wrong with the value as a whole."""
-        super().__init__()
-        if isinstance(problems, str):
-            problems = [DefinitionProblem((), problems)]
-        self.problems = problems
+    read: Read
 
 
 def read_table(
-    raw: object,
-    keys: Mapping[str, Key],
-    what: str,
-    problems: list[DefinitionProblem],
-    *,
-    elsewhere: Mapping[str, str] = _NOTHING,
-) -> dict[str, object]:
+    raw: object, keys: Mapping[str, Key], what: str, place: Place, *, elsewhere: Mapping[str, str] = _NOTHING
+) -> dict[str, Any]:
     """
-    Return the fields in *raw* and add a problem for each key that is not known or has a bad value.
+    Return the fields in *raw*, and note each key that is not known or has a bad value.
 
-    *elsewhere* says of keys that are known in other places what to do about them. Raises BadValue when *raw* is no
-    table.
+    *elsewhere* says of keys that are known in other places what to do about them.
     """
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     given: dict[str, str] = {}  #: field -> the key that gave it
-    for key, value in table(raw).items():
+    if not isinstance(raw, Mapping):
+        table(raw, place)
+        return fields
+    for key, value in raw.items():
+        at, before = place.below(key), len(place.problems)
         if key not in keys:
-            unknown = elsewhere.get(key) or f"{key!r} is no key of {what}{hint(key, keys, 'the keys are')}"
-            problems.append(DefinitionProblem((key,), unknown))
+            at.note(elsewhere.get(key) or f"{key!r} is no key of {what}{hint(key, keys, 'the keys are')}")
             continue
         name = keys[key].field
         if name in given:
-            problems.append(DefinitionProblem((key,), f"give {given[name]} or {key}, not both"))
+            at.note(f"give {given[name]} or {key}, not both")
             continue
         given[name] = key
-        try:
-            fields[name] = keys[key].read(value)
-        except BadValue as exc:
-            problems.append(DefinitionProblem((key,), f"{key} {exc}"))
-        except InvalidValue as exc:
-            problems += [problem.below(key) for problem in exc.problems]
+        result = keys[key].read(value, at)
+        if len(place.problems) == before:
+            fields[name] = result
 
     return fields
 
 
-def whole_table(raw: object, keys: Mapping[str, Key], what: str) -> dict[str, object]:
-    """Return the fields in *raw*; raise InvalidValue with all that is wrong in it, BadValue when it is no table."""
-    problems: list[DefinitionProblem] = []
-    fields = read_table(raw, keys, what, problems)
-    if problems:
-        raise InvalidValue(problems)
+def _read_spec(
+    kind: type, keys: Mapping[str, Key], what: str, /, *, needs: str = "", words: str = "", **more: object
+) -> Read:
+    """Return what reads a table into a *kind*; *words* say that the field *needs* is missing, *more* are fields."""
 
-    return fields
+    def read(value: object, place: Place) -> Any:
+        before = len(place.problems)
+        fields = read_table(value, keys, what, place)
+        if len(place.problems) == before and needs and needs not in fields:
+            place.note(words)
 
+        return kind(**more, **fields) if len(place.problems) == before else None
 
-def list_of(raw: Sequence[object], read: Callable[[object], object], what: str) -> list[object]:
-    """Return what *read* makes of each element; raise InvalidValue with all that is wrong in them."""
-    result: list[object] = []
-    problems: list[DefinitionProblem] = []
-    for index, element in enumerate(raw):
-        try:
-            result.append(read(element))
-        except BadValue as exc:
-            problems.append(DefinitionProblem((index,), f"{what} {exc}"))
-        except InvalidValue as exc:
-            problems += [problem.below(index) for problem in exc.problems]
-    if problems:
-        raise InvalidValue(problems)
-
-    return result
+    return read
 
 
-def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Callable[[object], object]) -> Mapping[str, Key]:
+def _each(value: Iterable[object], read: Read, what: str, place: Place) -> tuple[Any, ...]:
+    """Return what *read* makes of each element of a list; sentences call an element *what*."""
+    return tuple(read(element, place.below(index, what)) for index, element in enumerate(value))
+
+
+def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Read) -> Mapping[str, Key]:
     """Return a table of keys; *renamed* has the fields of those that are called otherwise in the dataclass."""
     return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
 
 
-def keys_for(kind: type, **readers: Callable[[object], object]) -> Mapping[str, Key]:
+def keys_for(kind: type, **readers: Read) -> Mapping[str, Key]:
     """Return the keys of the fields of *kind*, read as they are declared; *readers* are for those that are special."""
     return keys_of(**{one.name: readers.get(one.name) or _READERS[str(one.type)] for one in fields(kind)})
 
+
+# --- steps -----------------------------------------------------------------------------------------------------
 
 #: Calls of a step that goes on by `on_success`, unless it says otherwise: pages are many.
 DEFAULT_PAGES = 100
@@ -215,29 +242,23 @@ DEFAULT_PAGES = 100
 _WORD = re.compile(r"\b(error|response)\b")
 
 
-def read_steps(value: object) -> tuple[StepSpec, ...]:
-    """Return the steps in a list of tables; raise InvalidValue with all that is wrong in them."""
+def read_steps(value: object, place: Place) -> tuple[StepSpec, ...]:
+    """Return the steps in a list of tables."""
     if not isinstance(value, list):
-        raise BadValue("must be a list of tables, each begun by [[workflows.NAME.phases.steps]]")
+        place.refuse("must be a list of tables, each begun by [[workflows.NAME.phases.steps]]")
+        return ()
     result: list[StepSpec] = []
-    problems: list[DefinitionProblem] = []
     for index, raw in enumerate(value):
-        wrong: list[DefinitionProblem] = []
-        step = _read_step(raw, wrong)
-        who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
-        problems += [DefinitionProblem((index, *one.path), f"{who}: {one.message}") for one in wrong]
+        problems: list[DefinitionProblem] = []
+        step = _read_step(raw, Place(problems, "it"))
+        place.below(index).include(problems, f"step {step.name!r}" if step.name else f"step number {index + 1}")
         result.append(step)
-    if problems:
-        raise InvalidValue(problems)
 
     return tuple(result)
 
 
-def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
-    if not isinstance(raw, Mapping):
-        problems.append(DefinitionProblem((), "it must be a table"))
-        return StepSpec(name="", tool="")
-    tool = raw.get("tool")
+def _read_step(raw: object, place: Place) -> StepSpec:
+    tool = raw.get("tool") if isinstance(raw, Mapping) else None
     is_known = tool in TOOLS  # an unknown tool is reported elsewhere: then inputs of all tools are read
     own = INPUTS_OF_TOOL.get(str(tool), ())
     inputs_of = {str(tool): own} if is_known else INPUTS_OF_TOOL
@@ -249,167 +270,122 @@ def _read_step(raw: object, problems: list[DefinitionProblem]) -> StepSpec:
         if name not in own
     }
     what = f"a step with the tool {tool}" if is_known else "a step"
-    values = read_table(raw, {**STEP_KEYS, **inputs}, what, problems, elsewhere=misplaced)
+    values = read_table(raw, {**STEP_KEYS, **inputs}, what, place, elsewhere=misplaced)
     given = {name: values.pop(name) for name in list(values) if name not in STEP_KEYS}
-    unread = {problem.path[:1] for problem in problems}
+    unread = {problem.path[:1] for problem in place.problems}
     for name, words in (("name", "give it one"), ("tool", f"say which it calls, one of {', '.join(TOOLS)}")):
-        if not values.get(name) and (name,) not in unread:
-            problems.append(DefinitionProblem((), f"it has no {name}: {words}"))
+        if not values.get(name) and not unread & {(), (name,)}:
+            place.note(f"it has no {name}: {words}")
         values.setdefault(name, "")
 
-    return StepSpec(inputs=given, **values)  # type: ignore[arg-type]  # the readers of STEP_KEYS saw to the types
+    return StepSpec(inputs=given, **values)
 
 
-def json_value(value: object) -> JsonValue:
-    """Return a value that can be kept as JSON."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, list):
-        return [json_value(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): json_value(item) for key, item in value.items()}
-
-    raise BadValue(f"holds {value}, which JSON does not have: write it as a text")
-
-
-def json_table(value: object) -> Mapping[str, JsonValue]:
-    """Return a table of values that can be kept as JSON."""
-    return {str(key): json_value(item) for key, item in table(value).items()}
-
-
-# --- loops -----------------------------------------------------------------------------------------------------
-
-
-def _loop(value: object) -> LoopSpec:
+def _loop(value: object, place: Place) -> LoopSpec | None:
     if isinstance(value, str | list):
-        return LoopSpec(collection=json_value(value))
+        return LoopSpec(collection=json_value(value, place))
     if not isinstance(value, Mapping):
-        raise BadValue('must be a table such as {collection = "{{ workload.users }}", element = "user"}')
-    fields = whole_table(value, LOOP_KEYS, "loop")
-    if "collection" not in fields:
-        raise InvalidValue("loop has no collection: give a template of a list, or a list")
-    if fields.get("mode") == ASYNC:
-        fields.setdefault("concurrency", DEFAULT_CONCURRENCY)
+        place.refuse('must be a table such as {collection = "{{ workload.users }}", element = "user"}')
+        return None
+    missing = "loop has no collection: give a template of a list, or a list"
+    loop: LoopSpec | None = _read_spec(LoopSpec, LOOP_KEYS, "loop", needs="collection", words=missing)(value, place)
+    if loop is not None and loop.mode == ASYNC and "concurrency" not in value:
+        return replace(loop, concurrency=DEFAULT_CONCURRENCY)
 
-    return LoopSpec(**fields)  # type: ignore[arg-type]  # the readers of LOOP_KEYS saw to the types
-
-
-# --- retry -----------------------------------------------------------------------------------------------------
+    return loop
 
 
-def _retry(value: object) -> tuple[RetryRule, ...]:
+def _retry(value: object, place: Place) -> tuple[RetryRule, ...]:
     if value is False:
         return ()
     if isinstance(value, list):
-        return tuple(list_of(value, _rule, "a rule"))  # type: ignore[arg-type]  # _rule makes RetryRules
+        return _each(value, _rule, "a rule", place)
     if isinstance(value, Mapping) and {ON_ERROR, ON_SUCCESS} & value.keys():
-        fields = whole_table(value, _RETRY_TABLES, "retry with on_error or on_success")
-        return tuple(rule for rule in fields.values() if isinstance(rule, RetryRule))
+        return tuple(read_table(value, _RETRY_TABLES, "retry with on_error or on_success", place).values())
 
-    return (_on_error(value),)
+    return (_on_error(value, place),)
 
 
-def _on_error(value: object) -> RetryRule:
+def _on_error(value: object, place: Place) -> Any:
     if value is True:
         return RetryRule(kind=ON_ERROR)
     if isinstance(value, int):
         return RetryRule(kind=ON_ERROR, max_attempts=value)
     if not isinstance(value, Mapping):
-        raise BadValue("must be true, a number of attempts, a table, or a list of rules")
+        place.refuse("must be true, a number of attempts, a table, or a list of rules")
+        return None
 
-    return _made(ON_ERROR, whole_table(value, ON_ERROR_KEYS, ON_ERROR))
-
-
-def _on_success(value: object) -> RetryRule:
-    fields = whole_table(value, ON_SUCCESS_KEYS, ON_SUCCESS)
-    if "when" not in fields:
-        raise InvalidValue(
-            'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
-        )
-
-    return _made(ON_SUCCESS, fields)
+    return _read_spec(RetryRule, ON_ERROR_KEYS, ON_ERROR, kind=ON_ERROR)(value, place)
 
 
-def _rule(value: object) -> RetryRule:
+def _on_success(value: object, place: Place, what: str = ON_SUCCESS, **more: object) -> Any:
+    missing = 'on_success has no while: say how long it goes on, such as while = "response.paging.hasMore"'
+    needs = "" if more else "when"
+    read = _read_spec(RetryRule, ON_SUCCESS_KEYS, what, needs=needs, words=missing, kind=ON_SUCCESS, **more)
+    rule: RetryRule | None = read(value, place)
+    if rule is None or not isinstance(value, Mapping):
+        return None
+    if "max_attempts" not in value:
+        rule = replace(rule, max_attempts=DEFAULT_PAGES)
+    # One page after the other; only polling waits.
+    return replace(rule, base_seconds=0.0) if rule.next_call and "base_seconds" not in value else rule
+
+
+def _rule(value: object, place: Place) -> Any:
     """Return a rule of the unified list: when it applies, and then what."""
-    outer = whole_table(value, RULE_KEYS, "a rule of retry")
-    when, then = str(outer.get("when", "")), outer.get("then", {})
-    kind = str(outer.get("on") or _kind_meant(when, table(then)))
-    try:
-        fields = whole_table(then, ON_ERROR_KEYS if kind == ON_ERROR else ON_SUCCESS_KEYS, f"then of {kind}")
-    except InvalidValue as exc:
-        raise InvalidValue([problem.below("then") for problem in exc.problems]) from None
-    if "when" in fields:
-        raise InvalidValue([DefinitionProblem(("then",), "the condition of a rule is its when, beside then")])
-    fields["when"] = when
+    before = len(place.problems)
+    outer = read_table(value, RULE_KEYS, "a rule of retry", place)
+    if len(place.problems) > before:
+        return None
+    when, then, at = outer.get("when", ""), outer.get("then", {}), place.below("then")
+    kind = f"on_{outer['on']}" if "on" in outer else _kind_meant(when, then)
+    if not kind:
+        place.refuse('is about failures or about successes: say on = "error" or on = "success"')
+    elif ("when" if kind == ON_ERROR else "while") in then:
+        at.note("the condition of a rule is its when, beside then")
+    elif kind == ON_SUCCESS:
+        return _on_success(then, at, f"then of {kind}", when=when)
+    else:
+        return _read_spec(RetryRule, ON_ERROR_KEYS, f"then of {kind}", kind=kind, when=when)(then, at)
 
-    return _made(kind, fields)
+    return None
 
 
 def _kind_meant(when: str, then: Mapping[str, object]) -> str:
-    """Return whether a rule is about failures or successes, by what it does or tests."""
+    """Return whether a rule is about failures or successes, by what it does or tests; "" when that is not clear."""
     words = {*_WORD.findall(when)}
     if {"next_call", "collect", "merge_path", "on_limit"} & then.keys() or words == {"response"}:
         return ON_SUCCESS
-    if words == {"error"}:
-        return ON_ERROR
 
-    raise BadValue('is about failures or about successes: say on = "error" or on = "success"')
+    return ON_ERROR if words == {"error"} else ""
 
 
-def _made(kind: str, fields: dict[str, object]) -> RetryRule:
-    if kind == ON_SUCCESS:
-        fields.setdefault("max_attempts", DEFAULT_PAGES)
-        if fields.get("next_call"):
-            fields.setdefault("base_seconds", 0.0)  # one page after the other; only polling waits
-    return RetryRule(kind=kind, **fields)  # type: ignore[arg-type]  # the readers saw to the types
+def _names(value: object, place: Place) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else texts(value, place)
 
 
-def _which(value: object) -> str:
-    if value not in ("error", "success"):
-        raise BadValue('must be "error" or "success"')
-
-    return ON_ERROR if value == "error" else ON_SUCCESS
-
-
-# --- sink and next ---------------------------------------------------------------------------------------------
-
-
-def _sink(value: object) -> SinkSpec:
-    fields = whole_table(value, SINK_KEYS, "sink")
-    if "tool" not in fields:
-        raise InvalidValue(f"sink has no tool{hint('', SINK_TOOLS)}")
-
-    return SinkSpec(**fields)  # type: ignore[arg-type]  # the readers of SINK_KEYS saw to the types
-
-
-def _names(value: object) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else texts(value)
-
-
-def _next(value: object) -> tuple[NextRule, ...]:
+def _next(value: object, place: Place) -> tuple[Any, ...]:
     if isinstance(value, list):
-        return tuple(list_of(value, _next_rule, "an element of next"))  # type: ignore[arg-type]  # makes NextRules
+        return _each(value, _next_rule, "an element of next", place)
 
-    return (_next_rule(value),)
+    return (_next_rule(value, place),)
 
 
-def _next_rule(value: object) -> NextRule:
+def _next_rule(value: object, place: Place) -> Any:
     if isinstance(value, str):
         return NextRule(step=value)
     if not isinstance(value, Mapping):
-        raise BadValue('must be the name of a step, or a list of tables such as {step = "other", when = "..."}')
-    fields = whole_table(value, NEXT_KEYS, "next")
-    if "step" not in fields:
-        raise InvalidValue('next has no step: name one, or "" for the end of the phase')
+        place.refuse('must be the name of a step, or a list of tables such as {step = "other", when = "..."}')
+        return None
+    missing = 'next has no step: name one, or "" for the end of the phase'
 
-    return NextRule(**fields)  # type: ignore[arg-type]  # the readers of NEXT_KEYS saw to the types
+    return _read_spec(NextRule, NEXT_KEYS, "next", needs="step", words=missing)(value, place)
 
 
 # --- every key there is: docs/steps.md explains the same --------------------------------------------------------
 
 #: What a field is declared as -> what reads it.
-_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
+_READERS: Mapping[str, Read] = MappingProxyType(
     {
         "str": text,
         "str | None": text,
@@ -427,7 +403,7 @@ _READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
     }
 )
 LOOP_KEYS = keys_for(LoopSpec, threshold=number)
-_BACKOFF: Mapping[str, Callable[[object], object]] = MappingProxyType(
+_BACKOFF: Mapping[str, Read] = MappingProxyType(
     {
         "max_attempts": whole,
         "backoff": text,
@@ -447,10 +423,11 @@ ON_SUCCESS_KEYS = keys_of(
     merge_path=text,
     on_limit=text,
 )
-RULE_KEYS = keys_of(when=text, then=table, on=_which)
+RULE_KEYS = keys_of(when=text, then=table, on=which)
 _RETRY_TABLES = keys_of(on_error=_on_error, on_success=_on_success)
 SINK_KEYS = keys_for(SinkSpec, key=_names)
 NEXT_KEYS = keys_for(NextRule)
+_sink = _read_spec(SinkSpec, SINK_KEYS, "sink", needs="tool", words=f"sink has no tool{hint('', SINK_TOOLS)}")
 #: The keys of every step; those of its tool stand beside them.
 STEP_KEYS: Mapping[str, Key] = MappingProxyType(
     {
@@ -467,34 +444,6 @@ STEP_KEYS: Mapping[str, Key] = MappingProxyType(
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
     {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT, "steps": STEPS}
 )
-
-
-class RawTable(Protocol):
-    """A top-level table of `adw.toml`, as it was parsed, and where its keys stand."""
-
-    @property
-    def data(self) -> Mapping[str, object]:
-        """The content; empty when the file has no such table."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file that has it, None when there is none."""
-
-    def line_of(self, *keys: str | int) -> int | None:
-        """Return the line of what *keys* lead to, or of the innermost table around it that is there."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlainTable:
-    """A table that stands in no file."""
-
-    data: Mapping[str, object] = field(default_factory=dict)
-    path: Path | None = None
-
-    def line_of(self, *keys: str | int) -> int | None:
-        """Return None: there are no lines."""
-        del keys
-        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -519,49 +468,46 @@ def read_workflow(
     name: str, raw: object, *, source: str = "adw.toml", max_attempts: int = DEFAULT_MAX_ATTEMPTS
 ) -> Definition:
     """Return the definition in *raw*; *max_attempts* is for phases that do not say how many they have."""
-    problems: list[DefinitionProblem] = []
-    values: Mapping[str, object] = {}
-    try:
-        values = read_table(raw, WORKFLOW_KEYS, "a workflow", problems)
-    except BadValue as exc:
-        problems.append(DefinitionProblem((), f"{name} {exc}, such as [workflows.{name}]"))
+    place = Place([], name)
+    values = _read_named(raw, WORKFLOW_KEYS, "a workflow", place, "workflows")
     phases = []
-    for index, table in enumerate(tables(values.get("phases", []))):
-        result: list[DefinitionProblem] = []
-        phases.append(_read_phase(table, index, max_attempts, result))
-        # A problem of the phase as a whole has its name already.
-        who = f"phase {phases[-1].name!r}: " if phases[-1].name else ""
-        problems += [
-            DefinitionProblem(("phases", index, *one.path), f"{who if one.path else ''}{one.message}") for one in result
-        ]
+    for index, written in enumerate(values.get("phases", [])):
+        of_phase = Place([], f"phase number {index + 1}")
+        phases.append(_read_phase(written, of_phase, max_attempts))
+        at, who = place.below("phases").below(index), f"phase {phases[-1].name!r}" if phases[-1].name else ""
+        for one in of_phase.problems:
+            at.include([one], who if one.path else "")  # a problem of the phase as a whole has its name already
     spec = WorkflowSpec(
         name=name,
         phases=tuple(phases),
-        version=str(values.get("version", "1")),
-        description=str(values.get("description", "")),
         source=source,
-        workload=values.get("workload", {}),  # type: ignore[arg-type]  # its reader saw to the type
-        demands=values.get("demands", NO_DEMANDS),  # type: ignore[arg-type]  # its reader saw to the type
-        base=str(values.get("base", "")),
+        **{key: value for key, value in values.items() if key not in {"phases", "replace"}},
     )
 
-    return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(problems))
+    return Definition(spec=spec, is_replacement=bool(values.get("replace")), problems=tuple(place.problems))
 
 
 def read_overlay(name: str, raw: object) -> Overlay:
     """Return the overlay in *raw*."""
-    problems: list[DefinitionProblem] = []
-    fields: dict[str, object] = {}
+    place = Place([], name)
     if name not in STATE_OF_PHASE:
-        problems.append(DefinitionProblem((), f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}"))
-    try:
-        fields = read_table(raw, OVERLAY_KEYS, "a built-in phase", problems, elsewhere=_PLACING)
-    except BadValue as exc:
-        problems.append(DefinitionProblem((), f"{name} {exc}, such as [phases.{name}]"))
+        place.note(f"no built-in phase is called {name!r}{hint(name, STATE_OF_PHASE)}")
+    fields = _read_named(raw, OVERLAY_KEYS, "a built-in phase", place, "phases", elsewhere=_PLACING)
     if runner := _runner_of(fields):
         fields["runner"] = runner
 
-    return Overlay(name=name, fields=fields, problems=tuple(problems))
+    return Overlay(name=name, fields=fields, problems=tuple(place.problems))
+
+
+def _read_named(
+    raw: object, keys: Mapping[str, Key], what: str, place: Place, section: str, **options: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields of the table `[SECTION.NAME]`."""
+    if not isinstance(raw, Mapping):
+        place.refuse(f"must be a table, such as [{section}.{place.name}]")
+        return {}
+
+    return read_table(raw, keys, what, place, **options)
 
 
 def written_path(raw: object, path: KeyPath) -> KeyPath:
@@ -579,32 +525,26 @@ def written_path(raw: object, path: KeyPath) -> KeyPath:
 # --- phases ----------------------------------------------------------------------------------------------------
 
 
-def _read_phase(raw: object, index: int, max_attempts: int, problems: list[DefinitionProblem]) -> PhaseSpec:
+def _read_phase(raw: object, place: Place, max_attempts: int) -> PhaseSpec:
     """Return the phase in *raw* with what is missing left empty, and note each thing that is wrong."""
-    fields: dict[str, object] = {}
-    try:
-        fields = read_table(raw, PHASE_KEYS, "a phase", problems)
-    except BadValue as exc:
-        problems.append(DefinitionProblem((), f"phase number {index + 1} {exc}"))
-        fields["name"] = ""
-    name = str(fields.setdefault("name", ""))
+    fields = read_table(raw, PHASE_KEYS, "a phase", place)
+    name = fields.setdefault("name", "")
     fields.setdefault("state", STATE_OF_PHASE.get(name, ""))
     fields["runner"] = _runner_of(fields)
     fields.setdefault("max_attempts", max_attempts)
     # What is there and could not be read is not missing.
-    unread = {key for problem in problems for key in problem.path[:1]}
-    is_table = all(problem.path for problem in problems)
+    unread = {key for problem in place.problems for key in problem.path[:1]}
     needed = {
         "name": ({"name"}, "give it one"),
         "state": ({"name", "state"}, f"say under which it runs, one of {', '.join(STATE_OF_PHASE.values())}"),
         "runner": ({"runner", *_RUNNER_OF_KEY}, "give it one of command, shell, call, prompt and steps"),
     }
-    who = f"phase {name!r}" if name else f"phase number {index + 1}"
-    for key, (sources, words) in needed.items():
-        if is_table and not fields[key] and not sources & unread:
-            problems.append(DefinitionProblem((), f"{who} has no {key}: {words}"))
+    who = f"phase {name!r}" if name else place.name
+    for key, (sources, words) in needed.items() if isinstance(raw, Mapping) else ():
+        if not fields[key] and not sources & unread:
+            place.note(f"{who} has no {key}: {words}")
 
-    return PhaseSpec(**fields)  # type: ignore[arg-type]  # the readers of PHASE_KEYS saw to the types
+    return PhaseSpec(**fields)
 
 
 def _runner_of(fields: Mapping[str, object]) -> str:
@@ -615,41 +555,37 @@ def _runner_of(fields: Mapping[str, object]) -> str:
     return next((runner for key, runner in _RUNNER_OF_KEY.items() if key in fields), "")
 
 
-def _sub_table(kind: type[Timeouts | RetrySpec], keys: Mapping[str, Key], what: str) -> Callable[[object], object]:
-    """Return a reader of the table that makes a *kind*."""
-    return lambda value: kind(**whole_table(value, keys, what))  # type: ignore[arg-type]  # the readers of *keys* saw to it
-
-
 # --- gates -----------------------------------------------------------------------------------------------------
 
 
-def _gate_word(value: object) -> tuple[Gate, ...]:
+def _gate_word(value: object, place: Place) -> tuple[Gate, ...]:
     if not isinstance(value, str) or value not in {"human", "result"}:
-        raise BadValue('must be "human" or "result"; other gates are tables in gates')
+        place.refuse('must be "human" or "result"; other gates are tables in gates')
+        return ()
 
     return (Gate(kind=value),)
 
 
-def _gates(value: object) -> tuple[Gate, ...]:
+def _gates(value: object, place: Place) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise BadValue('must be a list of tables, such as [{artifact = "plan.md"}]')
+        place.refuse('must be a list of tables, such as [{artifact = "plan.md"}]')
+        return ()
 
-    return tuple(list_of(value, _gate, "a gate"))  # type: ignore[arg-type]  # _gate makes Gates
+    return _each(value, _gate, "a gate", place)
 
 
-def _gate(raw: object) -> Gate:
-    problems: list[DefinitionProblem] = []
-    fields = read_table(raw, GATE_KEYS, "a gate", problems)
-    things = [key for key in table(raw) if key in _GATE_THINGS]
+def _gate(raw: object, place: Place) -> Gate | None:
+    before = len(place.problems)
+    fields = read_table(raw, GATE_KEYS, "a gate", place)
+    things = [key for key in raw if key in _GATE_THINGS] if isinstance(raw, Mapping) else ["command"]
     if len(things) != 1:
-        rule = f"a gate is one thing: give exactly one of {', '.join(_GATE_THINGS)}"
-        problems.append(DefinitionProblem((), rule))
-    if problems:
-        raise InvalidValue(problems)
+        place.note(f"a gate is one thing: give exactly one of {', '.join(_GATE_THINGS)}")
+    if len(place.problems) > before:
+        return None
     for key in ("result", "human"):
         fields.pop(key, None)
 
-    return Gate(kind=_GATE_THINGS[things[0]], **fields)  # type: ignore[arg-type]  # GATE_KEYS saw to the types
+    return Gate(kind=_GATE_THINGS[things[0]], **fields)
 
 
 #: What a gate checks -> its kind.
@@ -661,18 +597,12 @@ _GATE_THINGS: Mapping[str, str] = MappingProxyType(
 # --- every key there is: docs/workflows.md explains the same ------------------------------------------------------
 
 
-def _demands(value: object) -> Requirements:
+def _demands(value: object, place: Place) -> Requirements:
     try:
         return Requirements.from_json(value)
     except UsageError as exc:
-        raise BadValue(f'must be such as {{host = "alpha", tags = ["gpu"]}}: {exc}') from exc
-
-
-def _base(value: object) -> str:
-    if value not in BASE_MODES:
-        raise BadValue(f"must be one of {', '.join(BASE_MODES)}")
-
-    return str(value)
+        place.refuse(f'must be such as {{host = "alpha", tags = ["gpu"]}}: {exc}')
+        return NO_DEMANDS
 
 
 WORKFLOW_KEYS = keys_of(
@@ -681,7 +611,7 @@ WORKFLOW_KEYS = keys_of(
     replace=flag,
     demands=_demands,
     workload=json_table,
-    base=_base,
+    base=base,
     phases=tables,
 )
 TIMEOUT_KEYS = keys_for(Timeouts, wall=clock, idle=clock, after_result=clock)
@@ -693,7 +623,7 @@ GATE_KEYS = keys_of(
     result=yes,
     human=yes,
     timeout_seconds=seconds,
-    base=_base,
+    base=base,
     sandbox=text,
 )
 PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
@@ -703,8 +633,8 @@ PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
             for name, key in keys_for(
                 PhaseSpec,
                 command=argv,
-                timeouts=_sub_table(Timeouts, TIMEOUT_KEYS, "timeouts"),
-                retry=_sub_table(RetrySpec, RETRY_KEYS, "retry"),
+                timeouts=_read_spec(Timeouts, TIMEOUT_KEYS, "timeouts"),
+                retry=_read_spec(RetrySpec, RETRY_KEYS, "retry"),
                 gates=_gates,
                 steps=read_steps,
             ).items()

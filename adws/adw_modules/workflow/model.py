@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from adws.adw_modules.errors import StateInvalid, UsageError
-from adws.adw_modules.identifiers import JsonObject, hint
+from adws.adw_modules.identifiers import JsonObject, hint, shown
 from adws.adw_modules.phase import EXTERNAL
 from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
@@ -200,10 +200,7 @@ def path_problem(path: str) -> str:
     return ""
 
 
-# A named connection: where a sink saves to.
-#
-# Data types only. A connection has no password: it names the environment variable that has it.
-
+# --- connections: where sinks save to; they have no password, and name the environment variable that has it -----------
 
 #: The databases that there can be connections to; each is the tool of a sink, too.
 CONNECTION_TYPES = ("sqlite", "postgres")
@@ -406,7 +403,7 @@ def freeze(spec: WorkflowSpec) -> JsonObject:
     return {
         "name": spec.name,
         "version": spec.version,
-        "phases": [phase_to_json(phase) for phase in spec.phases],
+        "phases": [to_json(phase) for phase in spec.phases],
         **{name: value for name, value in rest.items() if value},
     }
 
@@ -418,7 +415,7 @@ def thaw(frozen: WorkflowRef) -> WorkflowSpec:
             f"the document has no definition of its workflow {frozen.name}: older versions did not keep one"
         )
     try:
-        phases = tuple(phase_from_json(phase) for phase in frozen.phases)
+        phases = tuple(from_json(PhaseSpec, phase) for phase in frozen.phases)
         demands = Requirements.from_json(frozen.demands)
     except (TypeError, UsageError) as exc:
         raise StateInvalid(f"the definition of {frozen.name} in the document is not whole: {exc}") from exc
@@ -434,27 +431,7 @@ def thaw(frozen: WorkflowRef) -> WorkflowSpec:
     )
 
 
-def phase_to_json(phase: PhaseSpec) -> JsonObject:
-    """Return *phase* as JSON; fields with their defaults are left out."""
-    return _to_json(_adapter(PhaseSpec), phase)
-
-
-def phase_from_json(data: Mapping[str, object]) -> PhaseSpec:
-    """Return the phase written by `phase_to_json`, unknown keys left out; raise TypeError when it is not whole."""
-    return _from_json(_adapter(PhaseSpec), data)
-
-
-def step_to_json(step: StepSpec) -> JsonObject:
-    """Return *step* as JSON; fields with their defaults are left out."""
-    return _to_json(_adapter(StepSpec), step)
-
-
-def step_from_json(data: Mapping[str, object]) -> StepSpec:
-    """Return the step written by `step_to_json`, unknown keys left out; raise TypeError when it is not whole."""
-    return _from_json(_adapter(StepSpec), data)
-
-
-_Spec = TypeVar("_Spec")
+_Spec = TypeVar("_Spec", PhaseSpec, StepSpec)
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made when first used: commands that only look start faster
 
 
@@ -465,16 +442,18 @@ def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
     return _ADAPTERS[kind]
 
 
-def _to_json(adapter: TypeAdapter[_Spec], spec: _Spec) -> JsonObject:
+def to_json(spec: _Spec) -> JsonObject:
+    """Return a phase or a step as JSON; fields with their defaults are left out."""
     # Definitions made in Python may have tuples where JSON has lists: no reason to warn.
-    result: JsonObject = adapter.dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
+    result: JsonObject = _adapter(type(spec)).dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
 
     return result
 
 
-def _from_json(adapter: TypeAdapter[_Spec], data: Mapping[str, object]) -> _Spec:
+def from_json(kind: type[_Spec], data: Mapping[str, object]) -> _Spec:
+    """Return what `to_json` wrote, unknown keys left out; raise TypeError when it is not whole."""
     try:
-        return adapter.validate_python(data)
+        return _adapter(kind).validate_python(data)
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
         place = ".".join(map(str, error["loc"])) or "it"
@@ -546,6 +525,5 @@ def problems_of(phase: PhaseSpec) -> Iterator[str]:
             if name not in OPTIONS:
                 yield f"{name!r} is no option of an agent{hint(name, OPTIONS)}"
                 continue
-            value = repr(phase.options[name])
-            shown = value if len(value) <= 60 else f"{value[:57]}..."
-            yield f"the option {name} is {shown} and must be {AgentOptions.model_fields[name].description}"
+            must = f"must be {AgentOptions.model_fields[name].description}"
+            yield f"the option {name} is {shown(phase.options[name])} and {must}"

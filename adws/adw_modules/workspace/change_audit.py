@@ -95,19 +95,15 @@ class RefWatch:
     def begin(self, session: WorkSession, phase: str) -> None:
         """Remember the refs before an attempt; what an earlier attempt made that did not end well is recorded."""
         refs = self._home.git.refs()
-        self._record(session, refs)
+        self.record(session, refs)
         self._before[session.document.adw_id] = (phase, refs)
 
     def forget(self, adw_id: str) -> None:
         """Forget the refs before an attempt: what it made is recorded."""
         self._before.pop(adw_id, None)
 
-    def record(self, session: WorkSession) -> None:
+    def record(self, session: WorkSession, refs: Mapping[str, str] | None = None) -> None:
         """Record what the last attempt made, which failed or was cut off."""
-        if session.document.adw_id in self._before or cut_off_phase(session.document):
-            self._record(session, self._home.git.refs())
-
-    def _record(self, session: WorkSession, refs: Mapping[str, str]) -> None:
         seen = self.appeared(session.document, refs)
         if seen:
             session.change(lambda draft: observe(draft, seen))
@@ -115,11 +111,11 @@ class RefWatch:
 
     def appeared(self, document: WorkflowDocument, refs: Mapping[str, str] | None = None) -> tuple[Effect, ...]:
         """Return what the attempt that ends now made; the caller stores it and then calls `forget`."""
-        refs = self._home.git.refs() if refs is None else refs
         phase, before = self._before.get(document.adw_id, ("", None))
         phase = phase or cut_off_phase(document)
         if not phase:  # nothing of ours can have made them: a branch of our name is somebody else's then
             return ()
+        refs = self._home.git.refs() if refs is None else refs
         result: list[Effect] = []
         pushed, remote = document.branch_name, self._home.settings.git_remote
         for ref, sha in refs.items():

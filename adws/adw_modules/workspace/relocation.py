@@ -26,8 +26,8 @@ from adws.adw_modules.errors import (
     StateNotFound,
     WorkflowBusy,
 )
-from adws.adw_modules.git import change_policy, repository
 from adws.adw_modules.git import git as git_module
+from adws.adw_modules.git import repository
 from adws.adw_modules.git.change_policy import DiffRules
 from adws.adw_modules.git.git import workflow_of
 from adws.adw_modules.phase import NoOrders
@@ -79,44 +79,24 @@ class Publisher:
         document = session.document
         if not self._git.has_remote():
             raise GitError(f"there is no remote {self._remote}")
-        self._refuse_secrets(document, path, head)
-        ref, ledger = effects.wip_ref(document.adw_id), Ledger(session, host="")  # a ref of the remote has no host
-        there = self._git.remote_ref(ref)
-        if there is not None and there not in {head, *_ours(document)}:
-            raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
-
-        def find() -> JsonObject | None:
-            return {"sha": head, "intended": None} if there == head else None
-
-        def act() -> JsonObject:
-            result = self._git.push_ref(head, ref, expected=there)
-            if not result.pushed:
-                raise GitError(f"the remote {self._remote} refused the push of {ref} ({result.reason})")
-            return {"sha": head, "intended": None}
-
-        if ledger.facts(WIP) is not None:
-            ledger.change(WIP, intended={"sha": head}, find=find, act=act)
-            return
-        # What was there and what will be: after a crash it is one of the two, and both are ours.
-        undo: JsonObject = {"ref": ref, "remote": self._remote, "sha": there or "", "intended": {"sha": head}}
-        ledger.make(WIP, WIP_KIND, undo=undo, find=find, act=act)
-
-    def _refuse_secrets(self, document: WorkflowDocument, path: Path, head: str) -> None:
-        """Raise ShippingRefused for what may not leave this machine; what is on the remote already has left it."""
-        workplace, has_secret = self._home.workplace, self._home.redactor.has_secret
+        # What is on the remote already has left this machine.
         branch = effects.branch_of_work(document)
         start = str(branch.undo.get("start") or "") if branch is not None else ""
         base = next((one.sha for one in effects.published(document) if one.sha), start)
         if not base:
             raise ShippingRefused(f"where the work began is not known, so {head[:12]} cannot be looked through")
         rules = replace(_ONLY_SECRETS, allowed_paths=self._home.settings.ship_allow_paths or ())
-        diff, files = workplace.diff(path, base), workplace.changed_files(path, base)
-        problems = change_policy.check_diff(diff, files, rules, has_secret=has_secret)
-        if not problems:
-            commits = workplace.commit_texts(path, base)
-            problems = change_policy.check_commits(commits, rules, has_secret=has_secret)
-        if problems:
-            raise ShippingRefused("; ".join(problems))
+        self._home.workplace.refuse_unfit(path, base, rules, has_secret=self._home.redactor.has_secret)
+        ref, ledger = effects.wip_ref(document.adw_id), Ledger(session, host="")  # a ref of the remote has no host
+        there = self._git.remote_ref(ref)
+        if there is not None and there not in {head, *_ours(document)}:
+            raise NotOurs(f"{ref} of {self._remote} is at {there[:12]}, which this workflow did not put there")
+
+        def act() -> None:
+            if refused := self._git.push_ref(head, ref, expected=there):
+                raise GitError(f"the remote {self._remote} refused the push of {ref} ({refused})")
+
+        ledger.push(WIP, WIP_KIND, undo={"ref": ref, "remote": self._remote}, head=head, there=there, act=act)
 
     # --- here --------------------------------------------------------------------------------------------------
 

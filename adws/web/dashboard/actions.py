@@ -16,7 +16,6 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from adws.adw_modules import views
 from adws.adw_modules.document import Mark
 from adws.adw_modules.errors import AdwError, UsageError
 from adws.adw_modules.rollback.plan import RollbackOptions, plan_lines
@@ -148,16 +147,10 @@ def cancel(request: Request, home: HomeOf, adw_id: AdwId) -> Response:
 @router.get("/abandon")
 def ask_abandon(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse:
     """Ask whether the workflow is to be abandoned."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
+    is_possible = allowed_actions(document, now=home.clock.now).may_abandon
 
-    return frame.render(
-        request,
-        "workflow_abandon.html",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
-        document=document,
-        is_possible=allowed_actions(document, now=home.clock.now).may_abandon,
-    )
+    return frame.of_workflow(request, "workflow_abandon.html", document, is_possible=is_possible)
 
 
 @router.get("/rollback")
@@ -168,7 +161,7 @@ def ask_rollback(
     keep_branch: Annotated[bool, Query()] = False,
 ) -> HTMLResponse:
     """Show the plan of a rollback, and ask whether it is to be done."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
     by = _by(request)
     wishes = RollbackOptions(reason=f"rolled back by {by}", keep_branch=keep_branch, by=by)
     try:
@@ -176,12 +169,10 @@ def ask_rollback(
     except AdwError as exc:
         plan, problem = None, sentence(str(exc))
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_rollback.html",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
-        document=document,
+        document,
         steps=plan_lines(plan.steps, will="") if plan else [],  # the heading says that they would be done
         hosts=sorted({step.host for step in plan.steps if step.host and not step.is_over}) if plan else [],
         keep_branch=keep_branch,

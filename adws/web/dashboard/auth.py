@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import cookie_parser
@@ -18,9 +19,12 @@ from starlette.responses import RedirectResponse, Response
 from adws.adw_triggers.http import App, Message, Problem, Scope, Send
 from adws.web.dashboard import frame
 from adws.web.dashboard import sessions as dashboard_sessions
-from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, ErrorPages, Viewer
-from adws.web.dashboard.sessions import Addresses, BadForm, Form, Known, Logins
+from adws.web.dashboard.frame import FORM_IN_SCOPE, KNOWN_IN_SCOPE, VIEWER_IN_SCOPE, Frame, Viewer
+from adws.web.dashboard.sessions import BadForm, Form, Logins, LoginSession
 from adws.web.middleware import PageAccess
+
+if TYPE_CHECKING:
+    from adws.app import Home
 
 logger = logging.getLogger("adw.web")
 
@@ -45,11 +49,18 @@ _HEADERS: Mapping[str, str] = {
 class PageAuth:
     """Authenticates requests for pages."""
 
-    def __init__(self, *, logins: Logins, addresses: Addresses, errors: ErrorPages, is_read_only: bool = False) -> None:
-        self.logins = logins
-        self.errors = errors
-        self._addresses = addresses
-        self._is_read_only = is_read_only
+    def __init__(self, home: Home, pages: Frame, *, host: str) -> None:
+        """*pages* shows what is refused; *host* is where the server listens."""
+        settings = home.settings
+        self.logins = Logins(
+            home_key=lambda: home.forge_key,
+            tokens=settings.web_token or (),
+            clock=home.clock,
+            session_seconds=dashboard_sessions.SESSION_SECONDS,
+        )
+        self._pages = pages
+        self._addresses = dashboard_sessions.addresses_of(host, settings.web_public_url or "")
+        self._is_read_only = settings.web_read_only
 
     @property
     def cookie(self) -> str:
@@ -101,7 +112,7 @@ class PageAuth:
 
         return self._admit_form(scope, head, known)
 
-    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: Known | None) -> PageAccess | App:
+    def _admit_form(self, scope: Scope, head: Mapping[str, str], known: LoginSession | None) -> PageAccess | App:
         why = dashboard_sessions.why_foreign(head, self._addresses)
         if why:
             return self._refused(scope, head, _foreign(why))
@@ -114,7 +125,7 @@ class PageAuth:
 
         return self._entry(scope, head, known, dashboard_sessions.MOST_BYTES)
 
-    def _entry(self, scope: Scope, head: Mapping[str, str], known: Known | None, most_bytes: int) -> PageAccess:
+    def _entry(self, scope: Scope, head: Mapping[str, str], known: LoginSession | None, most_bytes: int) -> PageAccess:
         """Accept a form whose body is checked when it is read; it has to carry the token of *known*."""
         scope = dict(scope)
 
@@ -130,16 +141,16 @@ class PageAuth:
 
         return PageAccess(scope=scope, most_bytes=most_bytes, look=look)
 
-    def _known(self, head: Mapping[str, str]) -> Known | None:
+    def _known(self, head: Mapping[str, str]) -> LoginSession | None:
         return self.logins.known(_cookies(head).get(self.cookie, ""))
 
-    def _viewer(self, head: Mapping[str, str], known: Known | None) -> Viewer:
+    def _viewer(self, head: Mapping[str, str], known: LoginSession | None) -> Viewer:
         if known is None:
             return Viewer()
         note = _cookies(head).get(self.note_cookie, "")
 
         return Viewer(
-            by=dashboard_sessions.asker(known.session.name),
+            by=dashboard_sessions.asker(known.name),
             csrf=dashboard_sessions.csrf_of(known),
             flash=dashboard_sessions.unseal_note(note, known),
         )
@@ -151,7 +162,7 @@ class PageAuth:
         here = _here(scope)
         if head.get("sec-fetch-site") == "cross-site":
             # Browsers send no cookie with a link on another site; they do from a page of ours.
-            return self.errors.hop(here)
+            return self._pages.hop(here)
 
         return RedirectResponse(LOGIN if here == "/" else f"{LOGIN}?next={quote(here, safe='')}", status_code=303)
 
@@ -160,7 +171,7 @@ class PageAuth:
         logger.info("A request for a page was refused", extra=said)
         viewer = scope.get(VIEWER_IN_SCOPE) or Viewer()
 
-        return self.errors.answer(problem, path=scope["path"], viewer=viewer, is_page=wants_page(head))
+        return self._pages.error(problem, path=scope["path"], viewer=viewer, is_page=wants_page(head))
 
 
 def wants_page(head: Mapping[str, str]) -> bool:

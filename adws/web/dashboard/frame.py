@@ -33,20 +33,21 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 from fastapi import APIRouter, Request
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 import adws
-from adws.adw_modules import identifiers, timestamps
+from adws.adw_modules import identifiers, timestamps, views
 from adws.adw_triggers.http import Problem
-from adws.web.dashboard.sessions import Known
+from adws.web.dashboard.sessions import LoginSession
 
 if TYPE_CHECKING:
+    from adws.adw_modules.document import WorkflowDocument
     from adws.adw_modules.identifiers import JsonValue
     from adws.app import Home
 
@@ -65,6 +66,8 @@ NOTHING = "—"
 MARKS: Mapping[str, str] = MappingProxyType(
     {"good": "✓", "bad": "✕", "busy": "▶", "wait": "◔", "gone": "↩", "quiet": "○"}
 )
+#: First character of a line of a patch -> its class.
+_PATCH_LINES = {"+": "ins", "-": "del", "@": "hunk", "\\": "hunk"}
 #: Class and text of what workflows end with, in the legend of a picture.
 OUTCOME_KEYS = (("good", "completed"), ("bad", "failed"), ("", "abandoned"), ("gone", "rolled back"))
 #: State or status, of anything -> its tone. What is not named is quiet.
@@ -190,6 +193,14 @@ def plain(text: str) -> str:
     return "".join(letter if _is_harmless(letter) else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
+def patch(text: str) -> Markup:
+    """Return the lines of a redacted patch as markup, each escaped, those that are added and deleted marked."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    marked = (f'<span class="{_PATCH_LINES.get(line[:1], "same")}">{escape(plain(line))}\n</span>' for line in lines)
+
+    return Markup("".join(marked))  # noqa: S704 - every line is escaped above
+
+
 def _is_harmless(letter: str) -> bool:
     return letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"} or letter in "\u200c\u200d"
 
@@ -212,43 +223,34 @@ _KINDS = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asset:
-    """A file for browsers."""
-
-    body: bytes
-    kind: str
-    digest: str
-
-
 def url(name: str) -> str:
     """Return where browsers find the file *name*."""
     stem, _, ending = name.partition(".")
 
-    return f"{PREFIX}{stem}.{_asset(name).digest}.{ending}"
+    return f"{PREFIX}{stem}.{_asset(name)[1]}.{ending}"
 
 
 def text(name: str) -> str:
     """Return the content of the file *name*, for a page that embeds it."""
-    return _asset(name).body.decode()
+    return _asset(name)[0].decode()
 
 
 @router.get(PREFIX + "{name}")
 def get_asset(name: str) -> Response:
     """Return a file; names of other releases are not found."""
-    for known in _KINDS:
+    for known, kind in _KINDS.items():
         if url(known) == f"{PREFIX}{name}":
-            result = _asset(known)
-            return Response(result.body, media_type=result.kind, headers={"Cache-Control": _FOR_EVER})
+            return Response(_asset(known)[0], media_type=kind, headers={"Cache-Control": _FOR_EVER})
 
     raise HTTPException(404)
 
 
 @cache
-def _asset(name: str) -> Asset:
+def _asset(name: str) -> tuple[bytes, str]:
+    """Return what is in the file *name*, and the digest of that."""
     body = (_PLACE / name).read_bytes()
 
-    return Asset(body=body, kind=_KINDS[name], digest=hashlib.sha256(body).hexdigest()[:16])
+    return body, hashlib.sha256(body).hexdigest()[:16]
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -287,16 +289,6 @@ class PageContext:
     topic: str  #: what it is live about; "": it stands still
 
     @property
-    def version(self) -> str:
-        """Return the version of adw."""
-        return adws.__version__
-
-    @property
-    def menu(self) -> Mapping[str, str]:
-        """Return the entries of the menu."""
-        return MENU
-
-    @property
     def csrf(self) -> Markup:
         """The token of forms; marked as safe, so that the redactor does not remove it."""
         return Markup(self.viewer.csrf)  # noqa: S704 - hex digits of ours
@@ -304,90 +296,6 @@ class PageContext:
     def is_here(self, address: str) -> bool:
         """Return whether the page is part of what *address* of the menu leads to."""
         return self.path == address if address == "/" else f"{self.path}/".startswith(f"{address}/")
-
-
-class Frame:
-    """Renders pages."""
-
-    def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
-        self._now = now
-        self._is_read_only = is_read_only
-        self._environment = _environment(redact)
-
-    def text(self, template: str, *, path: str, viewer: Viewer, topic: str = "", **facts: object) -> str:
-        """Return the page that *template* makes of *facts*."""
-        now = self._now()
-        page = PageContext(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
-
-        return self._environment.get_template(template).render(page=page, **facts)
-
-
-def of_home(home: Home) -> Frame:
-    """Return the frame of the pages of *home*."""
-    redactor = home.redactor
-    clock = home.clock
-
-    return Frame(now=clock.now, redact=redactor.redact_text, is_read_only=home.settings.web_read_only)
-
-
-def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
-    """Return the page that *template* makes of *facts*."""
-    frame = cast("Frame", request.app.state.frame)
-    path, seen_by = request.url.path, viewer(request)
-    answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
-    if seen_by.flash:
-        answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
-
-    return answer
-
-
-def viewer(request: Request) -> Viewer:
-    """Return the viewer of the page."""
-    return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
-
-
-def known(request: Request) -> Known | None:
-    """Return the login of the viewer, None when there is none."""
-    return cast("Known | None", request.scope.get(KNOWN_IN_SCOPE))
-
-
-def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
-    def finalize(value: object) -> object:
-        # What was escaped before (Markup) is ours, or was redacted when it was made.
-        return redact(value) if type(value) is str else value
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    environment.filters.update(
-        {
-            "clip": clip,
-            "counted": identifiers.counted,
-            "moment": moment,
-            "money": money,
-            "number": number,
-            "plain": plain,
-            "size": size,
-            "span": span,
-            "tone": tone,
-            "words": words,
-            "is_moment": is_moment,
-        }
-    )
-    environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
-    environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
-    environment.globals.update({"asset": url, "mark": mark, "NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS})
-
-    return environment
-
-
-# What went wrong, as a page for browsers; the same sentences as everywhere else.
 
 
 #: status -> title of the page.
@@ -420,20 +328,29 @@ _ADVICE: Mapping[int, str] = MappingProxyType(
 )
 
 
-class ErrorPages:
-    """Answers browsers and programs with an error."""
+class Frame:
+    """Renders pages."""
 
-    def __init__(self, frame_of_pages: Frame, *, redact: Callable[[str], str]) -> None:
-        self._frame = frame_of_pages
+    def __init__(self, *, now: Callable[[], datetime], redact: Callable[[str], str], is_read_only: bool) -> None:
+        self._now = now
         self._redact = redact
+        self._is_read_only = is_read_only
+        self._environment = _environment(redact)
 
-    def answer(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
-        """Return *problem* as a page or as JSON."""
+    def text(self, template: str, *, path: str, viewer: Viewer, topic: str = "", **facts: object) -> str:
+        """Return the page that *template* makes of *facts*."""
+        now = self._now()
+        page = PageContext(path=path, now=now, viewer=viewer, is_read_only=self._is_read_only, topic=topic)
+
+        return self._environment.get_template(template).render(page=page, **facts)
+
+    def error(self, problem: Problem, *, path: str, viewer: Viewer, is_page: bool) -> Response:
+        """Return what went wrong, as a page for people or as JSON; the sentences are those of everywhere else."""
         headers = problem.headers()
         if not is_page:
             redacted = replace(problem, message=self._redact(problem.message))
             return JSONResponse(redacted.to_json(), status_code=redacted.status, headers=headers)
-        text = self._frame.text(
+        text = self.text(
             "problem.html",
             path=path,
             viewer=viewer,
@@ -446,11 +363,87 @@ class ErrorPages:
 
     def hop(self, here: str) -> Response:
         """Return a page that redirects to *here*."""
-        return HTMLResponse(self._frame.text("hop.html", path=here, viewer=Viewer(), here=here))
+        return HTMLResponse(self.text("hop.html", path=here, viewer=Viewer(), here=here))
 
-    def of_request(self, request: Request, problem: Problem, *, is_page: bool) -> Response:
-        """Return *problem* for the sender of *request*."""
-        return self.answer(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
+
+def of_home(home: Home) -> Frame:
+    """Return the frame of the pages of *home*."""
+    return Frame(now=home.clock.now, redact=home.redactor.redact_text, is_read_only=home.settings.web_read_only)
+
+
+def render(request: Request, template: str, *, status: int = 200, topic: str = "", **facts: object) -> HTMLResponse:
+    """Return the page that *template* makes of *facts*."""
+    frame = cast("Frame", request.app.state.frame)
+    path, seen_by = request.url.path, viewer(request)
+    answer = HTMLResponse(frame.text(template, path=path, viewer=seen_by, topic=topic, **facts), status_code=status)
+    if seen_by.flash:
+        answer.headers.append("Set-Cookie", request.app.state.page_auth.forget_note)
+
+    return answer
+
+
+def of_workflow(
+    request: Request, template: str, document: WorkflowDocument, *, topic: str = "", **facts: Any
+) -> HTMLResponse:
+    """Return a page about the workflow in *document*, named as people call it."""
+    adw_id, name = document.adw_id, views.workflow(document).name
+
+    return render(request, template, topic=topic, adw_id=adw_id, name=name, document=document, **facts)
+
+
+def viewer(request: Request) -> Viewer:
+    """Return the viewer of the page."""
+    return cast("Viewer", request.scope.get(VIEWER_IN_SCOPE) or Viewer())
+
+
+def known(request: Request) -> LoginSession | None:
+    """Return the login of the viewer, None when there is none."""
+    return cast("LoginSession | None", request.scope.get(KNOWN_IN_SCOPE))
+
+
+def _environment(redact: Callable[[str], str]) -> jinja2.Environment:
+    def finalize(value: object) -> object:
+        # What was escaped before (Markup) is ours, or was redacted when it was made.
+        return redact(value) if type(value) is str else value
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        {
+            "clip": clip,
+            "counted": identifiers.counted,
+            "moment": moment,
+            "money": money,
+            "number": number,
+            "patch": patch,
+            "plain": plain,
+            "size": size,
+            "span": span,
+            "tone": tone,
+            "words": words,
+            "is_moment": is_moment,
+        }
+    )
+    environment.filters["age"] = jinja2.pass_context(lambda context, text: age(text, context["page"].now))
+    environment.filters["elapsed"] = jinja2.pass_context(lambda context, text: elapsed(text, context["page"].now))
+    environment.globals.update({"asset": url, "mark": mark, "VERSION": adws.__version__})
+    environment.globals.update({"NOTHING": NOTHING, "OUTCOME_KEYS": OUTCOME_KEYS, "MENU": MENU})
+
+    return environment
+
+
+def error(request: Request, problem: Problem, *, is_page: bool) -> Response:
+    """Return *problem* for the sender of *request*, as a page or as JSON."""
+    pages = cast("Frame", request.app.state.frame)
+
+    return pages.error(problem, path=request.url.path, viewer=viewer(request), is_page=is_page)
 
 
 def sentence(message: str) -> str:

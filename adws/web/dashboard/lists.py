@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request
@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.responses import HTMLResponse
 
-from adws.adw_modules import events, views
+from adws.adw_modules import events
 from adws.adw_modules.errors import ExecutionNotFound
 from adws.adw_modules.events import Event
 from adws.adw_modules.queue.model import RunState
@@ -29,7 +29,7 @@ from adws.web import api_views, api_workflows
 from adws.web.api_steps import ExecutionId, Index
 from adws.web.dashboard import frame
 from adws.web.dashboard import start as dashboard_start
-from adws.web.dependencies import AdwId, HomeOf
+from adws.web.dependencies import AdwId, HomeOf, PageOf
 
 if TYPE_CHECKING:
     from adws.app import Home
@@ -52,10 +52,11 @@ def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
         url = request.url.remove_query_params(("cursor", "state"))
         return str((url.include_query_params(state=state) if state else url).replace(scheme="", netloc=""))
 
-    return frame.render(
+    return _page(
         request,
         "workflows.html",
-        topic="home",
+        wanted,
+        result.next_cursor,
         wanted=wanted,
         states=[state.value for state in WorkflowState],
         counts=home.reports.states(),
@@ -64,9 +65,6 @@ def list_workflows(request: Request, home: HomeOf) -> HTMLResponse:
         rows=result.workflows,
         pick=dashboard_start.PICK,
         bulk_actions=dashboard_start.BULK_ACTIONS,
-        has_filter=_has_filter(wanted),
-        next_url=_further(request, result.next_cursor),
-        first_url=_first(request, wanted.cursor),
     )
 
 
@@ -76,16 +74,14 @@ def list_runs(request: Request, home: HomeOf) -> HTMLResponse:
     wanted = _asked(request, api_views.RunFilter)
     result = api_views.list_runs(home, wanted)
 
-    return frame.render(
+    return _page(
         request,
         "runs.html",
-        topic="home",
+        wanted,
+        result.next_cursor,
         chosen={state.value for state in wanted.state},
         states=[state.value for state in RunState],
         rows=result.runs,
-        has_filter=_has_filter(wanted),
-        next_url=_further(request, result.next_cursor),
-        first_url=_first(request, wanted.cursor),
     )
 
 
@@ -110,16 +106,14 @@ def list_deliveries(request: Request, home: HomeOf) -> HTMLResponse:
     wanted = _asked(request, api_views.DeliveryFilter)
     result = api_views.list_deliveries(home, wanted)
 
-    return frame.render(
+    return _page(
         request,
         "deliveries.html",
-        topic="home",
+        wanted,
+        result.next_cursor,
         chosen=set(wanted.verdict),
         verdicts=_VERDICTS,
         rows=result.deliveries,
-        has_filter=_has_filter(wanted),
-        next_url=_further(request, result.next_cursor),
-        first_url=_first(request, wanted.cursor),
     )
 
 
@@ -140,19 +134,18 @@ def _asked(request: Request, kind: type[_Filter]) -> _Filter:
         raise RequestValidationError(exc.errors()) from exc
 
 
-def _has_filter(wanted: BaseModel) -> bool:
-    """Return whether a filter is set."""
-    return bool(wanted.model_dump(exclude_defaults=True, exclude={"limit", "cursor", "with_results"}))
+def _page(request: Request, template: str, asked: PageOf, next_cursor: str | None, **facts: object) -> HTMLResponse:
+    """Return a page of a list, with the addresses of the next page and of the first one."""
+    further = request.url.include_query_params(cursor=next_cursor) if next_cursor else None
+    first = request.url.remove_query_params("cursor") if asked.cursor else None
+    addresses = {
+        name: str(url.replace(scheme="", netloc="")) if url else ""
+        for name, url in (("next_url", further), ("first_url", first))
+    }
+    has_filter = bool(asked.model_dump(exclude_defaults=True, exclude={"limit", "cursor", "with_results"}))
+    said: dict[str, Any] = {**facts, **addresses, "has_filter": has_filter}
 
-
-def _further(request: Request, cursor: str | None) -> str:
-    """Return the address of the next page, "" when there is none."""
-    return str(request.url.include_query_params(cursor=cursor).replace(scheme="", netloc="")) if cursor else ""
-
-
-def _first(request: Request, cursor: str) -> str:
-    """Return the address of the first page of this list, "" when this is it."""
-    return str(request.url.remove_query_params("cursor").replace(scheme="", netloc="")) if cursor else ""
+    return frame.render(request, template, topic="home", **said)
 
 
 # `/workflows/{id}/executions/...`: a step whose calls are spread over workers, its iterations, and one of them.
@@ -188,12 +181,11 @@ def show_execution(
     shown = rows[:ITERATIONS_OF_A_PAGE]
     following = {**({"state": state.value} if state else {}), "after": shown[-1].index if shown else -1}
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "execution.html",
+        home.load(adw_id),
         topic=f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
         line=line,
         rows=shown,
         state=state.value if state else "",
@@ -212,12 +204,11 @@ def show_iteration(
     result = home.execution_views.iteration(execution_id, index)
     calls = [Event.from_json(call) for call in result.calls]
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "iteration.html",
+        home.load(adw_id),
         topic=f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
         line=line,
         iteration=result.line,
         element=frame.pretty(result.element),
@@ -241,11 +232,10 @@ def show_page(
         with suppress(ValueError):  # not JSON: shown as it is
             shown = frame.pretty(json.loads(shown))
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "iteration_page.html",
-        adw_id=adw_id,
-        name=_name(home, adw_id),
+        home.load(adw_id),
         line=line,
         index=index,
         number=page,
@@ -262,7 +252,3 @@ def _line(home: Home, adw_id: str, execution_id: str) -> ExecutionLine:
         raise ExecutionNotFound(execution_id)
 
     return result
-
-
-def _name(home: Home, adw_id: str) -> str:
-    return views.workflow(home.store.load(adw_id).document).name

@@ -202,4 +202,4 @@ def _full(request: Request) -> Response:
         retry_after=30,
     )
 
-    return cast("Response", request.app.state.page_auth.errors.of_request(request, problem, is_page=False))
+    return frame.error(request, problem, is_page=False)

@@ -73,12 +73,10 @@ def log_out(request: Request) -> Response:
 def _let_in(request: Request, cookie: str, after: str, *, how: str) -> Response:
     auth = _page_auth(request)
     known = auth.logins.known(cookie)
-    name = known.session.name if known else ""
-    said = {"action": "logged_in", "by": name, "how": how, "from": actions.source(request)}
+    said = {"action": "logged_in", "by": known.name if known else "", "how": how, "from": actions.source(request)}
     logger.info("A person logged in", extra=said)
     answer = RedirectResponse(dashboard_sessions.own_path(after), status_code=303)
-    seconds = SESSION_SECONDS
-    answer.headers.append("Set-Cookie", auth.cookie_line(auth.cookie, cookie, seconds=seconds))
+    answer.headers.append("Set-Cookie", auth.cookie_line(auth.cookie, cookie, seconds=SESSION_SECONDS))
 
     return answer
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
+from typing import Any
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
@@ -16,6 +17,8 @@ from starlette.responses import HTMLResponse
 
 from adws.adw_modules import circuit_breaker, views
 from adws.adw_modules.circuit_breaker import BreakerRow
+from adws.adw_modules.identifiers import JsonObject
+from adws.adw_modules.recovery.explain import worker_state
 from adws.adw_modules.reports import plots
 from adws.adw_modules.reports import reports as reports_module
 from adws.adw_modules.reports.model import (
@@ -32,11 +35,9 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.resources.quotas import QuotaStatus
 from adws.app import Home
-from adws.web import models as web_models
 from adws.web.dashboard import frame
 from adws.web.dashboard import start as dashboard_start
 from adws.web.dependencies import HomeOf, ServerOf, ServerState
-from adws.web.models import RunnerLine
 
 #: Days that the pictures show, today included.
 DAYS = 14
@@ -94,23 +95,12 @@ class OverviewSnapshot:
     failures: Sequence[FailureGroup]
     gauges: Sequence[QuotaStatus]
     breakers: Sequence[BreakerRow]
-    runners: Sequence[RunnerLine]
+    runners: Sequence[JsonObject]
 
     @property
     def is_new(self) -> bool:
         """Whether no workflow was ever started here."""
         return not self.states and not self.outcomes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    """A number at the top of the page."""
-
-    label: str
-    value: str
-    note: str
-    href: str
-    tone: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,72 +155,27 @@ def today_of(now: datetime) -> str:
 # --- on top ----------------------------------------------------------------------------------------------------
 
 
-def tiles(seen: OverviewSnapshot, *, budget: float) -> tuple[Tile, ...]:
-    """Return the numbers at the top of the page."""
+def numbers(seen: OverviewSnapshot, *, budget: float) -> dict[str, Any]:
+    """Return the numbers at the top of the page, which `tiles.html` puts into words."""
     approvals = [one for one in seen.for_people if one.kind is WaitKind.APPROVAL]
-    others = [one for one in seen.for_people if one.kind is not WaitKind.APPROVAL]
-    oldest = frame.elapsed(seen.queue.oldest_due_at, seen.now)
-    longest = frame.elapsed(min((one.started_at for one in seen.running), default=""), seen.now)
-    failed = seen.states.get("failed", Count(number=0))
-    ended = reports_module.together(seen.outcomes)
-    rate = ended.success_rate
-    spent = spent_on(seen.costs, today_of(seen.now))
 
-    return (
-        Tile(
-            label="Running",
-            value=_count_of(seen.running),
-            note=f"the longest for {longest}" if seen.running else "nothing is running",
-            href="#running",
-            tone="busy" if seen.running else "",
-        ),
-        Tile(
-            label="Queued",
-            value=str(seen.queue.due),
-            note=f"the oldest for {oldest}" if seen.queue.oldest_due_at else "nothing is due",
-            href="/runs?state=pending",
-        ),
-        Tile(
-            label="Waiting for approval",
-            value=_count_of(approvals),
-            note=f"{_count_of(others)} more need a person" if others else "nothing else needs a person",
-            href="#waiting",
-            tone="wait" if seen.for_people else "",
-        ),
-        Tile(
-            label="Failed",
-            value=str(failed),
-            note="retry them or roll them back" if failed.number else "none",
-            href="/workflows?state=failed",
-            tone="bad" if failed.number else "",
-        ),
-        Tile(
-            label="Success rate",
-            value=frame.NOTHING if rate is None else f"{100 * rate:.0f} %",
-            note=f"{ended.completed:,} of {ended.ended:,} completed in {DAYS} days"
-            if ended.ended
-            else "nothing ended yet",
-            href="#outcomes",
-        ),
-        Tile(
-            label="Cost today",
-            value=frame.money(spent),
-            note=f"of {frame.money(budget)}",
-            href="#costs",
-            tone=_tone_of(spent / budget) if budget else "",
-        ),
-    )
+    return {
+        "seen": seen,
+        "running": _count_of(seen.running),
+        "longest": min((one.started_at for one in seen.running), default=""),
+        "approvals": _count_of(approvals),
+        "others": _count_of([one for one in seen.for_people if one.kind is not WaitKind.APPROVAL]),
+        "failed": seen.states.get("failed", Count(number=0)),
+        "ended": reports_module.together(seen.outcomes),
+        "spent": spent_on(seen.costs, today_of(seen.now)),
+        "budget": budget,
+        "NEARLY": NEARLY,
+        "DAYS": DAYS,
+    }
 
 
-def _count_of(lines: Sequence[object]) -> str:
-    return str(Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN))
-
-
-def _tone_of(share: float) -> str:
-    if share >= 1:
-        return "bad"
-
-    return "wait" if share >= NEARLY else ""
+def _count_of(lines: Sequence[object]) -> Count:
+    return Count(number=len(lines), is_more=len(lines) >= MOST_SHOWN)
 
 
 # --- what needs attention --------------------------------------------------------------------------------------
@@ -239,7 +184,7 @@ def _tone_of(share: float) -> str:
 def concerns(seen: OverviewSnapshot) -> tuple[Concern, ...]:
     """Return what needs attention, what stops most workflows first."""
     found: list[Concern] = []
-    if seen.queue.due.number and not any(runner.state == "online" for runner in seen.runners):
+    if seen.queue.due.number and not any(runner["state"] == "online" for runner in seen.runners):
         why = f"{seen.queue.due} queued. Start a worker with:"
         found.append(Concern(what="No worker is running", why=why, advice="adw worker", is_command=True))
     found += (
@@ -319,8 +264,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         request,
         "overview.html",
         topic="home",
-        seen=seen,
-        tiles=tiles(seen, budget=budget),
+        **numbers(seen, budget=budget),
         concerns=concerns(seen),
         owners={one.run_id: views.owner_name(one.owner) or "no worker" for one in seen.running},
         for_people=seen.for_people,
@@ -335,9 +279,7 @@ def overview(request: Request, home: HomeOf, server: ServerOf) -> HTMLResponse:
         page_address=str(request.base_url).rstrip("/"),
         workers_running=server.workers()[1],
         WAITS=WAITS,
-        DAYS=DAYS,
         LINES=LINES,
-        budget=budget,
         begin=dashboard_start.start_facts(home) if seen.is_new else {},
     )
 
@@ -365,7 +307,9 @@ def look(home: Home, server: ServerState) -> OverviewSnapshot:
         breakers=[circuit_breaker.seen(row, now) for row in home.breakers.stored()],
         # Those that are there, or were until a moment ago.
         runners=[
-            line for line in (web_models.runner_of(home, one) for one in home.workers.all()) if line.state != "gone"
+            views.worker(one, state=state, now=now)
+            for one in home.workers.all()
+            if (state := worker_state(home, one).value) != "gone"
         ],
     )
 

@@ -17,7 +17,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import parse_qsl, urlsplit
 
@@ -40,14 +40,7 @@ class LoginSession:
     session_id: str  #: hex digits that nobody can guess
     name: str  #: what they say they are called; "": nothing
     until: int  #: seconds since 1970
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """A session that is good, and the key that it was signed with."""
-
-    session: LoginSession
-    key: bytes
+    key: bytes = field(repr=False)  #: that its cookie is signed with
 
 
 def key_of(home_key: bytes, token: str) -> bytes:
@@ -70,22 +63,17 @@ def cookie_name(home_key: bytes, *, is_secure: bool) -> str:
 # --- sessions --------------------------------------------------------------------------------------------------
 
 
-def seal(session: LoginSession, key: bytes) -> str:
+def seal(session: LoginSession) -> str:
     """Return the cookie of *session*."""
-    return _signed({"id": session.session_id, "name": session.name, "until": session.until}, key)
+    return _signed({"id": session.session_id, "name": session.name, "until": session.until}, session.key)
 
 
-def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> Known | None:
+def unseal(cookie: str, keys: Sequence[bytes], *, now: float) -> LoginSession | None:
     """Return the session of *cookie*, None when it was not made by us or is over."""
     for key in keys:
-        result = _read(cookie, key)
-        if result is None:
-            continue
-        session_id, name, until = result.get("id"), result.get("name"), result.get("until")
-        is_whole = isinstance(session_id, str) and isinstance(name, str) and isinstance(until, int)
-        if not is_whole or until <= now:  # type: ignore[operator]  # looked at right before
-            return None
-        return Known(session=LoginSession(session_id=session_id, name=name, until=until), key=key)  # type: ignore[arg-type]  # the same
+        match _read(cookie, key):
+            case {"id": str(session_id), "name": str(name), "until": int(until)} if until > now:
+                return LoginSession(session_id=session_id, name=name, until=until, key=key)
 
     return None
 
@@ -103,14 +91,14 @@ def asker(name: str) -> str:
 # --- forms -----------------------------------------------------------------------------------------------------
 
 
-def csrf_of(known: Known) -> str:
+def csrf_of(known: LoginSession) -> str:
     """Return the token that forms of this session carry."""
-    said = b"adw dashboard form\0" + known.session.session_id.encode()
+    said = b"adw dashboard form\0" + known.session_id.encode()
 
     return hmac.new(known.key, said, hashlib.sha256).hexdigest()
 
 
-def is_csrf(shown: str, known: Known) -> bool:
+def is_csrf(shown: str, known: LoginSession) -> bool:
     """Return whether a form that carries *shown* was made for this session."""
     return hmac.compare_digest(shown.encode("utf-8", "replace"), csrf_of(known).encode())
 
@@ -118,47 +106,45 @@ def is_csrf(shown: str, known: Known) -> bool:
 # --- messages for the next page ----------------------------------------------------------------------------------
 
 
-def seal_note(text: str, known: Known) -> str:
+def seal_note(text: str, known: LoginSession) -> str:
     """Return a cookie that carries *text* to the next page of this session."""
-    return _signed({"note": text[:500], "of": known.session.session_id}, known.key)
+    return _signed({"note": text[:500], "of": known.session_id}, known.key)
 
 
-def unseal_note(cookie: str, known: Known) -> str:
+def unseal_note(cookie: str, known: LoginSession) -> str:
     """Return the text that `seal_note` wrote, "" for anything else."""
-    result = _read(cookie, known.key) or {}
-    text = result.get("note")
+    match _read(cookie, known.key):
+        case {"note": str(text), "of": known.session_id}:
+            return text
 
-    return text if isinstance(text, str) and result.get("of") == known.session.session_id else ""
+    return ""
 
 
 # --- links that log in -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
-    """A login link, made with the key of the home."""
+def new_link(home_key: bytes, *, clock: Clock, name: str = "") -> str:
+    """Return what the address of a login link carries; read access to the key of the home is enough to make one."""
+    made_at = int(clock.now().timestamp())
 
-    link_id: str
-    name: str
-    made_at: int  #: seconds since 1970
+    return _signed({"link": clock.token(), "name": name_of(name), "made": made_at}, link_key(home_key))
 
 
-def seal_link(link: Link, key: bytes) -> str:
-    """Return the text of a login link for its address."""
-    return _signed({"link": link.link_id, "name": link.name, "made": link.made_at}, key)
+def read_link(text: str, key: bytes, *, now: float, since: float) -> tuple[str, str] | None:
+    """Return id and name of the link in *text*, None when it is not ours, too old, or from before *since*."""
+    match _read(text, key):
+        # A minute of the future is let pass: the clock may have been set back a little.
+        case {"link": str(link_id), "name": str(name), "made": int(made)} if (
+            max(since, now - LINK_SECONDS) <= made <= now + 60
+        ):
+            return link_id, name
+
+    return None
 
 
-def unseal_link(text: str, key: bytes, *, now: float, since: float) -> Link | None:
-    """Return the link of *text*, None when it is not ours, too old, or from before *since*."""
-    result = _read(text, key) or {}
-    link_id, name, made = result.get("link"), result.get("name"), result.get("made")
-    if not isinstance(link_id, str) or not isinstance(name, str) or not isinstance(made, int):
-        return None
-    # A minute of the future is let pass: the clock may have been set back a little.
-    if not max(since, now - LINK_SECONDS) <= made <= now + 60:
-        return None
-
-    return Link(link_id=link_id, name=name, made_at=made)
+def address_of_link(server: str, link: str) -> str:
+    """Return the whole address of a login link at *server*."""
+    return f"{server.rstrip('/')}/login?link={link}"
 
 
 # --- signatures ------------------------------------------------------------------------------------------------
@@ -388,18 +374,17 @@ class Logins:
     def by_link(self, text: str) -> str | None:
         """Return the cookie of a new login by a link; None when the link is invalid or was used."""
         now = self._clock.now().timestamp()
-        key = link_key(self._home_key)
-        link = unseal_link(text, key, now=now, since=int(self._started))
-        if link is None or not self._end(link.link_id, until=now + 2 * LINK_SECONDS):
+        link = read_link(text, link_key(self._home_key), now=now, since=int(self._started))
+        if link is None or not self._end(link[0], until=now + 2 * LINK_SECONDS):
             return None
 
-        return self._cookie(self._keys[0], link.name)
+        return self._cookie(self._keys[0], link[1])
 
     def link(self, name: str = "") -> str:
         """Return what the address of a new login link carries."""
         return new_link(self._home_key, clock=self._clock, name=name)
 
-    def known(self, cookie: str) -> Known | None:
+    def known(self, cookie: str) -> LoginSession | None:
         """Return the session of *cookie*, None when it is invalid."""
         if not cookie:
             return None
@@ -407,13 +392,13 @@ class Logins:
 
         return known if known is not None and self.is_good(known) else None
 
-    def is_good(self, known: Known) -> bool:
+    def is_good(self, known: LoginSession) -> bool:
         """Return whether a login is still valid."""
-        return known.session.session_id not in self._over and known.session.until > self._clock.now().timestamp()
+        return known.session_id not in self._over and known.until > self._clock.now().timestamp()
 
-    def end(self, known: Known) -> None:
+    def end(self, known: LoginSession) -> None:
         """End a login: its cookie is not accepted any more."""
-        self._end(known.session.session_id, until=float(known.session.until))
+        self._end(known.session_id, until=float(known.until))
 
     def cookie_name(self, *, is_secure: bool) -> str:
         """Return the name of the cookie."""
@@ -421,9 +406,8 @@ class Logins:
 
     def _cookie(self, key: bytes, name: str) -> str:
         until = int(self._clock.now().timestamp() + self._session_seconds)
-        session = LoginSession(session_id=self._clock.token(), name=name_of(name), until=until)
 
-        return seal(session, key)
+        return seal(LoginSession(session_id=self._clock.token(), name=name_of(name), until=until, key=key))
 
     def _end(self, identity: str, *, until: float) -> bool:
         """Record that *identity* is used up; False when it was before, or the record is full."""
@@ -445,18 +429,6 @@ class Logins:
     def _keys(self) -> tuple[bytes, ...]:
         """Return the keys of the tokens; without tokens a random one of this server."""
         return tuple(key_of(self._home_key, token) for token in self._tokens or (self._clock.token(),))
-
-
-def new_link(home_key: bytes, *, clock: Clock, name: str = "") -> str:
-    """Return what the address of a login link carries; read access to the key of the home is enough to make one."""
-    link = Link(link_id=clock.token(), name=name_of(name), made_at=int(clock.now().timestamp()))
-
-    return seal_link(link, link_key(home_key))
-
-
-def address_of_link(server: str, link: str) -> str:
-    """Return the whole address of a login link at *server*."""
-    return f"{server.rstrip('/')}/login?link={link}"
 
 
 # How often a wrong token may be shown, at the login and to the API: each has a count of its own.

@@ -106,7 +106,7 @@ def act_on_selected(request: Request, home: HomeOf) -> Response:
     for adw_id in adw_ids:
         row = {"adw_id": adw_id, "title": adw_id, "state": "", "note": "", "is_bad": False}
         try:
-            document = home.store.load(adw_id).document
+            document = home.load(adw_id)
             row |= {"title": views.workflow(document).name, "state": document.current_state}
             if is_done:
                 row["note"] = sentence(_do(request, home, adw_id, action, grant=grant, count=len(adw_ids)))

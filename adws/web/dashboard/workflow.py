@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -26,7 +25,7 @@ from adws.adw_modules.rollback.plan import recorded_steps
 from adws.adw_modules.state_machine import read_table
 from adws.adw_modules.worker.control import allowed_actions
 from adws.web import changes
-from adws.web.dashboard import frame, review
+from adws.web.dashboard import frame
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ def plain_facts(data: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
     ]
 
 
+#: Characters of patches on the page; the page of the changes has all there is.
+MOST_OF_PATCHES = 60_000
 #: Rows of lists on the page; the pages behind it have all.
 MOST_EVENTS = 15
 MOST_EXECUTIONS = 20
@@ -92,11 +93,6 @@ MOST_EFFECTS = 40
 
 
 # --- output ----------------------------------------------------------------------------------------------------
-
-
-def folder_of(home: Home, adw_id: str) -> Path:
-    """Return the directory of a workflow."""
-    return home.settings.state_dir / adw_id
 
 
 def readable(read: Callable[[], Followed]) -> Followed:
@@ -132,7 +128,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "lock": home.locks.holder(number, document.repository) if number is not None else None,
         "ports": tuple(port for port in home.ports.all() if port.adw_id == adw_id),
     }
-    folder = folder_of(home, adw_id)
+    folder = home.folder_of(adw_id)
     output = readable(lambda: attempt_files.begin(folder, attempt_files.outputs(folder, document)))
     facts = {
         "document": document,
@@ -150,9 +146,7 @@ def show_workflow(request: Request, home: HomeOf, adw_id: AdwId) -> HTMLResponse
         "attempts": attempts_of(document, view),
         "executions": home.execution_views.of_workflow(adw_id, limit=MOST_EXECUTIONS),
         "checkpoints": home.checkpoints.lines_of(adw_id),
-        "review": review.review_of(
-            changes.read(home, document), open_lines=review.OPEN_LINES_BESIDE, most=review.CHARACTERS_BESIDE
-        ),
+        "changes": changes.read(home, document, most=MOST_OF_PATCHES),
         "output": output,
         "cap_usd": cap_of(document, cap_usd),
         "rollback": document.rollback,
@@ -195,17 +189,15 @@ def show_events(
     request: Request, home: HomeOf, adw_id: AdwId, before: Annotated[str, Query(max_length=200)] = ""
 ) -> HTMLResponse:
     """Show the events, the newest first, one page at a time."""
-    document = home.store.load(adw_id).document
-    log = home.events
-    result = log.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
+    document = home.load(adw_id)
+    result = home.events.newest(adw_id, before=before or None, limit=EVENTS_OF_A_PAGE + 1)
     page = result[:EVENTS_OF_A_PAGE]
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_events.html",
+        document,
         topic="" if before else f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
         events=[(event, events.facts_of(event)) for event in page],
         before=before,
         older=page[-1].event_id if len(result) > EVENTS_OF_A_PAGE else "",

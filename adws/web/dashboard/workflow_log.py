@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
@@ -16,8 +15,8 @@ from adws.adw_modules.attempt_files import Followed
 from adws.adw_modules.state_machine import is_terminal
 from adws.adw_modules.worker.control import allowed_actions
 from adws.web import changes
-from adws.web.dashboard import frame, review, workflow
-from adws.web.dashboard.workflow import folder_of, readable
+from adws.web.dashboard import frame, workflow
+from adws.web.dashboard.workflow import readable
 from adws.web.dependencies import AdwId, HomeOf
 
 if TYPE_CHECKING:
@@ -44,23 +43,6 @@ IsRaw = Annotated[bool, Query(description="the stream of an agent as it came, in
 PhaseQuery = Annotated[str, Query(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,99})?$")]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptOutput:
-    """What one attempt wrote."""
-
-    phase: str
-    attempt: int
-    files: tuple[AttemptFile, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpokenLine:
-    """An entry of a transcript, and its first line as `adw logs` shows it."""
-
-    entry: Entry
-    line: str
-
-
 @router.get("/log")
 def show_log(
     request: Request,
@@ -72,14 +54,13 @@ def show_log(
     raw: IsRaw = False,
 ) -> HTMLResponse:
     """Show the end of what one attempt wrote, the newest unless another is asked for, and follow it."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
     result = begin(home, document, phase=phase, attempt=attempt, is_raw=raw)
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_log.html",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
+        document,
         followed=result,
         output=frame.readable(result.text),
         spoken=[] if raw else _spoken(home, document, result),
@@ -94,8 +75,8 @@ def tail(
     home: HomeOf, adw_id: AdwId, after: Annotated[str, Query(max_length=4000)] = "", *, raw: IsRaw = False
 ) -> PlainTextResponse:
     """Return new output as plain text; the header has the next address, as long as more may come."""
-    document = home.store.load(adw_id).document
-    folder = folder_of(home, adw_id)
+    document = home.load(adw_id)
+    folder = home.folder_of(adw_id)
     sources = attempt_files.outputs(folder, document, is_raw=raw)
     if after:
         spot = attempt_files.spot_in(after)
@@ -118,16 +99,15 @@ def show_diff(
     request: Request, home: HomeOf, adw_id: AdwId, phase: PhaseQuery = "", attempt: NumberQuery = 0
 ) -> HTMLResponse:
     """Show what the workflow or one attempt changed, beside the transcript of that attempt or else of the newest."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
     output = begin(home, document, phase=phase, attempt=attempt)
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_diff.html",
+        document,
         topic=f"workflow:{adw_id}",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
-        review=review.review_of(changes.read(home, document, phase=phase, attempt=attempt)),
+        found=changes.read(home, document, phase=phase, attempt=attempt),
         possible=allowed_actions(document, now=home.clock.now),
         followed=output,
         output=frame.readable(output.text),
@@ -138,23 +118,20 @@ def show_diff(
 @router.get("/attempts/{phase}/{number}")
 def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, number: Number) -> HTMLResponse:
     """Show one attempt: its agent, result, cost, changes and output."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
     result = workflow.find_attempt(document, phase, number)
     if result is None:
         raise HTTPException(404)
     record, attempt = result
-    view = views.workflow(document)
-    attempts = workflow.attempts_of(document, view)
+    attempts = workflow.attempts_of(document, views.workflow(document))
     row, cost = next(one for one in attempts if (one[0].phase, one[0].number) == (phase, number))
     output = begin(home, document, phase=phase, attempt=number)
-    files = next((one.files for one in _written(home, document) if (one.phase, one.attempt) == (phase, number)), ())
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_attempt.html",
+        document,
         topic=f"workflow:{adw_id}" if attempt.ended_at is None else "",
-        adw_id=adw_id,
-        name=view.name,
         row=row,
         cost=cost,
         attempt=attempt,
@@ -165,8 +142,8 @@ def show_attempt(request: Request, home: HomeOf, adw_id: AdwId, phase: Phase, nu
         followed=output,
         output=frame.readable(output.text),
         spoken=_spoken(home, document, output),
-        files=files,
-        review=review.review_of(changes.read(home, document, phase=phase, attempt=number)) if attempt.commit else None,
+        files=_written(home, document).get((phase, number), []),
+        found=changes.read(home, document, phase=phase, attempt=number) if attempt.commit else None,
         result=frame.pretty(record.result) if record.result and record.attempts[-1].number == number else "",
     )
 
@@ -180,18 +157,17 @@ def show_file(
     start: Annotated[int, Query(alias="from", ge=0, le=2**53)] = 0,
 ) -> HTMLResponse:
     """Show a file of an attempt, one part at a time."""
-    document = home.store.load(adw_id).document
+    document = home.load(adw_id)
     try:
-        part, size = attempt_files.read_part(folder_of(home, adw_id), name, start=start, max_bytes=PART_BYTES)
+        part, size = attempt_files.read_part(home.folder_of(adw_id), name, start=start, max_bytes=PART_BYTES)
     except OSError as exc:
         raise HTTPException(404) from exc
     end = start + len(part)
 
-    return frame.render(
+    return frame.of_workflow(
         request,
         "workflow_file.html",
-        adw_id=adw_id,
-        name=views.workflow(document).name,
+        document,
         file=name,
         text=frame.readable(attempt_files.clipped(part.decode("utf-8", "replace"))) if part else "",
         start=start,
@@ -206,7 +182,7 @@ def begin(
     home: Home, document: WorkflowDocument, *, phase: str = "", attempt: int = 0, is_raw: bool = False
 ) -> Followed:
     """Return the end of what an attempt wrote."""
-    folder = folder_of(home, document.adw_id)
+    folder = home.folder_of(document.adw_id)
 
     def read() -> Followed:
         sources = attempt_files.outputs(folder, document, is_raw=is_raw)
@@ -215,9 +191,11 @@ def begin(
     return readable(read)
 
 
-def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[SpokenLine]:
+def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[tuple[Entry, str]]:
     """
     Return what an agent said and called in the attempt of *followed*, when that has ended: the newest MOST_ENTRIES.
+
+    Each entry comes with its first line as `adw logs` shows it.
 
     Empty while the attempt runs, whose output is followed as text, and for what is not the stream of an agent.
     """
@@ -225,7 +203,7 @@ def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[
     found = workflow.find_attempt(document, spot.phase, spot.attempt) if spot else None
     if spot is None or found is None or found[1].ended_at is None:
         return []
-    folder = folder_of(home, document.adw_id)
+    folder = home.folder_of(document.adw_id)
     name = f"{attempt_files.FOLDER}/{spot.phase}/attempt-{spot.attempt}.stdout.log"
     try:
         lines = attempt_files.read_tail(folder, name, max_bytes=TRANSCRIPT_BYTES).splitlines()
@@ -236,25 +214,20 @@ def _spoken(home: Home, document: WorkflowDocument, followed: Followed) -> list[
     worktree = document.worktree_path or ""
 
     return [
-        SpokenLine(entry=entry, line=transcript.lines_of(entry, worktree=worktree)[0].strip())
+        (entry, transcript.lines_of(entry, worktree=worktree)[0].strip())
         for entry in list(transcript.entries(lines))[-MOST_ENTRIES:]
     ]
 
 
-def _written(home: Home, document: WorkflowDocument) -> list[AttemptOutput]:
-    """Return the files of each attempt, the newest attempt first."""
+def _written(home: Home, document: WorkflowDocument) -> dict[tuple[str, int], list[AttemptFile]]:
+    """Return the files of each attempt that wrote some, by phase and number, the newest attempt first."""
     try:
-        files = attempt_files.list_files(folder_of(home, document.adw_id))
+        files = attempt_files.list_files(home.folder_of(document.adw_id))
     except OSError:  # they are being forgotten
-        return []
-    rows = views.workflow(document).attempts
-    result = (
-        AttemptOutput(
-            phase=row.phase,
-            attempt=row.number,
-            files=tuple(file for file in files if (file.phase, file.attempt) == (row.phase, row.number)),
-        )
-        for row in rows
-    )
+        return {}
+    written: dict[tuple[str, int], list[AttemptFile]] = {}
+    for file in files:
+        written.setdefault((file.phase, file.attempt), []).append(file)
+    attempts = [(one.phase, one.number) for one in views.workflow(document).attempts]
 
-    return [one for one in result if one.files]
+    return {attempt: written[attempt] for attempt in attempts if attempt in written}

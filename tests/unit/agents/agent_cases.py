@@ -8,10 +8,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from adws.adw_modules.agent import AgentEnd, AgentReading
+from adws.adw_modules.agent import AgentReading
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import ErrorFacts, describe
 from adws.adw_modules.errors import RunFailed
+from adws.adw_modules.process.run import ProcessEnd
 
 STREAMS = Path(__file__).parents[2] / "data" / "agent_streams"
 
@@ -38,7 +39,7 @@ RECORDED: dict[str, tuple[int, str | None]] = {
 }
 SUCCESSES = sorted(name for name, (_, klass) in RECORDED.items() if klass is None)
 
-GOOD_END = AgentEnd(exit_code=0)
+GOOD_END = ProcessEnd(exit_code=0)
 
 
 def agent_of(stream: str) -> str:
@@ -63,14 +64,14 @@ def shown(agent: str, lines: Iterable[str]) -> list[str]:
     return [text for line in lines if (text := parser.line(line))]
 
 
-def facts(agent: str, lines: Iterable[str], end: AgentEnd = GOOD_END) -> ErrorFacts | None:
+def facts(agent: str, lines: Iterable[str], end: ProcessEnd = GOOD_END) -> ErrorFacts | None:
     """Return the classified failure, None when nothing speaks against a success."""
     failed = agents_base.profile(agent).failure(read(agent, lines), end)
 
     return None if failed is None else describe(RunFailed(failed, failed.text), "build")
 
 
-def klass(agent: str, lines: Iterable[str], end: AgentEnd = GOOD_END) -> str | None:
+def klass(agent: str, lines: Iterable[str], end: ProcessEnd = GOOD_END) -> str | None:
     result = facts(agent, lines, end)
 
     return None if result is None else result.klass

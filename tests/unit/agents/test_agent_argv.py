@@ -4,6 +4,7 @@ How each agent is called: exactly by its contract, and no value of a user or a c
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,24 +19,17 @@ FULL = replace(
     TASK, model="m-1", session_id="s-1", max_turns=7, budget_usd=1.5, permissions="all", arguments=("--extra", "x")
 )
 
+READING = replace(TASK, session_id="s-1", is_resumed=True, permissions="read")
+
 READ_TOOLS = "Read,Glob,Grep,LS,NotebookRead,TodoWrite,Task,WebFetch,WebSearch"
-CODEX = ("--json", "--config=check_for_update_on_startup=false", "--config=analytics.enabled=false")
+GIT_TOOLS = "Bash(git log *),Bash(git show *),Bash(git diff *),Bash(git status *)"
+CLAUDE = "-p --output-format=stream-json --verbose"
+CODEX = "--json --config=check_for_update_on_startup=false --config=analytics.enabled=false"
 GEMINI = "--output-format=stream-json"
-AIDER_FILES = (
-    "--message-file=/run/prompt.md",
-    "--chat-history-file=/run/agent/aider.chat.history.md",
-    "--input-history-file=/run/agent/aider.input.history",
-)
-AIDER_QUIET = (
-    "--yes-always",
-    "--no-pretty",
-    "--no-stream",
-    "--no-check-update",
-    "--no-show-release-notes",
-    "--no-show-model-warnings",
-    "--no-analytics",
-    "--no-gitignore",
-    "--no-suggest-shell-commands",
+AIDER = (
+    "--message-file=/run/prompt.md --chat-history-file=/run/agent/aider.chat.history.md"
+    " --input-history-file=/run/agent/aider.input.history --yes-always --no-pretty --no-stream --no-check-update"
+    " --no-show-release-notes --no-show-model-warnings --no-analytics --no-gitignore --no-suggest-shell-commands"
 )
 
 
@@ -44,97 +38,57 @@ def argv(agent: str, task: AgentTask) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("agent", "task", "expected"),
+    ("agent", "task", "command"),
     [
         (
             "claude",
             TASK,
             (
-                "-p",
-                "--output-format=stream-json",
-                "--verbose",
-                "--permission-mode=acceptEdits",
-                f"--allowedTools={READ_TOOLS},Bash,Write,Edit,MultiEdit,NotebookEdit",
+                f"{CLAUDE} --permission-mode=acceptEdits"
+                f" --allowedTools={READ_TOOLS},Bash,Write,Edit,MultiEdit,NotebookEdit"
             ),
         ),
         (
             "claude",
             FULL,
             (
-                "-p",
-                "--output-format=stream-json",
-                "--verbose",
-                "--session-id=s-1",
-                "--model=m-1",
-                "--max-turns=7",
-                "--max-budget-usd=1.5000",
-                "--dangerously-skip-permissions",
-                "--extra",
-                "x",
+                f"{CLAUDE} --session-id=s-1 --model=m-1 --max-turns=7 --max-budget-usd=1.5000"
+                " --dangerously-skip-permissions --extra x"
             ),
         ),
         (
             "claude",
-            replace(TASK, session_id="s-1", is_resumed=True, permissions="read"),
+            READING,
             (
-                "-p",
-                "--output-format=stream-json",
-                "--verbose",
-                "--resume=s-1",
-                "--permission-mode=default",
-                f"--allowedTools={READ_TOOLS},Bash(git log *),Bash(git show *),Bash(git diff *),Bash(git status *)",
-                "--disallowedTools=Write,Edit,MultiEdit,NotebookEdit",
+                f"{CLAUDE} --resume=s-1 --permission-mode=default '--allowedTools={READ_TOOLS},{GIT_TOOLS}'"
+                " --disallowedTools=Write,Edit,MultiEdit,NotebookEdit"
             ),
         ),
-        ("codex", TASK, ("exec", *CODEX, "--sandbox=workspace-write", "--add-dir=/run/agent", "-")),
-        ("codex", replace(TASK, permissions="read"), ("exec", *CODEX, "--sandbox=read-only", "-")),
-        (
-            "codex",
-            FULL,
-            ("exec", *CODEX, "--model=m-1", "--dangerously-bypass-approvals-and-sandbox", "--extra", "x", "-"),
-        ),
+        ("codex", TASK, f"exec {CODEX} --sandbox=workspace-write --add-dir=/run/agent -"),
+        ("codex", replace(TASK, permissions="read"), f"exec {CODEX} --sandbox=read-only -"),
+        ("codex", FULL, f"exec {CODEX} --model=m-1 --dangerously-bypass-approvals-and-sandbox --extra x -"),
         (
             "codex",
             replace(TASK, session_id="s-1", is_resumed=True, model="m-1", arguments=("--extra",)),
             (
-                *("exec", "--add-dir=/run/agent", "resume", *CODEX, "--model=m-1"),
-                *('--config=sandbox_mode="workspace-write"', "--extra", "--", "s-1", "-"),
+                f"exec --add-dir=/run/agent resume {CODEX} --model=m-1"
+                " '--config=sandbox_mode=\"workspace-write\"' --extra -- s-1 -"
             ),
         ),
-        (
-            "codex",
-            replace(TASK, session_id="s-1", is_resumed=True, permissions="read"),
-            ("exec", "resume", *CODEX, '--config=sandbox_mode="read-only"', "--", "s-1", "-"),
-        ),
-        ("gemini", TASK, (GEMINI, "--approval-mode=auto_edit", "--skip-trust")),
-        (
-            "gemini",
-            FULL,
-            (GEMINI, "--approval-mode=yolo", "--skip-trust", "--session-id=s-1", "--model=m-1", "--extra", "x"),
-        ),
-        (
-            "gemini",
-            replace(TASK, session_id="s-1", is_resumed=True, permissions="read"),
-            (GEMINI, "--approval-mode=plan", "--skip-trust", "--resume=s-1"),
-        ),
-        ("opencode", TASK, ("run", "--format=json")),
-        ("opencode", FULL, ("run", "--format=json", "--model=m-1", "--auto", "--extra", "x")),
-        (
-            "opencode",
-            replace(TASK, session_id="ses_1", is_resumed=True, permissions="read"),
-            ("run", "--format=json", "--session=ses_1", "--agent=plan"),
-        ),
-        ("aider", TASK, (*AIDER_FILES, *AIDER_QUIET)),
-        ("aider", FULL, (*AIDER_FILES, *AIDER_QUIET, "--model=m-1", "--extra", "x")),
-        (
-            "aider",
-            replace(TASK, permissions="read"),
-            (*AIDER_FILES, *AIDER_QUIET, "--chat-mode=ask", "--no-auto-commits", "--no-dirty-commits"),
-        ),
+        ("codex", READING, f"exec resume {CODEX} '--config=sandbox_mode=\"read-only\"' -- s-1 -"),
+        ("gemini", TASK, f"{GEMINI} --approval-mode=auto_edit --skip-trust"),
+        ("gemini", FULL, f"{GEMINI} --approval-mode=yolo --skip-trust --session-id=s-1 --model=m-1 --extra x"),
+        ("gemini", READING, f"{GEMINI} --approval-mode=plan --skip-trust --resume=s-1"),
+        ("opencode", TASK, "run --format=json"),
+        ("opencode", FULL, "run --format=json --model=m-1 --auto --extra x"),
+        ("opencode", READING, "run --format=json --session=s-1 --agent=plan"),
+        ("aider", TASK, AIDER),
+        ("aider", FULL, f"{AIDER} --model=m-1 --extra x"),
+        ("aider", READING, f"{AIDER} --chat-mode=ask --no-auto-commits --no-dirty-commits"),
     ],
 )
-def test_agents_are_called_by_their_contract(agent, task, expected):
-    assert argv(agent, task) == expected
+def test_agents_are_called_by_their_contract(agent, task, command):
+    assert shlex.join(argv(agent, task)) == command
 
 
 @pytest.mark.parametrize("agent", agents_base.names())
@@ -157,27 +111,3 @@ def test_a_conversation_whose_id_could_be_anything_else_is_refused(agent, sessio
 
     with pytest.raises(UsageError, match="cannot be the id of an agent's conversation"):
         argv(agent, replace(TASK, session_id=session, is_resumed=True))
-
-
-@pytest.mark.parametrize("agent", agents_base.names())
-def test_the_prompt_is_in_no_argument(agent):
-    result = argv(agent, FULL)
-
-    assert [one for one in result if "prompt.md" in one] == (
-        ["--message-file=/run/prompt.md"] if agent == "aider" else []
-    )
-    assert agents_base.profile(agent).capabilities.reads_stdin is (agent != "aider")
-
-
-@pytest.mark.parametrize("agent", agents_base.names())
-def test_what_an_agent_may_not_do_without_asking_is_not_allowed_to_it(agent):
-    risky = {
-        "--dangerously-skip-permissions",
-        "--dangerously-bypass-approvals-and-sandbox",
-        "--auto",
-        "--approval-mode=yolo",
-    }
-
-    assert not risky & set(argv(agent, replace(TASK, permissions="edit")))
-    assert not risky & set(argv(agent, replace(TASK, permissions="read")))
-    assert risky & set(argv(agent, replace(TASK, permissions="all"))) or agent == "aider"

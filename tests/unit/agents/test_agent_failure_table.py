@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.agent import AgentEnd
 from adws.adw_modules.agents import base as agents_base
 from adws.adw_modules.error_handler import describe
 from adws.adw_modules.errors import FailedRun, RunFailed
+from adws.adw_modules.process.run import ProcessEnd
 from tests.unit.agents.agent_cases import (
     claude_error,
     claude_result,
@@ -252,34 +252,24 @@ TABLE = [(expected, *one) for expected, signs in SIGNS.items() for one in signs]
     ids=[f"{expected}-{agent}-{number}" for number, (expected, agent, *_) in enumerate(TABLE)],
 )
 def test_every_sign_of_a_failure_leads_to_its_class(expected, agent, lines, code, tail):
-    assert klass(agent, lines, AgentEnd(exit_code=code, tail=tail)) == expected
+    assert klass(agent, lines, ProcessEnd(exit_code=code, tail=tail)) == expected
 
 
 @pytest.mark.parametrize("agent", agents_base.names())
 @pytest.mark.parametrize("clock", ["wall", "idle"])
 def test_an_agent_that_one_of_our_clocks_ended_is_timed_out(agent, clock):
-    assert klass(agent, [], AgentEnd(exit_code=None, signal=15, timed_out=clock)) == "timeout"
+    assert klass(agent, [], ProcessEnd(exit_code=None, signal=15, timed_out=clock)) == "timeout"
 
 
 @pytest.mark.parametrize("agent", agents_base.names())
 def test_an_agent_that_a_signal_ended_was_killed(agent):
-    assert klass(agent, [], AgentEnd(exit_code=None, signal=9)) == "killed"
+    assert klass(agent, [], ProcessEnd(exit_code=None, signal=9)) == "killed"
 
 
 def test_success_without_an_effect_is_a_class_of_its_own():
     result = describe(RunFailed(FailedRun(subtype="no_effect", exit_code=0), "nothing changed"), "build")
 
     assert result.klass == "no_effect"
-
-
-@pytest.mark.parametrize("name", ["quota_window", "rate_limited", "overloaded", "auth", "context", "network", "server"])
-def test_every_agent_has_a_sign_of_the_failures_that_all_of_them_know(name):
-    known = {agent for expected, agent, *_ in TABLE if expected == name}
-
-    # aider asks for a model by its key: no windows of use.
-    assert known >= set(agents_base.names()) - ({"aider"} if name in {"quota_window", "context"} else set()) - (
-        {"gemini"} if name == "context" else set()
-    )
 
 
 # --- when to come back -----------------------------------------------------------------------------------------
@@ -293,7 +283,7 @@ def test_every_agent_has_a_sign_of_the_failures_that_all_of_them_know(name):
     ],
 )
 def test_a_used_up_quota_says_when_it_is_open_again(agent, lines, moment):
-    result = facts(agent, lines, AgentEnd(exit_code=1))
+    result = facts(agent, lines, ProcessEnd(exit_code=1))
 
     assert result is not None
     assert (result.klass, result.metadata["retry_at"]) == ("quota_window", moment)
@@ -308,7 +298,7 @@ def test_a_used_up_quota_says_when_it_is_open_again(agent, lines, moment):
     ],
 )
 def test_a_wait_that_the_server_asked_for_is_kept(agent, line, seconds):
-    result = facts(agent, [line], AgentEnd(exit_code=1))
+    result = facts(agent, [line], ProcessEnd(exit_code=1))
 
     assert result is not None
     assert (result.klass, result.retry_delay) == ("rate_limited", seconds)
@@ -339,7 +329,7 @@ def test_a_wait_that_the_server_asked_for_is_kept(agent, line, seconds):
     ],
 )
 def test_a_conversation_that_the_agent_does_not_have_is_named_so(agent, lines, tail):
-    result = facts(agent, lines, AgentEnd(exit_code=1, tail=tail))
+    result = facts(agent, lines, ProcessEnd(exit_code=1, tail=tail))
 
     assert result is not None
     assert (result.metadata["subtype"], result.klass) == ("unknown_session", "failed")

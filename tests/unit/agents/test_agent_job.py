@@ -21,7 +21,7 @@ CLAUDE = agents_base.profile("claude")
 DONE = AgentReading(has_result=True, text="done")
 #: Where the machine stands it is two hours later than in UTC.
 NOW = datetime(2026, 8, 3, 14, 0, tzinfo=timezone(timedelta(hours=2)))
-END = ProcessEnd(exit_code=0, signal=None, timed_out=None, ordered=None, duration=1.0, tail="")
+END = ProcessEnd(exit_code=0)
 
 
 @pytest.mark.parametrize("reading", [DONE, replace(DONE, denials=("Write",))])

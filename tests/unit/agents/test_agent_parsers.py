@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from adws.adw_modules.agent import AgentEnd, TokenUsage
+from adws.adw_modules.agent import TokenUsage
 from adws.adw_modules.agents import base as agents_base
+from adws.adw_modules.process.run import ProcessEnd
 from tests.unit.agents.agent_cases import (
     claude_error,
     claude_result,
@@ -20,7 +21,7 @@ from tests.unit.agents.agent_cases import (
     shown,
 )
 
-FAILED_END = AgentEnd(exit_code=1)
+FAILED_END = ProcessEnd(exit_code=1)
 
 
 def claude_said(text: str, *, number: str = "m-1", **fields: object) -> str:
@@ -63,9 +64,9 @@ def test_an_agent_that_speaks_of_rate_limits_did_not_run_into_one(agent, lines):
 def test_events_in_the_tail_are_no_text_of_a_failure(agent):
     tail = 'fix the rate limit"}\n{"type":"user","text":"Invalid API key"}\n  {"x": "rate limit"'
 
-    assert klass(agent, [], AgentEnd(exit_code=1, tail=tail)) == "failed"
-    assert klass(agent, [], AgentEnd(exit_code=1, tail=f"{tail}\nError: Invalid API key")) == "auth"
-    assert klass(agent, [], AgentEnd(exit_code=1, tail='Error: {"message": "Invalid API key"}')) == "auth"
+    assert klass(agent, [], ProcessEnd(exit_code=1, tail=tail)) == "failed"
+    assert klass(agent, [], ProcessEnd(exit_code=1, tail=f"{tail}\nError: Invalid API key")) == "auth"
+    assert klass(agent, [], ProcessEnd(exit_code=1, tail='Error: {"message": "Invalid API key"}')) == "auth"
 
 
 # --- trouble that is over --------------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ def test_pieces_of_an_answer_of_gemini_are_put_together():
 
 def test_an_exit_code_of_gemini_says_nothing_against_a_status_in_the_answer():
     failed = agents_base.profile("gemini").failure(
-        read("gemini", [gemini_failed('{"code":429}')]), AgentEnd(exit_code=145)
+        read("gemini", [gemini_failed('{"code":429}')]), ProcessEnd(exit_code=145)
     )
 
     assert failed is not None
@@ -301,7 +302,7 @@ def test_counts_of_aider_are_read(line, tokens, cost):
 
 
 def test_what_aider_wrote_after_an_answer_says_nothing_about_a_failure():
-    end = AgentEnd(exit_code=1, tail="Invalid API key is handled now")
+    end = ProcessEnd(exit_code=1, tail="Invalid API key is handled now")
 
     assert klass("aider", ["Tokens: 1 sent, 1 received."], end) == "failed"
     assert klass("aider", [], end) == "auth"

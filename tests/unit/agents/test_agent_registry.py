@@ -34,14 +34,3 @@ def test_claude_leaves_trying_again_to_adw():
 
     assert int(value["CLAUDE_CODE_MAX_RETRIES"]) <= 2
     assert "CLAUDE_CODE_RETRY_WATCHDOG" not in value
-
-
-def test_what_agents_can_do_is_said():
-    can = {name: agents_base.profile(name).capabilities for name in agents_base.names()}
-
-    assert {name for name in can if can[name].chooses_session} == {"claude", "gemini"}
-    assert {name for name in can if can[name].resumes} == {"claude", "codex", "gemini", "opencode"}
-    assert {name for name in can if can[name].totals_are_of_session} == {"claude", "codex"}
-    assert {name for name in can if not can[name].tells_result} == {"opencode", "aider"}
-    assert {name for name in can if can[name].limits_budget or can[name].limits_turns} == {"claude"}
-    assert {name for name in can if can[name].tells_cost} == {"claude", "opencode", "aider"}

@@ -13,7 +13,6 @@ from adws.adw_modules.agents.prompts import (
     ALWAYS,
     VARIABLES,
     PromptFacts,
-    PromptSituation,
     build,
     lacks_goal,
     problems_of,
@@ -72,9 +71,10 @@ def test_hidden_channels_are_not_in_a_prompt():
         body="![b](x.png) <!-- c -->",
         results={"plan": {"summary": "<!-- d -->"}},
         hints=("<!-- e -->ok",),
-        situation=PromptSituation(
-            trouble="<!-- f -->", gate_output="<!-- h -->", is_handed_over=True, last_words="<!-- g -->"
-        ),
+        trouble="<!-- f -->",
+        gate_output="<!-- h -->",
+        is_handed_over=True,
+        last_words="<!-- g -->",
     )
 
     assert not re.search(r"<!--|\u200b|!\[b\]", build("Do it.", facts))
@@ -108,18 +108,18 @@ def test_a_result_is_asked_for_only_when_it_is_wanted(facts, told):
 @pytest.mark.parametrize(
     ("situation", "words"),
     [
-        (PromptSituation(is_resumed=True), "This continues our conversation"),
-        (PromptSituation(is_handed_over=True, last_words="half done"), "half done"),
-        (PromptSituation(attempt=2), "This was tried before."),
+        ({"is_resumed": True}, "This continues our conversation"),
+        ({"is_handed_over": True, "last_words": "half done"}, "half done"),
+        ({"attempt": 2}, "This was tried before."),
         (
-            PromptSituation(attempt=2, trouble="tests failed", ended="failed"),
+            {"attempt": 2, "trouble": "tests failed", "ended": "failed"},
             "ended so (failed); do not run into the same",
         ),
-        (PromptSituation(trouble="tests failed"), "tests failed"),
+        ({"trouble": "tests failed"}, "tests failed"),
     ],
 )
 def test_what_went_before_comes_first(situation, words):
-    text = build("Do it.", replace(FACTS, situation=situation))
+    text = build("Do it.", replace(FACTS, **situation))
 
     assert 0 <= text.index(words) < text.index("Do it.")
 
@@ -129,15 +129,15 @@ def test_the_output_of_a_gate_is_told_between_marks_with_its_beginning_and_its_e
     What is wrong stands anywhere in what tests say, mostly at the end; a summary alone does not help.
     """
     output = "first of all\n" + "collected 2 items\n" * 10_000 + "E  assert 1 == 2\n1 failed\n"
-    situation = PromptSituation(attempt=2, trouble="the gate ended with exit code 1: 1 failed", gate_output=output)
+    situation = {"attempt": 2, "trouble": "the gate ended with exit code 1: 1 failed", "gate_output": output}
 
-    text = build("Do it.", replace(FACTS, situation=situation))
+    text = build("Do it.", replace(FACTS, **situation))
 
     assert f"E  assert 1 == 2\n1 failed\n{MARK} OUTPUT>>>" in text
     assert "first of all" in text
     assert "characters are left out here" in text
     assert len(text) < 26_000
-    assert "OUTPUT" not in build("Do it.", replace(FACTS, situation=replace(situation, gate_output="\n")))
+    assert "OUTPUT" not in build("Do it.", replace(FACTS, **{**situation, "gate_output": "\n"}))
 
 
 def test_a_variable_that_does_not_exist_is_told():

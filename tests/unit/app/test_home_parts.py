@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from adws.app import Home, part
-from adws.testing import FakeClock
+from adws.testing import FakeClock, MemoryForge, home
 from tests.unit.setting_cases import settings_with
 
 
@@ -34,11 +34,11 @@ class Slow(Home):
 
 
 def test_two_threads_get_the_same_part():
-    home, got = Slow(), []
+    slow, got = Slow(), []
 
     def ask() -> None:
-        home.both_asked.wait(10.0)
-        got.append(home.outer)
+        slow.both_asked.wait(10.0)
+        got.append(slow.outer)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -46,8 +46,8 @@ def test_two_threads_get_the_same_part():
     for thread in threads:
         thread.join()
 
-    assert home.built == 1
-    assert got[0] is got[1] is home.inner
+    assert slow.built == 1
+    assert got[0] is got[1] is slow.inner
 
 
 def test_a_part_that_could_not_be_built_is_built_by_the_next_who_asks():
@@ -61,16 +61,24 @@ def test_a_part_that_could_not_be_built_is_built_by_the_next_who_asks():
                 raise OSError("not now")
             return self.tries
 
-    home = Broken(settings_with(), clock=FakeClock(), role="test")
+    broken = Broken(settings_with(), clock=FakeClock(), role="test")
     with pytest.raises(OSError, match="not now"):
-        _ = home.fragile
+        _ = broken.fragile
 
-    assert (home.fragile, home.fragile, home.tries) == (2, 2, 2)
+    assert (broken.fragile, broken.fragile, broken.tries) == (2, 2, 2)
 
 
 def test_a_part_is_replaced_by_assignment():
-    home = Slow()
-    home.outer = ["mine"]
+    slow = Slow()
+    slow.outer = ["mine"]
 
-    assert (home.outer, home.built) == (["mine"], 0)
+    assert (slow.outer, slow.built) == (["mine"], 0)
     assert isinstance(Home.forge, part)
+
+
+def test_every_part_of_a_home_can_be_built(tmp_path):
+    with home(tmp_path) as made:
+        made.forge = MemoryForge()  # a new home has none
+        for name, found in vars(Home).items():
+            if isinstance(found, part):
+                assert getattr(made, name) is getattr(made, name)

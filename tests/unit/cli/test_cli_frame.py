@@ -257,8 +257,8 @@ def test_a_moment_is_shown_in_utc_with_its_age():
 
 
 def test_long_text_is_cut_with_dots():
-    assert output.shorten("abcdef", 6) == "abcdef"
-    assert output.shorten("abc defg", 7) == "abc..."
+    assert identifiers.shortened("abcdef", 6) == "abcdef"
+    assert identifiers.shortened("abc defg", 7) == "abc..."
 
 
 # --- arguments -------------------------------------------------------------------------------------------------

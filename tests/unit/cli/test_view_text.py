@@ -161,7 +161,7 @@ def test_a_moment_that_nobody_knows_is_null_for_programs_and_unknown_for_people(
     data = view(created_at=unknown).to_json()
     page = Page(rows=(summary(1, created_at=unknown, updated_at=unknown),))
 
-    (row,) = cli_views.list_data(page)["workflows"]
+    row = cli_views.row_data(page.rows[0])
 
     assert (data["created_at"], data["updated_at"]) == (None, EARLIER)
     assert "created   unknown" in lines(created_at=unknown)
@@ -226,14 +226,13 @@ def test_an_empty_page_says_so():
 
 
 def test_the_list_as_data_names_the_owner_but_not_its_token():
-    data = cli_views.list_data(Page(rows=(summary(1, owner=OWNER.to_text()), summary(2, owner="not a record"))))
+    rows = (summary(1, owner=OWNER.to_text()), summary(2, owner="not a record"))
 
-    assert [row["owner"] for row in data["workflows"]] == ["worker 4711@forge", None]
-    assert data["next_cursor"] is None
+    assert [cli_views.row_data(row)["owner"] for row in rows] == ["worker 4711@forge", None]
 
 
 def test_a_row_as_data_has_every_key_also_without_a_readable_document():
-    with_result, without = cli_views.list_data(Page(rows=(summary(1, result=RESULT), summary(2))))["workflows"]
+    with_result, without = map(cli_views.row_data, (summary(1, result=RESULT), summary(2)))
 
     assert with_result.keys() == without.keys()
     made = ("phase", "branch_name", "pr_number", "pull_request_url", "cost_usd", "work_seconds")
@@ -264,7 +263,6 @@ def test_events_are_shown_in_order_with_their_facts():
     assert "1a2b3c4d.4.0" in shown[1]
     assert shown[1].endswith("from=a to=b")
     assert shown[2].split()[-2:] == ["p", "2"]
-    assert cli_views.events_data(made)["last"] == "1a2b3c4d.4.1"
 
 
 def test_no_events_are_said_to_be_none():
@@ -276,7 +274,6 @@ def test_an_event_of_a_loop_names_its_element(total, where):
     event = Event(event_type="iteration_completed", node_name="fetch", iteration_index=2, total_iterations=total)
 
     assert f" iteration_completed {where}" in cli_views.event_line(event)
-    assert cli_views.events_data(()) == {"events": [], "last": None}
 
 
 def test_a_paused_workflow_says_why_and_one_that_goes_on_does_not():

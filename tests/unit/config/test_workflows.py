@@ -5,6 +5,7 @@ Every workflow there is: where a name leads, what is refused with file and line,
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from adws.adw_modules import document
 from adws.adw_modules.errors import ConfigError, UnknownWorkflow, WorkflowInvalid
 from adws.adw_modules.workflow.library import Workflows, built_in_names
-from adws.adw_modules.workflow.load import GATE_KEYS, PHASE_KEYS, RETRY_KEYS, TIMEOUT_KEYS, WORKFLOW_KEYS, PlainTable
+from adws.adw_modules.workflow.load import GATE_KEYS, PHASE_KEYS, RETRY_KEYS, TIMEOUT_KEYS, WORKFLOW_KEYS
 from adws.adw_modules.workflow.model import RUNNERS, PhaseSpec, WorkflowSpec, thaw
 from adws.config.toml_file import ConfigSection, SettingsFile
 
@@ -29,6 +30,11 @@ command = ["make"]
 HELLO = WorkflowSpec(
     name="hello", phases=(PhaseSpec(name="build", state="building", runner="command", shell="x"),), source="here"
 )
+
+
+def plain_table(data):
+    """A table that stands in no file."""
+    return SimpleNamespace(data=data, where=lambda *_keys: "adw.toml:1")
 
 
 def make(text="", *, files=(), runners=RUNNERS, **options):
@@ -194,7 +200,7 @@ def test_a_table_of_no_file_is_refused_too():
     with pytest.raises(
         WorkflowInvalid, match=r"^adw\.toml:1: \[workflows\.mine\] a workflow needs at least one phase$"
     ):
-        Workflows(runners=RUNNERS, has_file=lambda _name: False, definitions=PlainTable(data={"mine": {}}))
+        Workflows(runners=RUNNERS, has_file=lambda _name: False, definitions=plain_table({"mine": {}}))
 
 
 def test_a_prompt_that_is_there_is_accepted():
@@ -248,7 +254,7 @@ PHASES = st.lists(st.dictionaries(st.sampled_from(sorted(PHASE_KEYS)), ANYTHING,
 )
 def test_whatever_the_file_says_is_read_or_refused(workflow, phase):
     """Never an error of another kind: a file is written by people."""
-    tables = {"definitions": PlainTable(data={"mine": workflow}), "phases": PlainTable(data={"plan": phase})}
+    tables = {"definitions": plain_table({"mine": workflow}), "phases": plain_table({"plan": phase})}
     known, problems = None, ()
     try:
         known = Workflows(runners=RUNNERS, has_file=lambda _name: False, **tables)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules.checkpoint import KEEP, MAX_BYTES, VARIABLE
-from adws.adw_modules.engine.runner_python import METHODS, Executor
+from adws.adw_modules.engine.runner_python import METHODS, execute
 
 PAGE = (Path(__file__).parents[3] / "docs" / "workflows.md").read_text()
 EXECUTOR = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
@@ -22,13 +22,13 @@ def test_the_executor_goes_on_from_any_of_its_checkpoints():
     context = SimpleNamespace(
         checkpoint=None, save_checkpoint=lambda data, step_name: saved.append((list(data["pages"]), step_name))
     )
-    whole = Executor(names["Report"](), "Report").run(context)
+    whole = execute(names["Report"](), "Report", context)
 
     assert len(whole["pages"]) == len(saved) == 5
     for pages, step_name in saved:
         context.checkpoint = {"pages": list(pages)}
         assert step_name == pages[-1]
-        assert Executor(names["Report"](), "Report").run(context) == whole
+        assert execute(names["Report"](), "Report", context) == whole
 
 
 @pytest.mark.parametrize(

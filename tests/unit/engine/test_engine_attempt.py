@@ -32,9 +32,9 @@ from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, R
 from adws.adw_modules.queue.model import NewRun
 from adws.adw_modules.state_machine import PHASE_STATES
 from adws.adw_modules.store.database import DatabaseStateStore
-from adws.adw_modules.structured_logger import open_log
 from tests.contracts.worlds import make_owner
 from tests.homes import lab_home, use_store
+from tests.log_files import open_log
 from tests.unit.engine_cases import ADW_ID, BROKEN, HUMAN, WELL, S, World, phase, spec_of
 
 DRAIN = Order(kind="drain", reason="the worker ends")
@@ -830,7 +830,7 @@ def test_the_attempts_of_a_failing_phase_are_numbered_one_to_five_through_restar
     spec = spec_of(phase(name, max_attempts=5))
     world = World(spec, {name: [limit, limit]})
     outcomes = []
-    with open_log(tmp_path / "log.jsonl", adw_id=ADW_ID):
+    with open_log(tmp_path, ADW_ID):
         outcomes.append(world.attempt())
         world.clock.advance(85.0)
         outcomes.append(world.attempt())
@@ -847,7 +847,7 @@ def test_the_attempts_of_a_failing_phase_are_numbered_one_to_five_through_restar
     assert [event.attempt_number for event in world.events("attempt_started")] == [1, 2, 3, 4, 5]
     assert [event.data["attempts_used"] for event in world.events("attempt_started")] == [1, 2, 3, 4, 5]
     assert [made.number for made in world.record(name).attempts] == [1, 2, 3, 4, 5]
-    started = [line for line in lines_of(tmp_path / "log.jsonl") if line["event_type"] == "attempt_started"]
+    started = [line for line in lines_of(tmp_path / ADW_ID / "adw.log") if line["event_type"] == "attempt_started"]
     assert [line["message"] for line in started] == [f"Attempt {number}/5" for number in (1, 2, 3, 4, 5)]
     assert (world.state, world.record(name).attempts_used) == ("failed", 5)
 
@@ -861,7 +861,7 @@ def is_said_already(event) -> bool:
 def test_document_events_and_log_lines_agree_on_every_counter(tmp_path):
     spec = spec_of("plan", phase("build", max_attempts=3), phase("test", on_rework="build"))
     world = World(spec, {"build": [BROKEN], "test": [AGAIN]})
-    with open_log(tmp_path / "log.jsonl", adw_id=ADW_ID):
+    with open_log(tmp_path, ADW_ID):
         world.attempt()
         world.attempt()
         world.clock.advance(60.0)
@@ -873,7 +873,7 @@ def test_document_events_and_log_lines_agree_on_every_counter(tmp_path):
             pass
 
     assert world.state == "completed"
-    events, lines = world.events()[1:], lines_of(tmp_path / "log.jsonl")
+    events, lines = world.events()[1:], lines_of(tmp_path / ADW_ID / "adw.log")
     events = [event for event in events if event.event_type != "lease_taken_over" and not is_said_already(event)]
     assert [(line["event_type"], line["revision"]) for line in lines] == [(e.event_type, e.revision) for e in events]
     for event, line in zip(events, lines, strict=True):

@@ -109,30 +109,31 @@ def test_what_goes_with_it_and_is_there_already_is_not_meant_again(world):
     assert outcome(world, "other") == "observed"
 
 
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_change_keeps_what_was_and_what_will_be_until_it_is_over(world, is_there):
-    make(world, Outside())
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("there", [None, "old", "new"])
+def test_a_push_keeps_what_was_and_what_will_be_until_it_is_over(world, there, is_known):
     seen = []
-
-    def act():
-        seen.append(effects.effect(world.document, "thing").undo)
-        return {"where": "z"}
+    if is_known:
+        world.change(
+            lambda draft: effects.observe(draft, Effect(key="r", kind="ref", outcome="made", undo={"sha": "old"}))
+        )
 
     with world.session() as session:
         ledger = Ledger(session, host="here")
-        facts = ledger.change(
-            "thing", intended={"where": "z"}, find=lambda: {"where": "z"} if is_there else None, act=act
+        ledger.push(
+            "r",
+            "ref",
+            undo={"ref": "r"},
+            head="new",
+            there=there,
+            act=lambda: seen.append(effects.effect(world.document, "r").undo),
         )
-        ledger.note("thing", {"more": 1})
+        ledger.note("r", {"more": 1})
 
-    assert facts == {"where": "z", "intended": None}
-    assert seen == ([] if is_there else [{"name": "n", "where": "x", "intended": {"where": "z"}}])
-    assert effects.effect(world.document, "thing").undo == {
-        "name": "n",
-        "where": "z",
-        "intended": None,
-        "more": 1,
-    }
+    was = "old" if is_known else there or ""
+    name = {} if is_known else {"ref": "r"}
+    assert seen == ([] if there == "new" else [{**name, "sha": was, "intended": {"sha": "new"}}])
+    assert effects.effect(world.document, "r").undo == {**name, "sha": "new", "intended": None, "more": 1}
 
 
 def test_what_is_undone_is_not_there_and_can_be_made_again(world):

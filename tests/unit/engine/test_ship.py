@@ -15,7 +15,6 @@ from adws.adw_modules.engine.runner_command import CleanRunner
 from adws.adw_modules.engine.runner_ship import ShipRunner
 from adws.adw_modules.errors import ForgeUnavailable, GitUnreachable, LeaseLost, NotOurs
 from adws.adw_modules.git.change_policy import DiffRules
-from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.phase import Done, Failed, RetryAt
 from adws.adw_modules.workflow.model import Gate
 from adws.testing import MemoryForge
@@ -54,7 +53,7 @@ class Yard(SpaceWorld):
 
         def push(*args, **keywords):
             answer = real(*args, **keywords)
-            if answer.pushed and forge is not None:
+            if not answer and forge is not None:
                 forge.push(BRANCH, git.heads[BRANCH])
             return answer
 
@@ -247,7 +246,7 @@ def test_commits_of_others_on_the_branch_are_left_alone():
 )
 def test_a_push_that_does_not_work_says_why(reason, words, outcome):
     yard = Yard(BUILD, phase("ship", runner="ship", max_attempts=1))
-    yard.git.push_answer = PushResult(pushed=False, reason=reason)
+    yard.git.push_answer = reason
 
     assert words in yard.run().message
     assert yard.effect(REMOTE).outcome == outcome

@@ -12,7 +12,7 @@ from adws.adw_modules.engine.advisor import MAX_REPLANS, Advice, RulesAdvisor
 from adws.adw_modules.engine.transitions import hints_for
 from adws.adw_modules.errors import FailedRun, GateFailed, RunFailed, UsageError
 from adws.adw_modules.phase import Done, Failed, Next, RetryAt, RunReport
-from adws.adw_modules.structured_logger import open_log
+from tests.log_files import open_log
 from tests.unit.engine_cases import ADW_ID, World, phase, spec_of
 
 GATE = GateFailed("build", "3 tests fail")
@@ -81,12 +81,12 @@ def test_no_attempt_is_made_twice_because_the_doctor_cut_in(tmp_path):
     world = world_of(phase("build", max_attempts=5), scripts={"build": [GATE] * 5})
     doctor = Told(*[order("retry")] * 5)
 
-    with open_log(tmp_path / "adw.log", adw_id=ADW_ID):
+    with open_log(tmp_path, ADW_ID):
         for _ in range(7):
             world.attempt(advisor=doctor)  # each time by a new worker
             world.clock.advance(4000)
 
-    lines = [json.loads(line)["message"] for line in (tmp_path / "adw.log").read_text().splitlines()]
+    lines = [json.loads(line)["message"] for line in (tmp_path / ADW_ID / "adw.log").read_text().splitlines()]
     assert [line for line in lines if line.startswith("Attempt ") and "/" in line] == [
         f"Attempt {n}/5" for n in range(1, 6)
     ]

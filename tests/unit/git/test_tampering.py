@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.document import AttemptRecord, PhaseRecord, WorkflowDocument
-from adws.adw_modules.git.change_policy import Unsettled, described, differences, marks_of_config, unsettled
+from adws.adw_modules.git.change_policy import described, differences, marks_of_config, unsettled
 
 CONFIG = '[core]\n\tbare = false\n[remote "origin"]\n\turl = https://user:secret@example.com/x.git\n'
 AT = "2026-01-31T09:00:0{}.000000Z"
@@ -125,6 +125,6 @@ BEFORE = {"hooks/x": "1", "refs/heads/main": "a"}
     ids=["none", "not-watched", "unchanged", "changed", "gone-on-with", "cut-off", "nonsense"],
 )
 def test_an_attempt_is_unsettled_until_the_next_one(attempts, found):
-    expected = None if found is None else Unsettled(phase="build", attempt=len(attempts), before=found)
+    expected = None if found is None else ("build", len(attempts), found)
 
     assert unsettled(document(*attempts)) == expected

@@ -577,7 +577,7 @@ def test_text_shows_time_level_id_phase_message_and_fields():
         "list": [1, "é"],
     }
 
-    assert structured_logger.to_text(entry, colour=True) == (
+    assert structured_logger.TextFormatter(colour=True).line_of(entry) == (
         "2026-01-31T09:00:00.000000Z INFO     1a2b3c4d plan Phase started\\nnow "
         'attempt=1 why="two words" path=/x list=[1, "é"]'
     )
@@ -625,7 +625,7 @@ def test_a_handler_without_a_stream_and_without_standard_error_is_still_quiet(mo
 
 def test_a_log_file_too_small_to_hold_a_line_is_refused():
     with pytest.raises(UsageError, match="at least 1024 bytes and 1 backup, not 10 and 1"):
-        LogFile(Path("x"), max_bytes=10, backups=1)
+        LogFile("x", max_bytes=10, backups=1)
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------

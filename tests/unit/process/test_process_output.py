@@ -55,36 +55,24 @@ def test_a_letter_that_never_ends_is_replaced():
     assert lines == ["a�"]
 
 
-def test_lines_come_whole_and_without_their_breaks():
-    result: list[str] = []
-    lines = Lines(result.append)
-
-    for piece in ("one\r\ntw", "o\n\nthr", "ee"):
-        lines.add(piece)
-    assert result == ["one", "two", ""]
-    lines.close()
-
-    assert result == ["one", "two", "", "three"]
-
-
-def test_nothing_comes_after_a_last_line_break():
-    result: list[str] = []
-    lines = Lines(result.append)
-
-    lines.add("one\n")
-    lines.close()
-
-    assert result == ["one"]
-
-
-def test_a_line_without_end_is_cut_and_the_next_is_whole_again():
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (("one\r\ntw", "o\n\nthr", "ee"), ["one", "two", "", "three"]),
+        (("one\n",), ["one"]),
+        (("abc", "defgh", "ijk\nok\n12345\n"), ["abcde" + CUT_MARK, "ok", "12345"]),
+    ],
+    ids=["in-pieces", "nothing-after-the-last-break", "without-end"],
+)
+def test_lines_come_whole_and_without_their_breaks_and_one_without_end_is_cut(pieces, expected):
     result: list[str] = []
     lines = Lines(result.append, limit=5)
 
-    for piece in ("abc", "defgh", "ijk\nok\n12345\n"):
+    for piece in pieces:
         lines.add(piece)
+    lines.close()
 
-    assert result == ["abcde" + CUT_MARK, "ok", "12345"]
+    assert result == expected
 
 
 def test_a_tail_keeps_the_end():

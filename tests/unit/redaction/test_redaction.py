@@ -352,17 +352,6 @@ def test_a_small_number_is_hidden_when_a_short_secret_is_that_number():
     assert Redactor().redact(value) == value
 
 
-def test_names_a_user_adds_are_secret_too():
-    redactor = Redactor(extra_keys=["customer_ssn", "!!"])
-
-    assert redactor.redact({"customerSsn": "1", "old-customer-ssn-value": "2", "customer": "3"}) == {
-        "customerSsn": MASK,
-        "old-customer-ssn-value": MASK,
-        "customer": "3",
-    }
-    assert redactor.redact_text("customer_ssn=5") == f"customer_ssn={MASK}"
-
-
 class Rude:
     def __str__(self):
         raise RuntimeError("no")
@@ -378,7 +367,8 @@ def test_redact_never_raises_and_ends_on_cycles_and_depth():
 
     assert Redactor().redact(loop) == [1, redaction_redactor.CYCLE]  # type: ignore[arg-type]  # on purpose
     assert redaction_redactor.TOO_DEEP in str(Redactor().redact(deep))  # type: ignore[arg-type]  # on purpose
-    assert Redactor().redact({Rude(): Rude(), 5: {1, 2}}) == {"<Rude>": "<Rude>", "5": "{1, 2}"}  # type: ignore[dict-item]  # on purpose
+    rude = "<Rude: no text, RuntimeError>"
+    assert Redactor().redact({Rude(): Rude(), 5: {1, 2}}) == {rude: rude, "5": "{1, 2}"}  # type: ignore[dict-item]  # on purpose
     assert Redactor(["12345678"]).redact(huge) == huge
 
 
@@ -658,14 +648,13 @@ def test_the_environment_gives_its_secrets_and_not_its_switches_numbers_and_path
         "AWS_SECRET_ACCESS_KEY": "/wJalrXUtnFEMIK7MDENG1bPxRfiCY",
         "DATABASE_URL": "postgresql://adw:dbpass-4711@db.example:5432/adw",
         "HOME": "/home/someone",
-        "MY_CUSTOM": "custom-value-1",
     }
-    redactor = Redactor.from_environment(env, extra_keys=["my_custom"])
+    redactor = Redactor.from_environment(env)
 
     text = " ".join(env.values())
     assert redactor.redact_text(text) == (
         f"{MASK} true 1234567 abc postgres /home/someone/.ssh/id_ed25519 {MASK} "
-        f"postgresql://adw:{MASK}@db.example:5432/adw /home/someone {MASK}"
+        f"postgresql://adw:{MASK}@db.example:5432/adw /home/someone"
     )
     assert redactor.redact_text("dbpass-4711") == MASK
 

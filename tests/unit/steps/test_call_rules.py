@@ -206,17 +206,13 @@ def test_what_came_in_a_response_is_never_read_as_a_template():
 
 @pytest.mark.parametrize(
     "asked",
-    ["https://evil.example.com/2", "http://api.example.com/2", "https://api.example.com:444/2", "//evil.example.com"],
+    [
+        *("https://evil.example.com/2", "http://api.example.com/2", "https://api.example.com:444/2"),
+        *("//evil.example.com", "https://[broken", "https://api.example.com:x/2"),
+    ],
 )
 def test_a_response_cannot_send_credentials_to_another_host(asked):
     spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
 
     with pytest.raises(ExpressionError, match="credentials go to no other host"):
         inputs_of(spec, assignment(call={"url": asked}), {})
-
-
-def test_an_address_that_is_none_is_said_to_be_none():
-    spec = step(inputs={"url": "https://api.example.com/1", "headers_env": {"Authorization": "TOKEN"}})
-
-    with pytest.raises(ExpressionError, match="is no address"):
-        inputs_of(spec, assignment(call={"url": "https://[broken"}), {})

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from adws.adw_modules.errors import ClaimLost, StateNotFound, TaskNotFound, UsageError
+from adws.adw_modules.events import Event
 from adws.adw_modules.external_tasks import (
     MAX_RESULT_BYTES,
     REPORTED,
     ExternalTaskService,
-    TaskEvent,
     task_of_token,
     token_of,
 )
@@ -23,8 +23,8 @@ KEY = b"k" * 32
 SECRET = "hunter2-hunter2-hunter2"
 
 
-def event(event_type: str = "step_completed", event_id: str = "one", **fields) -> TaskEvent:
-    return TaskEvent(event_type=event_type, event_id=event_id, **fields)
+def event(event_type: str = "step_completed", event_id: str = "one", **fields) -> Event:
+    return Event(event_type=event_type, event_id=event_id, **fields)
 
 
 @pytest.fixture

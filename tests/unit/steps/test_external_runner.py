@@ -11,7 +11,7 @@ import pytest
 from adws.adw_modules import timestamps
 from adws.adw_modules.engine import transitions
 from adws.adw_modules.events import Event
-from adws.adw_modules.external_tasks import EXPIRED, ExternalReport, ExternalRunner, ExternalTasks, TaskEvent, is_wanted
+from adws.adw_modules.external_tasks import EXPIRED, ExternalReport, ExternalRunner, ExternalTasks, is_wanted
 from adws.adw_modules.phase import Done, Failed, Next, Order, Paused, RetryAt, Stopped
 from adws.testing import FakeClock
 from tests.unit.engine_cases import ADW_ID, World, phase, spec_of
@@ -32,7 +32,7 @@ class Outside(World):
 
     def report(self, task_id: str = TASK, *, is_ok: bool = True, **fields) -> None:
         claim = self.tasks.claim(task_id, worker="ci", seconds=60.0).claims
-        event = TaskEvent(event_type="action_completed", event_id="end")
+        event = Event(event_type="action_completed", event_id="end")
         report = ExternalReport(is_ok=is_ok, report_id="r", **fields)
         assert self.tasks.report(task_id, claim, report, event)
 

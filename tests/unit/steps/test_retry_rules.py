@@ -6,7 +6,6 @@ import pytest
 
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.phase import Failed, Next, RetryAt, WaitingForChildren
-from adws.adw_modules.steps.model import ScheduledRetry
 from adws.adw_modules.worker import control as worker_control
 from adws.testing import START
 from tests.unit import timeline_cases
@@ -52,26 +51,6 @@ def test_a_phase_that_waits_is_a_retry_under_the_id_of_its_workflow():
 )
 def test_what_waits_for_no_moment_of_its_own_is_no_retry(document):
     assert worker_control.of_phase(document) is None
-
-
-def test_a_call_of_a_step_is_a_retry_under_the_id_of_its_execution():
-    waiting = ScheduledRetry(
-        execution_id=f"{ADW_ID}.build.1.fetch",
-        adw_id=ADW_ID,
-        phase="build",
-        step="fetch",
-        index=3,
-        attempt_number=2,
-        page=5,
-        next_at=AT,
-        why="on_success",
-        error="",
-    )
-
-    result = worker_control.of_call(waiting)
-
-    assert (result.kind, result.retry_id, result.step, result.index) == ("call", waiting.execution_id, "fetch", 3)
-    assert (result.attempt_number, result.page, result.why) == (2, 5, "on_success")
 
 
 # --- giving up -------------------------------------------------------------------------------------------------

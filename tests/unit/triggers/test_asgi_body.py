@@ -70,7 +70,7 @@ def test_a_client_that_leaves_is_not_answered():
 def test_all_requests_together_have_only_so_much_memory():
     budget = BodyBudget(50)
     with budget.share() as other:
-        assert other.grow(40)
+        assert other(40)
         assert read(receiving(b"x" * 20), budget=budget).status == 503
 
     assert read(receiving(b"x" * 20), budget=budget) == b"x" * 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,25 +12,22 @@ from hypothesis import strategies as st
 
 from adws.testing import FakeClock
 from adws.web.dashboard import sessions as dashboard_sessions
-from adws.web.dashboard.sessions import LINK_SECONDS, Link, Logins, LoginSession, new_link
+from adws.web.dashboard.sessions import LINK_SECONDS, Logins, LoginSession, link_key, new_link
 
 HOME_KEY, OTHER_HOME = b"k" * 32, b"o" * 32
 ONE, TWO = "first-token-0123456789", "second-token-0123456789"
 KEY = dashboard_sessions.key_of(HOME_KEY, ONE)
-SESSION = LoginSession(session_id="ab12", name="ada", until=1000)
-
-
-def known(session=SESSION, key=KEY):
-    return dashboard_sessions.Known(session=session, key=key)
+SESSION = LoginSession(session_id="ab12", name="ada", until=1000, key=KEY)
+OTHER = replace(SESSION, session_id="cd34")
 
 
 # --- cookies -----------------------------------------------------------------------------------------------------
 
 
 def test_a_cookie_is_known_again_until_it_is_over():
-    cookie = dashboard_sessions.seal(SESSION, KEY)
+    cookie = dashboard_sessions.seal(SESSION)
 
-    assert dashboard_sessions.unseal(cookie, [b"x" * 32, KEY], now=999.9) == known()
+    assert dashboard_sessions.unseal(cookie, [b"x" * 32, KEY], now=999.9) == SESSION
     assert dashboard_sessions.unseal(cookie, [KEY], now=1000) is None
 
 
@@ -37,11 +35,11 @@ def test_a_cookie_is_known_again_until_it_is_over():
     "key", [dashboard_sessions.key_of(HOME_KEY, TWO), dashboard_sessions.key_of(OTHER_HOME, ONE), HOME_KEY, b""]
 )
 def test_another_token_or_another_home_makes_a_cookie_worthless(key):
-    assert dashboard_sessions.unseal(dashboard_sessions.seal(SESSION, KEY), [key], now=0) is None
+    assert dashboard_sessions.unseal(dashboard_sessions.seal(SESSION), [key], now=0) is None
 
 
 def test_no_character_of_a_cookie_can_be_changed():
-    cookie = dashboard_sessions.seal(SESSION, KEY)
+    cookie = dashboard_sessions.seal(SESSION)
 
     for place in range(len(cookie)):
         changed = cookie[:place] + ("A" if cookie[place] != "A" else "B") + cookie[place + 1 :]
@@ -64,12 +62,9 @@ def test_other_signed_values_are_no_session(data):
 
 
 def test_a_cookie_that_is_too_long_is_not_looked_at():
-    assert (
-        dashboard_sessions.unseal(
-            dashboard_sessions.seal(LoginSession(session_id="a" * 3000, name="", until=9), KEY), [KEY], now=0
-        )
-        is None
-    )
+    cookie = dashboard_sessions.seal(replace(SESSION, session_id="a" * 3000))
+
+    assert dashboard_sessions.unseal(cookie, [KEY], now=0) is None
 
 
 def test_each_home_has_a_cookie_of_its_own_name_that_only_https_may_set_when_it_is_used():
@@ -90,21 +85,18 @@ def test_a_name_is_one_short_line(said, name):
 
 
 def test_the_token_of_a_form_is_for_one_session():
-    other = known(LoginSession(session_id="cd34", name="ada", until=1000))
-
-    assert dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(known()), known())
-    assert not dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(other), known())
-    assert not dashboard_sessions.is_csrf("", known())
-    assert not dashboard_sessions.is_csrf("\ud800é", known())
+    assert dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(SESSION), SESSION)
+    assert not dashboard_sessions.is_csrf(dashboard_sessions.csrf_of(OTHER), SESSION)
+    assert not dashboard_sessions.is_csrf("", SESSION)
+    assert not dashboard_sessions.is_csrf("\ud800é", SESSION)
 
 
 def test_a_message_is_for_one_session_and_short():
-    other = known(LoginSession(session_id="cd34", name="ada", until=1000))
-    cookie = dashboard_sessions.seal_note("x" * 900, known())
+    cookie = dashboard_sessions.seal_note("x" * 900, SESSION)
 
-    assert dashboard_sessions.unseal_note(cookie, known()) == "x" * 500
-    assert dashboard_sessions.unseal_note(cookie, other) == ""
-    assert dashboard_sessions.unseal_note("nothing", known()) == ""
+    assert dashboard_sessions.unseal_note(cookie, SESSION) == "x" * 500
+    assert dashboard_sessions.unseal_note(cookie, OTHER) == ""
+    assert dashboard_sessions.unseal_note("nothing", SESSION) == ""
 
 
 # --- links -------------------------------------------------------------------------------------------------------
@@ -123,10 +115,13 @@ def test_a_message_is_for_one_session_and_short():
     ids=["new", "old", "too-old", "clock-set-back", "of-the-future", "before-the-server-started"],
 )
 def test_a_link_is_good_for_a_while(made_at, now, since, is_good):
-    link = Link(link_id="a", name="ada", made_at=made_at)
-    result = dashboard_sessions.unseal_link(dashboard_sessions.seal_link(link, KEY), KEY, now=now, since=since)
+    clock = FakeClock()
+    begun = clock.now().timestamp()
+    clock.advance(made_at)
+    link = new_link(HOME_KEY, clock=clock, name="ada")
+    result = dashboard_sessions.read_link(link, link_key(HOME_KEY), now=begun + now, since=begun + since)
 
-    assert result == (link if is_good else None)
+    assert (result is not None and result[1] == "ada") is is_good
 
 
 # --- logins ------------------------------------------------------------------------------------------------------

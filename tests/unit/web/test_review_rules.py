@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from adws.adw_modules.document import AttemptRecord, Resource
 from adws.adw_modules.git.diff import Diff, FileDiff
 from adws.web import changes
-from adws.web.dashboard import review
+from adws.web.dashboard import frame
 from tests.unit.timeline_cases import document, phase
 
 BRANCH = "feature-1"
@@ -60,7 +62,7 @@ def files(*names: str) -> list[FileDiff]:
     return [FileDiff(name=name, status="changed", added=1, deleted=0) for name in names]
 
 
-def drawn(nodes: list[review.TreeNode], depth: int = 0) -> list[str]:
+def drawn(nodes: list[changes.TreeNode], depth: int = 0) -> list[str]:
     return [
         line
         for node in nodes
@@ -72,7 +74,7 @@ def drawn(nodes: list[review.TreeNode], depth: int = 0) -> list[str]:
 
 
 def test_files_are_a_tree_in_which_folders_with_one_folder_are_one_line():
-    tree = review.tree_of(files("a.txt", "docs/api/http/index.md", "src/app.py", "src/web/one.py", "src/web/two.py"))
+    tree = changes.tree_of(files("a.txt", "docs/api/http/index.md", "src/app.py", "src/web/one.py", "src/web/two.py"))
 
     assert drawn(tree) == [
         "a.txt 1",
@@ -87,7 +89,7 @@ def test_files_are_a_tree_in_which_folders_with_one_folder_are_one_line():
 
 
 def test_folders_that_go_very_deep_are_part_of_the_name():
-    assert len(drawn(review.tree_of(files("/".join("d" * 2000))))) < 12
+    assert len(drawn(changes.tree_of(files("/".join("d" * 2000))))) < 12
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_folders_that_go_very_deep_are_part_of_the_name():
     ],
 )
 def test_lines_are_marked_escaped_and_harmless(line, markup):
-    assert review.patch_html(f"{line}\n") == markup
+    assert frame.patch(f"{line}\n") == markup
 
 
 def test_files_are_open_until_there_is_much_to_read():
@@ -108,6 +110,11 @@ def test_files_are_open_until_there_is_much_to_read():
     many = tuple(FileDiff(name=name, status="added", added=9, deleted=0, patch=patch) for name in "abc")
     diff = Diff(base="a", head="b", files=many, file_count=3, added=27, deleted=0)
 
-    shown = review.review_of(changes.Changes(diff=diff, problem="", ranges=()), open_lines=20)
+    found = changes.Changes(diff=diff, problem="", ranges=())
+    template = frame._environment(str).from_string('{% import "diff_parts.html" as parts %}{{ parts.diff(found, 20) }}')
 
-    assert [one.is_open for one in shown.files] == [True, True, False]
+    assert re.findall(r'id="file-(.)"( open)?', template.render(found=found)) == [
+        ("1", " open"),
+        ("2", " open"),
+        ("3", ""),
+    ]

@@ -22,9 +22,9 @@ from adws.adw_modules.workflow.model import (
     Timeouts,
     WorkflowSpec,
     freeze,
-    phase_from_json,
-    phase_to_json,
+    from_json,
     thaw,
+    to_json,
 )
 from adws.adw_modules.workflow.requirements import Requirements
 
@@ -73,7 +73,7 @@ def test_a_definition_comes_back_from_a_document_as_it_was():
     kept = document.WorkflowRef.model_validate(json.loads(json.dumps(freeze(spec))))
 
     assert thaw(kept) == spec
-    assert phase_to_json(plain) == {"name": "a", "state": "building", "runner": "command"}
+    assert to_json(plain) == {"name": "a", "state": "building", "runner": "command"}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_step_that_loops_or_retries_is_queued():
 def test_keys_of_a_newer_version_are_left_out():
     written = {"name": "a", "state": "building", "runner": "command", "colour": "red", "gates": [{"kind": "x", "y": 1}]}
 
-    assert phase_from_json(written).gates == (Gate(kind="x"),)
+    assert from_json(PhaseSpec, written).gates == (Gate(kind="x"),)
 
 
 @pytest.mark.parametrize(

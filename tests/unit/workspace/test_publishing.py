@@ -7,56 +7,14 @@ from __future__ import annotations
 import pytest
 
 from adws.adw_modules.errors import GitUnreachable, LeaseLost, WorkElsewhere
-from adws.adw_modules.git.repository import PushResult
 from adws.adw_modules.phase import Failed, RetryAt
 from adws.adw_modules.redaction.redactor import Redactor
 from adws.adw_modules.workspace.relocation import Publisher
 from adws.adw_modules.workspace.workspace import Workspace
 from tests.unit.engine_cases import ADW_ID, spec_of
-from tests.unit.space_cases import BRANCH, MemoryGit, SpaceWorld, writing
+from tests.unit.space_cases import BRANCH, SpaceWorld, writing
 
 REF = f"refs/adw/wip/{ADW_ID}"
-
-
-class SharedGit:
-    """A repository in memory with refs of our own on its remote."""
-
-    def __init__(self, git: MemoryGit) -> None:
-        self.git = git
-        self.own: dict[str, str] = {}
-        self.log: list[str] = []
-        self.answer: PushResult | Exception | None = None
-        self.is_there = True
-
-    def has_remote(self) -> bool:
-        return self.is_there
-
-    def __getattr__(self, name: str):
-        return getattr(self.git, name)
-
-    def remote_ref(self, ref: str) -> str | None:
-        heads = {f"refs/heads/{name}": sha for name, sha in (self.git.remote or {}).items()}
-        return {**heads, **self.own}.get(ref)
-
-    def fetch_ref(self, ref: str, *, expected: str) -> None:
-        assert self.remote_ref(ref) == expected
-        self.log.append(f"fetch {expected}")
-
-    def push_ref(self, commit: str, ref: str, *, expected: str | None) -> PushResult:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        if self.answer is not None:
-            return self.answer
-        if self.own.get(ref) != expected:
-            return PushResult(pushed=False, reason="stale")
-        self.own[ref] = commit
-        self.log.append(f"push {commit}")
-        return PushResult(pushed=True)
-
-    def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
-        assert self.own[ref] == expected
-        del self.own[ref]
-        return True
 
 
 class Suspicious(Redactor):
@@ -70,19 +28,16 @@ class SharedWorld(SpaceWorld):
     """A workflow on a machine that shares its database with others."""
 
     def __init__(self, *phases, host: str = "testhost", **options) -> None:
-        self.shared: SharedGit | None = None
         self.host = host
         self.options = options
         super().__init__(spec_of(*phases))
 
     def enter(self, host: str = "") -> None:
-        self.shared = self.shared or SharedGit(self.git)
         super().enter(host=host or self.host)
         settings = self.engine.settings
         settings.is_shared, settings.ship_allow_paths = True, ()
         settings.workspace_publish_work = self.options.get("publish_work", "when_shared")
         self.engine.redactor = Suspicious()
-        self.engine.git = self.shared
         self.engine.publisher = Publisher(self.engine)
         self.space = self.engine.workspace = Workspace(self.engine)
 
@@ -114,18 +69,18 @@ def told(world, name: str) -> list:
 def test_what_a_phase_committed_is_on_the_remote_before_the_document_has_it():
     world = building()
     seen = []
-    push = world.shared.push_ref
+    push = world.git.push_ref
 
     def looking(*args, **keywords):
         branch, wip = world.effect(f"branch:{BRANCH}"), world.effect("wip")
         seen.append((branch.undo["sha"], wip.outcome, wip.undo["intended"]))
         return push(*args, **keywords)
 
-    world.shared.push_ref = looking
+    world.git.push_ref = looking
     world.attempt()
 
     assert seen == [("c0", "intended", {"sha": "c1"})]
-    assert world.shared.own == {REF: "c1"}
+    assert world.git.own == {REF: "c1"}
     assert world.effect(f"branch:{BRANCH}").undo["sha"] == "c1"
     assert (world.effect("wip").outcome, world.effect("wip").host) == ("made", None)
 
@@ -133,41 +88,41 @@ def test_what_a_phase_committed_is_on_the_remote_before_the_document_has_it():
 @pytest.mark.parametrize("is_after", [False, True])
 def test_a_push_whose_end_nobody_saw_is_looked_up_and_not_made_twice(is_after):
     world = building()
-    push = world.shared.push_ref
+    push = world.git.push_ref
 
     def cut_off(*args, **keywords):
-        world.shared.push_ref = push
+        world.git.push_ref = push
         if is_after:
             push(*args, **keywords)
         raise LeaseLost("taken over")
 
-    world.shared.push_ref = cut_off
+    world.git.push_ref = cut_off
     with pytest.raises(LeaseLost):
         world.attempt()
 
     world.attempt()
 
-    assert world.shared.log == ["push c1"]
-    assert world.shared.own[REF] == world.effect("wip").undo["sha"] == world.effect(f"branch:{BRANCH}").undo["sha"]
+    assert world.git.log == ["push c1"]
+    assert world.git.own[REF] == world.effect("wip").undo["sha"] == world.effect(f"branch:{BRANCH}").undo["sha"]
 
 
 # --- when it cannot be there -----------------------------------------------------------------------------------
 
 
 def unreachable(world) -> None:
-    world.shared.answer = GitUnreachable("the remote origin cannot be reached: connection reset")
+    world.git.push_answer = GitUnreachable("the remote origin cannot be reached: connection reset")
 
 
 def rejected(world) -> None:
-    world.shared.answer = PushResult(pushed=False, reason="rejected")
+    world.git.push_answer = "rejected"
 
 
 def foreign(world) -> None:
-    world.shared.own[REF] = "c77"
+    world.git.own[REF] = "c77"
 
 
 def without_remote(world) -> None:
-    world.shared.is_there = False
+    world.git.remote = None
 
 
 @pytest.mark.parametrize(
@@ -193,10 +148,10 @@ def test_what_cannot_be_pushed_is_work_of_its_host_alone_until_a_later_phase_bri
         world.admit()
     assert refused.value.host == "testhost"
     world.enter()
-    world.shared.answer, world.shared.is_there = None, True
-    world.shared.own.pop(REF, None)
+    world.git.push_answer, world.git.remote = None, {"main": "c0"}
+    world.git.own.pop(REF, None)
     world.attempt()
-    assert world.shared.own == {REF: "c2"}
+    assert world.git.own == {REF: "c2"}
 
 
 def test_nothing_is_pushed_where_the_settings_say_so():
@@ -204,7 +159,7 @@ def test_nothing_is_pushed_where_the_settings_say_so():
 
     world.attempt()
 
-    assert world.shared.own == {}
+    assert world.git.own == {}
     assert told(world, "work_not_published")[0]["why"] == "workspace.publish_work is never"
 
 
@@ -224,9 +179,9 @@ def test_a_commit_that_is_not_on_the_remote_any_more_is_missed_in_one_sentence(t
     world = building()
     world.attempt()
     world.go_to("another")
-    del world.shared.own[REF]
+    del world.git.own[REF]
     if there:
-        world.shared.own[REF] = there
+        world.git.own[REF] = there
 
     failed = world.attempt()
 
@@ -243,9 +198,9 @@ def test_a_ref_that_somebody_else_moved_is_kept_and_one_that_is_gone_is_gone():
     for there, outcome in (("c0", "kept"), (None, "gone")):
         world = building()
         world.attempt()
-        world.shared.own.pop(REF)
+        world.git.own.pop(REF)
         if there:
-            world.shared.own[REF] = there
+            world.git.own[REF] = there
         with world.session() as session:
             Publisher(world.engine).withdraw(session)
 
