@@ -43,6 +43,9 @@ FOREIGN_PREFIXES = ("ADW_", "GITHUB_", "GH_", "ANTHROPIC_", "CLAUDE_", "GIT_", "
 #: The name of the thread that renews what a process owns.
 KEEPER_THREAD = "adw-keeper"
 
+#: How much more time than in the ordinary run a test with a limit of its own has for full counts.
+SOAK_PATIENCE = 12
+
 #: Settings of the test run itself.
 KEPT_NAMES = frozenset(
     {
@@ -106,6 +109,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (left_out if tiers.MARKERS & {mark.name for mark in item.iter_markers()} else kept).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    for item in items if sampling.is_soak() else ():
+        if limit := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SOAK_PATIENCE * limit.args[0]), append=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -244,26 +250,20 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def _a_place_of_its_own(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(nowhere)
-    monkeypatch.setenv("ADW_HOME", NO_HOME)  # again: a test before may have set it without monkeypatch
+def _a_place_of_its_own(nowhere: Path) -> Iterator[None]:
+    """
+    A test begins outside of any checkout and without a home, whatever the test before it changed.
+
+    Labs open homes in the middle of a test: they are closed when it ends. Whoever opens another one closes it: the
+    thread of one that is left open goes on renewing, and asking its database.
+    """
+    os.chdir(nowhere)
+    os.environ["ADW_HOME"] = NO_HOME
     token = default_home._current.set(None)
-    yield
-    default_home._current.reset(token)
-
-
-@pytest.fixture(autouse=True)
-def _homes_are_closed(_no_keeper_is_left_behind: None) -> Iterator[None]:
-    """Labs open homes in the middle of a test; they are closed, and their directories removed, when it ends."""
+    before = _keepers()
     yield
     homes.close_all()
-
-
-@pytest.fixture(autouse=True)
-def _no_keeper_is_left_behind() -> Iterator[None]:
-    """Whoever opens a home closes it: the thread of one that is left open goes on renewing, and asking its database."""
-    before = set(_keepers())
-    yield
+    default_home._current.reset(token)
     left = [thread for thread in _keepers() if thread not in before]
     assert not left, (
         f"{len(left)} keeper(s) left running: close the App, the WorkRoom or the Keeper that this test made"

@@ -1,8 +1,8 @@
 """
 What `scripts/test --fast` leaves out: kills, the browser, real agents, PostgreSQL, and what starts many processes.
 
-Everything in the directories below, but for a few files of acceptance; and files whose tests take long, most of them
-because they run git, workers and whole workflows.
+Everything in the directories below; and files whose tests take long, most of them because they run git, workers and
+whole workflows.
 """
 
 from __future__ import annotations
@@ -11,21 +11,8 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 DIRECTORIES = frozenset({"acceptance", "agents", "browser", "crash"})
-#: Commands that only look, or change one thing.
-QUICK_COMMANDS = frozenset(
-    {
-        "test_cli_breakers.py",
-        "test_cli_resources.py",
-        "test_cli_runs.py",
-        "test_cli_state.py",
-        "test_cli_workflows.py",
-        "test_exit_codes.py",
-    }
-)
 SLOW_FILES = frozenset(
     {
-        "test_redaction_planted_secrets.py",
-        "test_redaction_surroundings.py",
         "test_agent_runner.py",
         "test_agent_workflows.py",
         "test_app_agents.py",
@@ -35,6 +22,7 @@ SLOW_FILES = frozenset(
         "test_budgets_of_agents.py",
         "test_control_groups.py",
         "test_database_gone.py",
+        "test_db_sqlite.py",
         "test_delivery_faults.py",
         "test_delivery_runs.py",
         "test_diffs.py",
@@ -42,6 +30,7 @@ SLOW_FILES = frozenset(
         "test_external_loops.py",
         "test_foreign_branch.py",
         "test_forge_faults.py",
+        "test_forges.py",
         "test_gates_and_verdicts.py",
         "test_gc_real.py",
         "test_git_attacks.py",
@@ -51,6 +40,7 @@ SLOW_FILES = frozenset(
         "test_hijacked_agent.py",
         "test_live_changes.py",
         "test_local_forge.py",
+        "test_migrate_tree.py",
         "test_move.py",
         "test_ownership_processes.py",
         "test_parties_at_work.py",
@@ -58,18 +48,23 @@ SLOW_FILES = frozenset(
         "test_process_run.py",
         "test_procrastinate_dispatch.py",
         "test_quotas.py",
+        "test_rebuild.py",
+        "test_redaction_planted_secrets.py",
+        "test_redaction_surroundings.py",
         "test_remote_refs.py",
-        "test_sandbox_work.py",
-        "test_sandboxed_agent.py",
         "test_retention.py",
         "test_rollback_real.py",
         "test_rollback_runs.py",
         "test_run_queue.py",
+        "test_sandbox_work.py",
+        "test_sandboxed_agent.py",
         "test_seed_loops.py",
         "test_shared_git.py",
+        "test_state_files.py",
         "test_step_counts.py",
         "test_two_hosts.py",
         "test_verify_real.py",
+        "test_web_api.py",
         "test_web_external.py",
         "test_web_lists.py",
         "test_web_metrics.py",
@@ -91,6 +86,4 @@ MARKERS = frozenset({"postgres", "browser", "root", "strace"})
 
 def is_fast(file: Path) -> bool:
     """Say whether the quick tier has this file of tests."""
-    if DIRECTORIES & {*file.relative_to(TESTS).parts}:
-        return file.name in QUICK_COMMANDS
-    return file.name not in SLOW_FILES
+    return not DIRECTORIES & {*file.relative_to(TESTS).parts} and file.name not in SLOW_FILES

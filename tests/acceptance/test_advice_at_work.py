@@ -69,13 +69,15 @@ def test_every_command_that_a_message_advises_runs(adw, home):
         assert not order or adw(order, adw_id).rc == 0
         return adw_id
 
-    failed, refused = workflow("broken", ""), []
+    failed, refused, done_before = workflow("broken", ""), [], set()
     for typed in advice.typed_in_messages():
-        if typed in ELSEWHERE:
+        filled = VALUES.get(typed) or [SAMPLES.get(word, word) for word in typed]
+        filled = ["ID" if word in {"{}", "{id}", "1a2b3c4d"} else word for word in filled]
+        if typed in ELSEWHERE or tuple(filled) in done_before:
             continue
+        done_before.add(tuple(filled))
         adw_id = workflow(*STATES[typed[0]]) if typed[0] in STATES and len(typed) > 1 else failed
-        words = VALUES.get(typed) or [SAMPLES.get(word, word) for word in typed]
-        words = [adw_id if word in {"{}", "{id}", "ID", "1a2b3c4d"} else word for word in words]
+        words = [adw_id if word == "ID" else word for word in filled]
         if typed[0] == "run" and len(typed) > 1:
             words = ["run", str(next(issues)), "--workflow", "short", "--dry-run"]
         done = adw(*words, *(MORE.get(typed[0], []) if len(typed) > 1 else []))

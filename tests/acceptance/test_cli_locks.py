@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests import templates, warm
+from tests import sampling, templates, warm
 
 ID, OTHER = "1a2b3c4d", "5e6f7a8b"
 
@@ -221,8 +221,9 @@ def test_listing_starts_without_the_slow_libraries(home, make):
 
 
 @pytest.mark.strace
-@pytest.mark.parametrize("lock", ["adw.db.write-lock", f"{ID}/.lock"])
-@pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])
+@pytest.mark.parametrize(
+    ("lock", "error"), sampling.each_value_once(["adw.db.write-lock", f"{ID}/.lock"], ["ENOSPC", "EDQUOT"])
+)
 def test_a_lock_that_a_full_disk_refuses_says_that_the_disk_is_full(home, make, lock, error):
     make().wait()
     path = home / "state" / lock

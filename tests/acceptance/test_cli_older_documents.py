@@ -177,7 +177,8 @@ def test_an_old_document_that_is_over_does_not_go_on(adw, home, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), sampling.each_value_once([name for name in OLD if name not in OVER], ["abandon", "rollback"])
+    ("name", "command"),
+    sampling.each_value_once(sampling.some([name for name in OLD if name not in OVER], 4), ["abandon", "rollback"]),
 )
 def test_an_old_document_is_ended_and_its_issue_is_free(adw, home, name, command):
     state = {"abandon": "abandoned", "rollback": "rolled_back"}[command]
@@ -232,7 +233,7 @@ def test_a_rollback_removes_the_worktree_whose_path_an_older_tool_wrote_relative
 # --- changing --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OLD)
+@pytest.mark.parametrize("name", sampling.some(OLD, 4))
 def test_state_set_migrates_an_old_document_with_a_backup(adw, home, name):
     adw_id, file = put(home, name)
     before = file.read_bytes()

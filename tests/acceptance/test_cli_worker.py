@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests import sampling
 from tests.acceptance import cli_lab
 from tests.acceptance.cli_lab import Beside
 
@@ -275,9 +276,10 @@ def test_recover_in_mode_none_says_what_it_would_do_and_changes_nothing(adw, hom
 COUNTED = {"reset_to_pending": {"pending"}, "marked_failed": {"failed", "dead"}, "marked_stopped": {"stopped"}}
 
 
-@pytest.mark.parametrize("store", ["files", "database"])
-@pytest.mark.parametrize("attempts", [5, 1])
-@pytest.mark.parametrize("worker_is", ["working", "stopped", "dead"])
+@pytest.mark.parametrize(
+    ("worker_is", "attempts", "store"),
+    sampling.each_value_once(["working", "stopped", "dead"], [5, 1], ["files", "database"]),
+)
 def test_what_a_forced_recovery_counts_is_what_its_steps_say(adw, home, monkeypatch, store, attempts, worker_is):  # noqa: PLR0917 - fixtures and parameters
     """
     Also where closing the attempt used up the last one, and where the worker gives the run back in that very moment.

@@ -35,13 +35,13 @@ MOST_PAGES = 80
 SITES = ("/", "/workflows", "/runs", "/runners", "/locks", "/deliveries")
 
 
-@pytest.mark.parametrize(("store", "normal"), [("files", 400), ("database", 400)])
-def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store, normal):
-    # The same ones each time; unit tests draw others.
-    plant_and_search(tmp_path, monkeypatch, store, Plants(random.Random(store), repeat(normal, 1000)))
-
-
 @pytest.mark.parametrize("store", sampling.some(["files", "database"], 1))
+def test_no_planted_secret_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store):
+    # The same ones each time; unit tests draw others.
+    plant_and_search(tmp_path, monkeypatch, store, Plants(random.Random(store), repeat(400, 1000)))
+
+
+@pytest.mark.parametrize("store", sampling.some(["database", "files"], 1))
 def test_no_token_that_only_its_shape_tells_is_in_what_adw_writes_shows_or_sends(tmp_path, monkeypatch, repeat, store):
     """
     Every kind of token, in every surrounding: some in each output, document, event, log, comment, delivery and answer.

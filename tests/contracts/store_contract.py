@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from functools import partial
 
 import pytest
 
@@ -269,17 +270,18 @@ class StoreContract(ABC):
         assert sorted(store.ids()) == sorted([ADW_ID, OTHER_ID, "orch-187_20251020"])
         assert store.exists(OTHER_ID)
 
-    @pytest.mark.parametrize("bad", BAD_IDS)
-    def test_an_id_that_is_no_safe_name_is_refused_everywhere(self, store, bad):
-        sneaky = new_document().model_copy(update={"adw_id": bad})
-        calls = {
-            "load": lambda: store.load(bad),
-            "exists": lambda: store.exists(bad),
-            "revoke_writers": lambda: store.revoke_writers(bad, fence=1),
-            "create": lambda: store.create(sneaky),
-            "save": lambda: store.save(sneaky, fence=1),
-        }
-        taken = [name for name, call in calls.items() if not _is_refused(call)]
+    def test_an_id_that_is_no_safe_name_is_refused_everywhere(self, store):
+        taken = []
+        for bad in BAD_IDS:
+            sneaky = new_document().model_copy(update={"adw_id": bad})
+            calls = {
+                "load": partial(store.load, bad),
+                "exists": partial(store.exists, bad),
+                "revoke_writers": partial(store.revoke_writers, bad, fence=1),
+                "create": partial(store.create, sneaky),
+                "save": partial(store.save, sneaky, fence=1),
+            }
+            taken += [(bad, name) for name, call in calls.items() if not _is_refused(call)]
 
         assert taken == []
 
@@ -310,7 +312,7 @@ class StoreContract(ABC):
 
         def count() -> None:
             done = 0
-            while done < 10:
+            while done < 5:
                 document = store.load(ADW_ID).document
                 changed = document.model_copy(update={"count": document.model_extra["count"] + 1})
                 try:
@@ -330,8 +332,8 @@ class StoreContract(ABC):
         last = store.load(ADW_ID).document
 
         assert trouble == []
-        assert last.model_extra["count"] == 80
-        assert last.revision == 81
+        assert last.model_extra["count"] == 40
+        assert last.revision == 41
 
     def test_of_eight_creators_one_wins(self, store):
         start, outcomes = threading.Barrier(8), []

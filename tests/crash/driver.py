@@ -21,6 +21,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from adws import app as app_module
@@ -696,6 +697,17 @@ def fill(path: Path) -> None:
 
 
 def mount(image: Path, mount_point: Path) -> None:
+    """
+    Mount *image* when nobody has it any more.
+
+    A box of another test has a copy of all mounts while it lives: then the file system that was cut would come back as
+    it is, and fail at every read.
+    """
+    for _ in range(600):
+        attached = subprocess.run(["losetup", "-j", str(image)], check=True, capture_output=True, text=True)
+        if not attached.stdout:
+            break
+        threading.Event().wait(0.1)
     subprocess.run(["mount", "-o", "loop", str(image), str(mount_point)], check=True)
 
 

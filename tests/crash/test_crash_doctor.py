@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-DRIVER = Path(__file__).with_name("doctor_driver.py")
+from tests import sampling
+from tests.crash.driving import drive
 
 #: decision -> the attempts that really ran, and the end
 EXPECTED = {
@@ -23,21 +19,10 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module", params=["files", "database"])
+@pytest.fixture(scope="module", params=sampling.some(["files", "database"], 1))
 def played(request, tmp_path_factory) -> dict:
     """What was seen for each decision, all played by one run of the driver."""
-    home = tmp_path_factory.mktemp("doctor")
-    done = subprocess.run(
-        [sys.executable, str(DRIVER), str(home), request.param, *EXPECTED, "asking"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(DRIVER.parents[2])},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-    return json.loads(done.stdout)
+    return drive("doctor_driver", tmp_path_factory.mktemp("doctor"), request.param, *EXPECTED, "asking")
 
 
 @pytest.mark.parametrize("decision", EXPECTED)

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-DRIVER = Path(__file__).with_name("effects_driver.py")
+from tests import sampling
+from tests.crash.driving import drive
 
 
-@pytest.mark.parametrize("how", [(), ("--without-clean",)], ids=["cleaned", "released"])
+@pytest.mark.parametrize("how", sampling.some([(), ("--without-clean",)], 1), ids=str)
 def test_a_kill_around_any_effect_neither_doubles_nor_loses_it(tmp_path, seed, repeat, how):
     count = repeat(3, 0)
-    done = subprocess.run(
-        [sys.executable, str(DRIVER), str(tmp_path), "--count", str(count), "--seed", str(seed), *how],
-        capture_output=True,
-        text=True,
-        timeout=3600,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(DRIVER.parents[2])},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    result = json.loads(done.stdout)
+    result = drive("effects_driver", tmp_path, "--count", count, "--seed", seed, *how)
 
     assert result["problems"] == []
     assert result["steps"] > 50

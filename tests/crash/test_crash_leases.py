@@ -1,20 +1,13 @@
 """
 Owners that are stopped, paused and taken over while others write: no stale write is ever accepted.
-
-Each test runs `storm_leases.py` as a program: it forks, and forking is only safe in a process without threads.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-STORM = Path(__file__).with_name("storm_leases.py")
+from tests.crash.driving import drive
+
 PROCESSES = 6
 
 
@@ -38,24 +31,11 @@ def test_no_stale_write_is_accepted_however_owners_are_stopped(kept_in, tmp_path
     """
     writes = repeat(15, 500)
 
-    result = _storm(tmp_path / "home", *kept_in, writes=writes, seed=seed)
+    store, url = kept_in
+    options = ("--processes", PROCESSES, "--writes", writes, "--seed", seed)
+    result = drive("storm_leases", tmp_path / "home", store, *options, env={"ADW_DATABASE_URL": url})
 
-    assert result["problems"] == [], result["said"]
+    assert result["problems"] == []
     assert result["counts"]["saved"] >= writes
     assert result["counts"]["takeovers"] >= 3, "nobody was too slow: nothing was tested"
     assert result["counts"]["stubborn refused"] >= 3, "nobody wrote too late: nothing was tested"
-
-
-def _storm(home: Path, store: str, url: str, *, writes: int, seed: int) -> dict:
-    """Run the storm and return what it found; fail with its last words when it broke."""
-    options = {"--processes": PROCESSES, "--writes": writes, "--seed": seed}
-    done = subprocess.run(
-        [sys.executable, str(STORM), str(home), store, *(str(word) for pair in options.items() for word in pair)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(STORM.parents[2]), "ADW_DATABASE_URL": url},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-    return {**json.loads(done.stdout), "said": done.stderr[-2000:]}

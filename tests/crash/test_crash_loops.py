@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests import templates
-
-KILLS = Path(__file__).with_name("loops_driver.py")
-RACE = Path(__file__).with_name("loops_race.py")
-
-
-def drive(program: Path, *args: object, env: dict[str, str] | None = None) -> dict:
-    """Run a driver and return what it found."""
-    done = subprocess.run(
-        [sys.executable, str(program), *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=3600,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(program.parents[2]), **(env or {})},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-    return json.loads(done.stdout)
+from tests import sampling, templates
+from tests.crash.driving import drive
 
 
 def check(found: dict) -> None:
@@ -38,9 +15,9 @@ def check(found: dict) -> None:
     assert found["kills"] >= found["rounds"] // 2
 
 
-@pytest.mark.parametrize("sink", ["sqlite", "jsonl", "csv", "python"])
+@pytest.mark.parametrize("sink", sampling.some(["sqlite", "jsonl", "csv", "python"], 2))
 def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice(sink, tmp_path, seed, repeat):
-    result = drive(KILLS, tmp_path / "homes", "--sink", sink, "--count", repeat(2, 0), "--seed", seed)
+    result = drive("loops_driver", tmp_path / "homes", "--sink", sink, "--count", repeat(2, 0), "--seed", seed)
 
     check(result)
 
@@ -48,7 +25,7 @@ def test_a_worker_that_dies_at_any_point_loses_no_iteration_and_saves_none_twice
 @pytest.mark.postgres
 def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, seed, repeat):
     result = drive(
-        KILLS,
+        "loops_driver",
         tmp_path / "homes",
         *("--url", empty_pg_url, "--sink", "postgres", "--count", repeat(2, 0), "--seed", seed),
         env={"SINK_URL": empty_pg_url},
@@ -59,7 +36,9 @@ def test_the_same_holds_on_postgresql_with_a_sink_there(empty_pg_url, tmp_path, 
 
 def test_workers_that_die_one_after_the_other_lose_nothing(tmp_path, seed, repeat):
     count = repeat(3, 60)
-    result = drive(KILLS, tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed)
+    result = drive(
+        "loops_driver", tmp_path / "homes", "--count", count, "--more", 3, "--concurrency", 2, "--seed", seed
+    )
 
     check(result)
     assert result["kills"] > count, "more than one of them died in a round"
@@ -76,7 +55,7 @@ def test_two_orchestrators_that_race_for_the_last_two_iterations_end_the_loop_on
         url = request.getfixturevalue("empty_pg_url")
     rounds = repeat(8, 1000)
 
-    result = drive(RACE, url, "--rounds", rounds, "--seed", seed)
+    result = drive("loops_race", url, "--rounds", rounds, "--seed", seed)
 
     assert result["problems"] == []
     assert result["rounds"] == rounds

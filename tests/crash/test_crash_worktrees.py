@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-DRIVER = Path(__file__).with_name("worktree_driver.py")
+from tests.crash.driving import drive
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
 
@@ -26,27 +22,13 @@ def _needs_loop_devices() -> None:
         pytest.skip(f"needs a loop device: {asked.stderr.strip()}")
 
 
-def drive(command: str, place: Path, store: str, *more: str) -> dict:
-    """Run the driver and return its report."""
-    done = subprocess.run(
-        [sys.executable, str(DRIVER), command, str(place), store, *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(DRIVER.parents[2])},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize("store", ["files", "database"])
 def test_files_of_a_finished_phase_are_shipped_whole_after_a_power_cut(store, tmp_path, seed, repeat):
     """
     The power is cut 0.2 to 1 s after phase build was recorded complete: its 10 new and 10 changed files are shipped.
     """
     count = repeat(1, 20)
-    report = drive("after-phase", tmp_path, store, "--count", str(count), "--seed", str(seed))
+    report = drive("worktree_driver", "after-phase", tmp_path, store, "--count", count, "--seed", seed)
 
     assert report["problems"] == []
     assert report["completed"] == count
@@ -57,7 +39,7 @@ def test_power_cuts_at_any_moment_of_a_workflow_empty_no_file_and_lose_no_phase(
     40 cuts in the soak, between the making of a worktree and the end: each completes by itself, or is named.
     """
     count = repeat(2, 40)
-    report = drive("cuts", tmp_path, "files", "--count", str(count), "--seed", str(seed))
+    report = drive("worktree_driver", "cuts", tmp_path, "files", "--count", count, "--seed", seed)
 
     assert report["problems"] == []
     assert report["completed"] + len(report["named"]) == count
@@ -67,6 +49,6 @@ def test_the_harness_catches_a_build_that_does_not_sync_worktrees(tmp_path, seed
     """
     The same cuts with syncing and comparing taken out must ship emptied files, or the harness proves nothing.
     """
-    report = drive("after-phase", tmp_path, "files", "--count", "2", "--seed", str(seed), "--without-sync")
+    report = drive("worktree_driver", "after-phase", tmp_path, "files", "--count", 2, "--seed", seed, "--without-sync")
 
     assert any("was shipped empty" in problem for problem in report["problems"])

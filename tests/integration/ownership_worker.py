@@ -95,10 +95,10 @@ def hold(owner: WorkflowOwnership) -> None:
 
 
 def contend(owner: WorkflowOwnership) -> None:
-    """Count up fifty times, each time as the owner."""
+    """Count up twenty times, each time as the owner."""
     sys.stdin.readline()
     done = 0
-    while done < 50:
+    while done < 20:
         try:
             with owner.own(ID) as owned:
                 count_up(owned)

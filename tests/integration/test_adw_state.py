@@ -64,10 +64,10 @@ def test_what_is_not_there_raises_and_is_never_none(parts):
         ADWState.load(ADW_ID, home=parts)
 
 
-@pytest.mark.parametrize("bad", BAD_IDS)
-def test_an_id_that_is_no_safe_name_is_refused(parts, bad):
-    with pytest.raises(InvalidAdwId):
-        ADWState.load(bad, home=parts)
+def test_an_id_that_is_no_safe_name_is_refused(parts):
+    for bad in BAD_IDS:
+        with pytest.raises(InvalidAdwId):
+            ADWState.load(bad, home=parts)
 
 
 def test_a_workflow_is_created_in_one_call_with_its_lock(parts):
@@ -131,12 +131,12 @@ def test_an_update_works_on_the_newest_revision_so_that_two_users_lose_nothing(m
     assert (stored.branch_name, stored.plan_file) == ("feature-x", "other.md")
 
 
-@pytest.mark.parametrize("field", RESERVED_FIELDS)
-def test_what_the_machine_or_the_store_sets_is_refused(made, field):
+def test_what_the_machine_or_the_store_sets_is_refused(made):
     state = ADWState.load(ADW_ID, home=made)
 
-    with pytest.raises(UsageError, match=f"{field} cannot be set here"):
-        state.update(**{field: "1"})
+    for field in RESERVED_FIELDS:
+        with pytest.raises(UsageError, match=f"{field} cannot be set here"):
+            state.update(**{field: "1"})
     assert made.store.load(ADW_ID).document.revision == 1
 
 

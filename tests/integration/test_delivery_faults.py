@@ -9,6 +9,7 @@ import pytest
 from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
 from adws.adw_modules.queue.model import RunState
 from adws.testing import FakeClock
+from tests import sampling
 from tests.fault_forge import FAULTS, FaultForge
 from tests.unit.delivery_lab import CHOSEN, DeliveryLab
 from tests.unit.engine_cases import ADW_ID
@@ -32,8 +33,7 @@ def github(lab: DeliveryLab):
             lab.home.lease_renewer.close()
 
 
-@pytest.mark.parametrize("fault", LATER)
-@pytest.mark.parametrize("kind", ["resume", "start", "refusal"])
+@pytest.mark.parametrize(("fault", "kind"), sampling.each_value_once(LATER, ["resume", "start", "refusal"]))
 def test_each_request_may_fail_once_and_still_it_is_done_and_answered_once(kind, fault):
     number = 0
     while True:

@@ -17,6 +17,7 @@ from adws.adw_modules.forge.effects import ForgeEffects
 from adws.adw_modules.forge.github import GitHubAccess, GitHubForge
 from adws.adw_modules.forge.model import NewPullRequest
 from adws.testing import FakeClock, MemoryForge
+from tests import sampling
 from tests.fault_forge import FAULTS, RESET_AT, FaultForge
 
 KEY = b"k" * 32
@@ -76,8 +77,11 @@ def requests_of(name: str) -> int:
         return len(server.requests)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", CALLS)
+#: In the ordinary run each call meets some faults, others than the call before it, and each fault some calls.
+FAULTED = [(name, fault) for turn, name in enumerate(CALLS) for fault in sampling.share(list(FAULTS), turn, 5)]
+
+
+@pytest.mark.parametrize(("name", "fault"), FAULTED)
 def test_each_fault_of_each_call_is_the_right_error_and_is_not_repeated(name, fault):
     call, has_pull_request = CALLS[name], name != "create_pull_request"
     wanted = FAULTS[fault]

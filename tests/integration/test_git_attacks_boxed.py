@@ -55,15 +55,15 @@ NAMES = (
 )
 
 
-@pytest.fixture(params=BACKENDS)
-def boxed(request, tmp_path, monkeypatch):
-    if reason := why_missing(request.param):
+@pytest.fixture
+def boxed(backend, tmp_path, monkeypatch):
+    if reason := why_missing(backend):
         pytest.skip(reason)
     world = World(tmp_path, monkeypatch)
     (tmp_path / "work").mkdir()
     world.attack_script.touch()
     world.lab.env |= {
-        "ADW_SANDBOX_MODE": request.param,
+        "ADW_SANDBOX_MODE": backend,
         "ADW_SANDBOX_REQUIRED": "true",
         "ADW_SANDBOX_READ": f"{TESTS},{world.attack_script},{world.evil}",
         "ADW_SANDBOX_WRITE": f"{tmp_path}/agent,{tmp_path}/work",
@@ -71,14 +71,14 @@ def boxed(request, tmp_path, monkeypatch):
     return world
 
 
-@pytest.mark.parametrize("carrier", BOXED)
+@pytest.mark.parametrize(("backend", "carrier"), sampling.each_value_once(BACKENDS, BOXED))
 def test_what_is_no_attack_is_done_in_the_box(boxed, carrier):
     boxed.attack(carrier, "git status > /dev/null", "echo more >> app.py")
 
     assert boxed.document.current_state == "completed", boxed.error()
 
 
-@pytest.mark.parametrize("attack", NAMES)
+@pytest.mark.parametrize(("attack", "backend"), sampling.each_value_once(NAMES, BACKENDS))
 def test_a_boxed_attack_on_git_changes_nothing_that_is_shared_and_runs_nothing(boxed, attack, tmp_path):
     before = shared(boxed)
     [carrier] = sampling.share(BOXED, NAMES.index(attack))[:1]

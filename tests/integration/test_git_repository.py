@@ -168,7 +168,7 @@ def test_an_add_that_is_killed_at_any_moment_leaves_nothing_that_cannot_be_undon
     The worker is killed, its git is not: the next worker waits for that git, then finds or removes what it made.
     """
     before, start = lab.main_checkout(), lab.repository.fetch("main")
-    for _ in range(repeat(6, 60)):
+    for _ in range(repeat(2, 60)):
         [worker] = warm.begin_together([*ADDER, str(lab.main), ADW_ID])
         with contextlib.suppress(subprocess.TimeoutExpired):
             worker.wait(timeout=rng.uniform(0.0, 0.5))

@@ -20,7 +20,7 @@ from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import PhaseSpec, RetrySpec, WorkflowSpec
 from adws.cli import maintenance
 from adws.config import load as config_load
-from tests import forked, templates
+from tests import forked, sampling, templates
 
 pytestmark = pytest.mark.postgres
 
@@ -239,7 +239,13 @@ def test_a_moved_home_does_not_move_somewhere_else(home, empty_pg_url, new_pg_ur
         home.move(new_pg_url())
 
 
-@pytest.mark.parametrize("step", ["_holders", "_filled", "_fill", "_refuse_used", "_note", "_sums", "_close_source"])
+@pytest.mark.parametrize(
+    ("step", "home"),
+    sampling.each_value_once(
+        ["_holders", "_filled", "_fill", "_refuse_used", "_note", "_sums", "_close_source"], ["files", "database"]
+    ),
+    indirect=["home"],
+)
 def test_a_move_that_is_killed_anywhere_is_made_again_and_ends_the_same(home, empty_pg_url, step, open_db):
     """
     Killed on the way into each step and right after it: the old database is in use, or everything has moved.

@@ -21,7 +21,7 @@ from adws.adw_modules.worker.create_workflow import NewWorkflow
 from adws.adw_modules.worker.worker import WorkerOptions
 from adws.adw_modules.workflow.model import LoopSpec, PhaseSpec, StepSpec, WorkflowSpec
 from adws.config import load as config_load
-from tests import forked
+from tests import forked, sampling
 from tests.contracts.worlds import make_owner
 
 DONE = (PhaseSpec(name="plan", state="planning", runner="command", shell="echo planned"),)
@@ -93,13 +93,14 @@ class Home:
         return self.path / "state" / adw_id
 
 
-@pytest.fixture(
-    params=[
-        "files-sqlite_url",
-        "database-sqlite_url",
-        pytest.param("database-pg_url", marks=pytest.mark.postgres),
-    ]
-)
+#: The store, and the database that it has or has beside it.
+STORES = ["files-sqlite_url", "database-sqlite_url", "database-pg_url"]
+PLACES = [
+    pytest.param(place, marks=pytest.mark.postgres if "pg" in place else ()) for place in sampling.some(STORES, 2)
+]
+
+
+@pytest.fixture(params=PLACES)
 def home(request, tmp_path, monkeypatch):
     for name in ("EVENTS_DAYS", "DELIVERIES_DAYS"):
         monkeypatch.setattr(retention, name, 0)  # for ever; `Home.open` changes them
@@ -399,7 +400,14 @@ KILLED = [
 ]
 
 
-@pytest.mark.parametrize(("step", "is_before"), KILLED, ids=str)
+@pytest.mark.parametrize(
+    ("step", "is_before", "home"),
+    [
+        pytest.param(*killed, place, marks=pytest.mark.postgres if "pg" in place else ())
+        for killed, place in sampling.each_value_once(KILLED, sampling.some(STORES, 2))
+    ],
+    indirect=["home"],
+)
 def test_forgetting_that_is_killed_anywhere_is_ended_by_the_next_look(home, step, is_before):
     old, other = home.run(*DONE, days_ago=40), home.run(*DONE, days_ago=1)
     killed(home, step, is_before=is_before)

@@ -112,7 +112,7 @@ def test_a_rollback_killed_for_real_ends_the_same_when_it_is_run_again(make_home
         moments = _roll_back_until(app, None)
     assert moments > 40
 
-    for turn in range(repeat(3, 60)):
+    for turn in range(repeat(2, 60)):
         moment = rng.randrange(moments)
         home = make_home(f"turn{turn}")
         with home.open() as app:

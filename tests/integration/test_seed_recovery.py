@@ -14,6 +14,7 @@ from adws.adw_modules.queue.model import NO_TERMS, RunState
 from adws.adw_modules.recovery.plan import MAX_LOSSES, Mode, Policy
 from adws.adw_modules.recovery.recovery import RunQueue, recover_all_active_runs, recover_stale_runs
 from adws.config import load as config_load
+from tests import sampling
 from tests.integration.recovery_lab import RecoveryLab
 
 KEYS = {"mode", "dry_run", "reset_to_pending", "marked_failed", "marked_stopped", "run_ids", "steps"}
@@ -21,11 +22,19 @@ DEAD = {"is_dead": True}
 ELSEWHERE = {"machine": "another", "host": "far-away"}
 
 
-@pytest.fixture(params=["files", "database"])
-def lab(request, tmp_path, database_url):
+#: Stores with the database that leases and runs are in: each of both once, and all four pairs in the soak.
+PLACES = [
+    pytest.param((store, url), marks=pytest.mark.postgres if url == "pg_url" else ())
+    for store, url in sampling.each_value_once(["files", "database"], ["sqlite_url", "pg_url"])
+]
+
+
+@pytest.fixture(params=PLACES, ids="-".join)
+def lab(request, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    made = RecoveryLab(home=home, url=database_url, store=request.param)
+    store, url = request.param
+    made = RecoveryLab(home=home, url=request.getfixturevalue(url), store=store)
     yield made
     made.close()
 

@@ -38,6 +38,7 @@ from adws.adw_modules.store import serialization
 from adws.adw_modules.store.files import OUTBOX_WITHOUT_PROJECTION, FileStateStore
 from adws.adw_modules.store.serialization import Revision
 from adws.testing import FakeClock
+from tests import sampling
 from tests.contracts.store_contract import ADW_ID, new_document
 
 DOCUMENT, PREVIOUS = "adw_state.json", "adw_state.json.prev"
@@ -897,8 +898,10 @@ def test_a_stopped_owner_can_only_make_the_predecessor_the_present_document(make
 # --- a failing disk --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("kind", ["good", "read before", "corrupt", "legacy"])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    sampling.each_value_once(["good", "read before", "corrupt", "legacy"], [errno.EIO, errno.ENOSPC, errno.EDQUOT]),
+)
 def test_a_failure_of_any_system_call_leaves_a_whole_revision_and_no_temp(make, root, monkeypatch, kind, code):
     outcomes = set()
     for number in range(1, calls_of_a_save(make, monkeypatch) + 40):

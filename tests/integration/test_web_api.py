@@ -34,13 +34,13 @@ def said(answer) -> dict:
 
 
 @pytest.mark.parametrize("path", [*VIEWS, "nothing", "workflows/1a2b3c4d", "events?adw_id=1a2b3c4d"])
-@pytest.mark.parametrize("token", [None, "wrong-token-0123456789", TOKEN[:-1]])
-def test_no_api_path_answers_without_the_token(lab, path, token):
-    answer = lab.ask("GET", f"/api/v1/{path}", token=token)
+def test_no_api_path_answers_without_the_token(lab, path):
+    for token in (None, "wrong-token-0123456789", TOKEN[:-1]):
+        answer = lab.ask("GET", f"/api/v1/{path}", token=token)
 
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert said(answer)["code"] == "unauthorized"
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert said(answer)["code"] == "unauthorized"
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_no_request_makes_the_api_fail_or_leave_its_description(lab, schema, rep
     cases = operation.as_strategy(generation_mode=mode)
 
     @hypothesis.settings(
-        max_examples=repeat(10, 300),
+        max_examples=repeat(5, 100),
         deadline=None,
         database=None,
         suppress_health_check=list(hypothesis.HealthCheck),

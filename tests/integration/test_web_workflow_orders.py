@@ -86,23 +86,16 @@ def test_a_workflow_is_paused_and_resumed_with_a_hint_and_a_budget(lab, browser)
     assert asked(lab, adw_id) == [("pause", "Ada (dashboard)"), ("resume", "Ada (dashboard)")]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("grant", "many"),
-        ("grant", "101"),
-        ("grant", "\u0665"),
-        ("budget", "much"),
-        ("budget", "nan"),
-        ("budget", "-1"),
-        ("budget", "1e9"),
-    ],
-)
-def test_a_number_that_is_none_is_refused_in_words(lab, browser, broken, field, value):
-    words = {"grant": "a whole number from 0 to 100", "budget": "an amount of US dollars above 0"}[field]
+def test_a_number_that_is_none_is_refused_in_words(lab, browser, broken):
+    wrong = {
+        "grant": ("a whole number from 0 to 100", ["many", "101", "\u0665"]),
+        "budget": ("an amount of US dollars above 0", ["much", "nan", "-1", "1e9"]),
+    }
 
-    assert words in refused(browser.do(f"/workflows/{broken}/retry", {field: value}))
-    assert lab.state(broken) == "failed"
+    for field, (words, values) in wrong.items():
+        for value in values:
+            assert words in refused(browser.do(f"/workflows/{broken}/retry", {field: value})), value
+            assert lab.state(broken) == "failed"
 
 
 def test_whoever_works_on_it_is_asked_to_stop(lab, browser):

@@ -19,7 +19,6 @@ S = WorkflowState
 TABLE = StateTransition.TRANSITIONS
 ADW_ID = "1a2b3c4d"
 
-NOT_EDGES = [(a, b) for a in S for b in S if b not in TABLE[a]]
 EDGES = [(a, b) for a in S for b in TABLE[a]]
 
 

@@ -150,9 +150,18 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute):
-            head, *rest = ast.unparse(node).split(".")
-            yield node.lineno, ".".join([known.get(head, head), *rest])
+        if isinstance(node, ast.Name | ast.Attribute) and (names := _dotted(node)):
+            yield node.lineno, ".".join([known.get(names[0], names[0]), *names[1:]])
+
+
+def _dotted(node: ast.expr) -> list[str]:
+    """Return the names of `a.b.c`; none for what is an attribute of anything else, such as of a call."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+
+    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else []
 
 
 def _is_or_is_in(name: str, thing: str) -> bool:

@@ -10,9 +10,8 @@ from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import comparable, in_home, normalise, on_github
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_every_spelling_of_a_repository_becomes_one():
+    for text in [
         *("acme/widget", "Acme/Widget", "ACME/WIDGET.git", "acme/widget/", "https://github.com/Acme/Widget"),
         *("http://github.com/acme/widget.git", "https://bob@github.com/acme/widget/", "HTTPS://GitHub.com/acme/widget"),
         *(
@@ -21,10 +20,8 @@ from adws.adw_modules.identifiers import comparable, in_home, normalise, on_gith
             "git@github.com:Acme/widget.git",
         ),
         *("git://github.com/acme/widget.git", "git@github.com:/acme/widget"),
-    ],
-)
-def test_every_spelling_of_a_repository_becomes_one(text):
-    assert normalise(text) == "acme/widget"
+    ]:
+        assert normalise(text) == "acme/widget", text
 
 
 @pytest.mark.parametrize(
@@ -76,9 +73,8 @@ def test_a_normalised_name_stays_as_it_is(text):
     assert normalise(normalise(text)) == normalise(text) == text.lower()
 
 
-@pytest.mark.parametrize(
-    ("address", "name"),
-    [
+def test_a_repository_on_github_is_told_by_its_address():
+    for address, name in [
         ("https://github.com/Acme/Shop.git", "Acme/Shop"),
         ("https://github.com/acme/shop/", "acme/shop"),
         ("https://user:secret@github.com/acme/shop", "acme/shop"),
@@ -92,7 +88,5 @@ def test_a_normalised_name_stays_as_it_is(text):
         ("https://example.com/github.com/acme", ""),
         ("/srv/github.com/acme/shop", ""),
         ("", ""),
-    ],
-)
-def test_a_repository_on_github_is_told_by_its_address(address, name):
-    assert on_github(address) == name
+    ]:
+        assert on_github(address) == name, address

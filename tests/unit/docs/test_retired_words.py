@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 
 from adws.cli import main as frame
 from tests import doc_commands
@@ -131,9 +130,9 @@ def test_no_help_text_has_a_retired_word():
     assert in_help() == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_page_has_a_retired_word(page):
-    assert in_file(page) == []
+def test_no_page_has_a_retired_word():
+    for page in PAGES:
+        assert in_file(page) == [], page
 
 
 def test_no_message_or_label_has_a_retired_word():
@@ -141,9 +140,8 @@ def test_no_message_or_label_has_a_retired_word():
     assert [one for path in TEMPLATES for one in in_file(path)] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "is_found"),
-    [
+def test_a_retired_word_would_be_found():
+    for text, is_found in [
         ("Say what is wrong, and what mends it.", True),
         ("anthropic is held off until 08:04", True),
         ("a secret is found by its looks", True),
@@ -155,10 +153,8 @@ def test_no_message_or_label_has_a_retired_word():
         ("the keeper of the lease", True),
         ("Recommend a fix; the circuit breaker is open; retrying in 5 s", False),
         ("it looks in the file; recommended; desktop; shopkeeper", False),
-    ],
-)
-def test_a_retired_word_would_be_found(text, is_found):
-    assert bool([*findings(text)]) is is_found
+    ]:
+        assert bool([*findings(text)]) is is_found, text
 
 
 def test_strings_count_and_docstrings_do_not(tmp_path, monkeypatch):

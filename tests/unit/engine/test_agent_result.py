@@ -31,9 +31,8 @@ def test_a_block_that_is_no_object_is_a_bad_result():
         answered_result(AgentReading(text="```json\n{nonsense\n```"))
 
 
-@pytest.mark.parametrize(
-    ("result", "subtype"),
-    [
+def test_a_verdict_says_yes_or_no():
+    for result, subtype in [
         ({"success": True}, None),
         ({"passed": True}, None),
         ({"rework": True}, None),
@@ -44,9 +43,7 @@ def test_a_block_that_is_no_object_is_a_bad_result():
         ({"success": True, "passed": False}, "bad_output"),
         ({"success": False}, "gate"),
         ({"passed": False, "summary": "3 failed"}, "gate"),
-    ],
-)
-def test_a_verdict_says_yes_or_no(result, subtype):
-    problem = verdict_problem(result)
+    ]:
+        problem = verdict_problem(result)
 
-    assert (problem.subtype if problem else None) == subtype
+        assert (problem.subtype if problem else None) == subtype, result

@@ -37,22 +37,19 @@ def worked(session_id, number=1, **said):
 # --- what was used ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("reading", "model", "cost", "is_estimated", "priced"),
-    [
+def test_what_the_agent_says_it_cost_is_taken_else_its_tokens_are_priced():
+    for reading, model, cost, is_estimated, priced in [
         (result(0.25, 500), "", 0.25, False, MODEL),
         (result(None, 500), "", 0.5, True, MODEL),
         (result(None, 500, model=""), MODEL, 0.5, True, MODEL),  # the model that was asked for, when none is named
         (result(None, 500), "asked", 0.5, True, MODEL),
         # An amount that cannot be true is not believed.
         *((result(said, 500), "", 0.5, True, MODEL) for said in (math.nan, math.inf, -math.inf, -0.01, 1e300)),
-    ],
-)
-def test_what_the_agent_says_it_cost_is_taken_else_its_tokens_are_priced(reading, model, cost, is_estimated, priced):
-    value = used(reading, model=model)
+    ]:
+        value = used(reading, model=model)
 
-    assert (value.cost_usd, value.is_estimated, value.tokens) == (cost, is_estimated, tokens(500))
-    assert (value.provider, value.model) == ("robots", priced)
+        assert (value.cost_usd, value.is_estimated, value.tokens) == (cost, is_estimated, tokens(500)), reading
+        assert (value.provider, value.model) == ("robots", priced), reading
 
 
 def test_a_cost_that_nobody_can_tell_is_unknown_and_not_zero():

@@ -66,9 +66,8 @@ def test_the_branch_is_the_one_in_use_or_else_the_one_that_was_left_last():
 # --- who can go on ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("resources", "only"),
-    [
+def test_work_is_bound_to_its_host_unless_its_last_commit_is_known_to_be_on_the_remote():
+    for resources, only in [
         ((tree(), branch(), wip()), ""),
         ((tree(), branch()), "alpha"),
         ((tree(), branch(sha="c2"), wip()), "alpha"),
@@ -79,22 +78,8 @@ def test_the_branch_is_the_one_in_use_or_else_the_one_that_was_left_last():
         ((tree(host="beta"), branch(host="beta")), ""),
         ((tree(), branch(), effect("remote_branch:x", "remote_branch", branch=BRANCH, sha="c1")), ""),
         ((tree(), branch(), effect("remote_branch:x", "remote_branch", branch="another", sha="c1")), "alpha"),
-    ],
-    ids=[
-        "published",
-        "not-published",
-        "an-older-one-published",
-        "only-meant",
-        "nobody-knows",
-        "nothing-committed",
-        "no-branch",
-        "here",
-        "shipped",
-        "another-branch-shipped",
-    ],
-)
-def test_work_is_bound_to_its_host_unless_its_last_commit_is_known_to_be_on_the_remote(resources, only):
-    assert effects.bound_to(document(*resources), host="beta") == only
+    ]:
+        assert effects.bound_to(document(*resources), host="beta") == only, resources
 
 
 def test_the_ref_with_the_last_commit_comes_first_and_says_what_it_may_be_at():

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from adws.adw_modules.engine.base_check import new_failures, plain
 
 RUFF = "app.py:10:1: F401 `os` imported but unused\nFound 1 error.\n"
@@ -20,9 +18,8 @@ FAILED tests/test_app.py::test_one - assert 1 == 2
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "new"),
-    [
+def test_only_lines_that_tell_of_another_failure_are_new():
+    for before, now, new in [
         (RUFF, RUFF, []),
         (RUFF, RUFF.replace(":10:", ":31:"), []),
         (RUFF, RUFF + "app.py:40:1: F401 `sys` imported but unused\n", ["app.py:40:1: F401 `sys` imported but unused"]),
@@ -39,10 +36,8 @@ FAILED tests/test_app.py::test_one - assert 1 == 2
         ("it is red\n", "it is worse\n", ["it is worse"]),
         ("it is red\n", "", []),
         ("", "app.py:1: broken\n", ["app.py:1: broken"]),
-    ],
-)
-def test_only_lines_that_tell_of_another_failure_are_new(before, now, new):
-    assert new_failures(before, now) == new
+    ]:
+        assert new_failures(before, now) == new, before
 
 
 def test_colours_and_the_directory_of_the_checkout_are_not_compared():

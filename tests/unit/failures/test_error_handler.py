@@ -199,9 +199,10 @@ OWN = [
 WIDE = {"AdwError", "StateError", "OwnershipError", "DatabaseError", "BackupError", "RunFailed"}
 
 
-@pytest.mark.parametrize(("error", "klass"), OWN, ids=[type(error).__name__ for error, _ in OWN])
-def test_our_own_errors_have_their_class(error, klass):
-    assert _class(error) == klass
+def test_our_own_errors_have_their_class():
+    assert [(type(error).__name__, _class(error)) for error, _ in OWN] == [
+        (type(error).__name__, klass) for error, klass in OWN
+    ]
 
 
 def test_every_error_of_ours_has_a_class_of_failure():
@@ -224,9 +225,8 @@ def test_an_owner_who_lost_the_workflow_or_does_not_know_never_just_repeats(erro
 # --- built-in and foreign errors -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "klass"),
-    [
+def test_an_error_is_known_by_its_number_or_type():
+    for error, klass in [
         (OSError(errno.ENOSPC, "full"), "disk"),
         (OSError(errno.EADDRINUSE, "used"), "port"),
         (OSError(errno.EMFILE, "many"), "descriptors"),
@@ -260,11 +260,8 @@ def test_an_owner_who_lost_the_workflow_or_does_not_know_never_just_repeats(erro
         (subprocess.TimeoutExpired("x", 3), "timeout"),
         (RuntimeError("fail"), "unknown"),
         (ValueError("what"), "unknown"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)
-def test_an_error_is_known_by_its_number_or_type(error, klass):
-    assert _class(error) == klass
+    ]:
+        assert _class(error) == klass, error
 
 
 def test_structure_decides_before_text_and_an_error_without_a_message_gets_one():
@@ -279,9 +276,8 @@ def test_structure_decides_before_text_and_an_error_without_a_message_gets_one()
     assert set(error.metadata) == {"class", "advice"}  # a fatal error asks for nothing
 
 
-@pytest.mark.parametrize(
-    ("status", "klass"),
-    [
+def test_an_http_status_decides():
+    for status, klass in [
         *((400, "invalid"), (401, "auth"), (402, "billing"), (403, "auth"), (404, "invalid"), (408, "timeout")),
         *((409, "conflict"), (413, "context"), (422, "invalid"), (429, "rate_limited"), (451, "refused")),
         *((500, "server"), (501, "invalid"), (502, "server"), (503, "overloaded"), (504, "timeout"), (507, "disk")),
@@ -293,10 +289,8 @@ def test_structure_decides_before_text_and_an_error_without_a_message_gets_one()
             (600, "unknown"),
             (True, "unknown"),
         ),
-    ],
-)
-def test_an_http_status_decides(status, klass):
-    assert _class(HttpError(status)) == klass
+    ]:
+        assert _class(HttpError(status)) == klass, status
 
 
 @pytest.mark.parametrize(
@@ -353,9 +347,8 @@ def test_a_text_may_name_the_time_where_the_failure_has_one():
 # --- failed runs -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("run", "klass"),
-    [
+def test_a_failed_run_is_known_by_what_ended_it():
+    for run, klass in [
         (FailedRun(exit_code=1), "failed"),
         (FailedRun(), "failed"),
         (FailedRun(exit_code=1, text="Credit balance is too low"), "billing"),
@@ -403,11 +396,8 @@ def test_a_text_may_name_the_time_where_the_failure_has_one():
         (FailedRun(subtype="success", http_status=400, text="Prompt is too long"), "context"),
         (FailedRun(subtype="rate_limit", text="You've hit your weekly limit"), "quota_window"),
         (FailedRun(http_status=200, text="overloaded"), "overloaded"),
-    ],
-    ids=str,
-)
-def test_a_failed_run_is_known_by_what_ended_it(run, klass):
-    assert _class(RunFailed(run)) == klass
+    ]:
+        assert _class(RunFailed(run)) == klass, run
 
 
 def test_a_failed_run_says_how_it_ended():
@@ -483,9 +473,8 @@ def _chain_of(between):
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "klass"),
-    [
+def test_what_caused_an_error_decides_when_the_error_itself_does_not():
+    for error, klass in [
         (_caused(RuntimeError("the step failed"), ConnectionResetError()), "network"),
         (_caused(RuntimeError("the step failed"), RuntimeError("rate limit")), "rate_limited"),
         (_caused(RuntimeError("rate limit"), OSError(errno.ENOSPC, "full")), "disk"),
@@ -496,10 +485,8 @@ def _chain_of(between):
         (_caused(KeyError("x"), ConnectionResetError()), "bug"),
         (_chain_of(6), "network"),  # a chain of causes is followed eight errors far
         (_chain_of(7), "unknown"),
-    ],
-)
-def test_what_caused_an_error_decides_when_the_error_itself_does_not(error, klass):
-    assert _class(error) == klass
+    ]:
+        assert _class(error) == klass, error
 
 
 def test_a_circle_of_causes_ends():

@@ -147,11 +147,11 @@ AGENT_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "klass"), AGENT_TEXTS, ids=[text[:40] for text, _ in AGENT_TEXTS])
-def test_what_agents_say_when_they_fail_is_understood(text, klass):
-    failed = RunFailed(FailedRun(exit_code=1, text=f"some output\n{text}\n", subtype="success"))
+def test_what_agents_say_when_they_fail_is_understood():
+    for text, klass in AGENT_TEXTS:
+        failed = RunFailed(FailedRun(exit_code=1, text=f"some output\n{text}\n", subtype="success"))
 
-    assert describe(failed, "build").klass == klass
+        assert describe(failed, "build").klass == klass, text
 
 
 MACHINE_TEXTS = [
@@ -174,14 +174,13 @@ MACHINE_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "klass"), MACHINE_TEXTS, ids=[text[:40] for text, _ in MACHINE_TEXTS])
-def test_what_machines_say_when_they_fail_is_understood(text, klass):
-    assert _class(text) == klass
+def test_what_machines_say_when_they_fail_is_understood():
+    for text, klass in MACHINE_TEXTS:
+        assert _class(text) == klass, text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_numbers_and_words_that_only_look_alike_say_nothing():
+    for text in [
         *(
             "FAILED tests/test_api.py:429: AssertionError",
             "line 503 is wrong",
@@ -190,10 +189,8 @@ def test_what_machines_say_when_they_fail_is_understood(text, klass):
         ),
         *("the importer is unlimited", "separate limits", "overloadedness", "see the timeoutable flag", "diskette"),
         *("the maintainer resolved it", "a quotation", "accredited", "generated 401 lines"),
-    ],
-)
-def test_numbers_and_words_that_only_look_alike_say_nothing(text):
-    assert class_of_text(text) is None
+    ]:
+        assert class_of_text(text) is None, text
 
 
 def test_only_the_end_of_a_text_is_read():

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,9 +28,8 @@ def one(**changes):
     return result
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_sound_phase_has_no_problem():
+    for changes in [
         {},
         {"command": (), "shell": "make | tee log"},
         {"command": ("printf", "")},
@@ -57,16 +55,12 @@ def one(**changes):
                 Gate(kind="human"),
             )
         },
-    ],
-    ids=repr,
-)
-def test_a_sound_phase_has_no_problem(changes):
-    assert problems(**changes) == []
+    ]:
+        assert problems(**changes) == [], changes
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "words"),
-    [
+def test_what_is_wrong_is_said_at_its_key():
+    for changes, path, words in [
         ({"name": ""}, ("name",), "'' cannot be the name of a phase"),
         ({"name": "a/b"}, ("name",), "use letters, digits, '-' and '_' (at most 64), a letter first"),
         ({"name": "9a"}, ("name",), "cannot be the name"),
@@ -139,15 +133,12 @@ def test_a_sound_phase_has_no_problem(changes):
         ({"options": {"x": float("nan")}}, ("options", "x"), "cannot be kept as JSON"),
         ({"options": {"x": {1: 2}}}, ("options", "x"), "cannot be kept as JSON"),
         ({"options": {1: 2}}, ("options",), "1 in options is no text, and keys must be texts"),
-    ],
-    ids=repr,
-)
-def test_what_is_wrong_is_said_at_its_key(changes, path, words):
-    found_path, message = one(**changes)
+    ]:
+        found_path, message = one(**changes)
 
-    assert found_path == path
-    assert words in message
-    assert len(message) < 200
+        assert found_path == path, changes
+        assert words in message, changes
+        assert len(message) < 200, changes
 
 
 def test_options_that_are_too_deep_are_refused():
@@ -158,9 +149,8 @@ def test_options_that_are_too_deep_are_refused():
     assert one(options={"x": deep})[0] == ("options", "x")
 
 
-@pytest.mark.parametrize(
-    ("gate", "path", "words"),
-    [
+def test_a_gate_that_could_not_decide_is_refused():
+    for gate, path, words in [
         (Gate(kind="comand"), ("kind",), "'comand' is no kind of gate, did you mean command?"),
         (Gate(kind="command"), (), "a gate of the kind command needs command (a list) or shell (one line), and has n"),
         (Gate(kind="command", command=("a",), shell="b"), (), "and has both"),
@@ -176,14 +166,11 @@ def test_options_that_are_too_deep_are_refused():
         (Gate(kind="result", command=("x",)), ("command",), "of the kind result, and has command too"),
         (Gate(kind="human", timeout_seconds=0), ("timeout_seconds",), "must be more than 0 seconds"),
         (Gate(kind="human", timeout_seconds="1"), ("timeout_seconds",), "timeout_seconds is '1'"),
-    ],
-    ids=repr,
-)
-def test_a_gate_that_could_not_decide_is_refused(gate, path, words):
-    found_path, message = one(gates=(Gate(kind="human"), gate))
+    ]:
+        found_path, message = one(gates=(Gate(kind="human"), gate))
 
-    assert found_path == ("gates", 1, *path)
-    assert words in message
+        assert found_path == ("gates", 1, *path), gate
+        assert words in message, gate
 
 
 def test_everything_that_is_wrong_is_said_at_once():
@@ -200,9 +187,9 @@ def test_what_an_unknown_runner_would_need_is_not_asked():
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_a_field_of_another_type_is_named_and_nothing_else_asked():
+    """A text where a tuple belongs would otherwise be read letter by letter."""
+    for changes, words in [
         ({"command": "make all"}, "command must be a tuple of texts, not 'make all'"),
         ({"needs": ["plan"]}, "needs must be a tuple of texts, not ['plan']"),
         ({"env": (1,)}, "env must be a tuple of texts, not (1,)"),
@@ -215,16 +202,12 @@ def test_what_an_unknown_runner_would_need_is_not_asked():
         ({"gates": Gate(kind="human")}, "gates must be a tuple of Gates, not Gate(kind='human'"),
         ({"gates": ("human",)}, "gates must be a tuple of Gates, not ('human',)"),
         ({"options": []}, "options must be a mapping, not []"),
-    ],
-    ids=repr,
-)
-def test_a_field_of_another_type_is_named_and_nothing_else_asked(changes, words):
-    """A text where a tuple belongs would otherwise be read letter by letter."""
-    path, message = one(**changes)
+    ]:
+        path, message = one(**changes)
 
-    assert path == tuple(changes)
-    assert message.startswith(words)
-    assert [problem.path for problem in shape_problems(replace(BUILD, **changes))] == [path]
+        assert path == tuple(changes), changes
+        assert message.startswith(words), changes
+        assert [problem.path for problem in shape_problems(replace(BUILD, **changes))] == [path], changes
 
 
 SECONDS = st.none() | st.sampled_from([0, 0.0, 1, 2.5, 1e9, 2e9, -1, float("nan"), float("inf")])

@@ -55,21 +55,21 @@ def test_a_failure_is_retried_soon_and_what_was_short_is_freed_before(klass, sec
     assert _decide(_facts(klass)) == Retry(at=at, delay_seconds=seconds, needs_cleanup=needs_cleanup)
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
-def test_a_class_is_retried_exactly_when_its_category_is(name):
-    kind = CLASSES[name]
-    facts = facts_of(
-        WorkflowError(
-            "x",
-            kind.category,
-            "build",
-            recoverable=kind.is_recoverable,
-            metadata={"class": name, "requires_manual_intervention": kind.needs_person},
+def test_a_class_is_retried_exactly_when_its_category_is():
+    for name in sorted(CLASSES):
+        kind = CLASSES[name]
+        facts = facts_of(
+            WorkflowError(
+                "x",
+                kind.category,
+                "build",
+                recoverable=kind.is_recoverable,
+                metadata={"class": name, "requires_manual_intervention": kind.needs_person},
+            )
         )
-    )
 
-    assert isinstance(_decide(facts), Retry) == (kind.category in RETRYABLE)
-    assert isinstance(_decide(facts), AskPerson) == kind.needs_person
+        assert isinstance(_decide(facts), Retry) == (kind.category in RETRYABLE), name
+        assert isinstance(_decide(facts), AskPerson) == kind.needs_person, name
 
 
 @pytest.mark.parametrize("used", [1, 5])
@@ -161,9 +161,8 @@ def test_a_policy_of_the_callers_own_says_how_long_and_how_often():
     assert isinstance(_decide(_facts("no_effect"), attempts_used=3, policy=policy), Retry)
 
 
-@pytest.mark.parametrize(
-    ("said", "others", "seconds"),
-    [
+def test_the_time_that_a_server_names_is_kept_under_every_policy():
+    for said, others, seconds in [
         ({"retry_delay": 400.0}, {}, 400.0),
         ({"retry_delay": 400.0}, {"policy": RetryPolicy(backoff_max_seconds=10.0)}, 400.0),
         ({"retry_at": to_text(NOW + timedelta(seconds=90))}, {}, 90.0),
@@ -175,12 +174,10 @@ def test_a_policy_of_the_callers_own_says_how_long_and_how_often():
         # A moment that cannot be read was not named; those who wait the least time do not come back at once.
         *(({"retry_at": text}, {}, 60.0) for text in ("soon", 17, None, "2026-13-01")),
         ({}, {"random": 0.8}, 72.0),
-    ],
-)
-def test_the_time_that_a_server_names_is_kept_under_every_policy(said, others, seconds):
-    told = {"retry_delay_from": "server"} if "retry_delay" in said else {}
+    ]:
+        told = {"retry_delay_from": "server"} if "retry_delay" in said else {}
 
-    assert _decide(_facts("rate_limited", **said, **told), **others).delay_seconds == seconds
+        assert _decide(_facts("rate_limited", **said, **told), **others).delay_seconds == seconds, said
 
 
 def test_a_quota_is_asked_a_little_after_its_reset():

@@ -229,10 +229,10 @@ class Colour(str):
     __slots__ = ()
 
 
-@pytest.mark.parametrize("value", ["red", Colour("red"), None, True, 7, 10**900, 1.5, {"a": [1]}, {"x"}, Path("/a")])
-def test_a_field_is_said_as_it_would_be_alone(value):
-    assert fields_to_plain({"field": value}) == {"field": to_plain(value)}
-    assert type(fields_to_plain({"field": Colour("red")})["field"]) is str
+def test_a_field_is_said_as_it_would_be_alone():
+    for value in ["red", Colour("red"), None, True, 7, 10**900, 1.5, {"a": [1]}, {"x"}, Path("/a")]:
+        assert fields_to_plain({"field": value}) == {"field": to_plain(value)}, value
+        assert type(fields_to_plain({"field": Colour("red")})["field"]) is str, value
 
 
 def test_the_name_of_a_field_can_be_long_or_no_text_at_all():

@@ -37,37 +37,30 @@ SECRET = "Zk3!vQ9x/Lm2+Tt7pR5w=Yb8"
 PLAIN_SECRET = "Zk3vQ9xLm2Tt7pR5wYb8HnJ4"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_name_of_a_secret_is_recognised_however_it_is_spelled():
+    for name in [
         *("password", "PASSWORD", "db.password", "userPassword", "DB_PASSWORD_2", "passwd", "passphrase", "Pwd"),
         *("secret", "client_secret", "clientSecret", "secret_id", "SECRET_KEY_BASE", "secrets"),
         *("token", "GITHUB_TOKEN", "githubToken", "access-token", "x-auth-token", "access_tokens"),
         *("api_key", "API-KEY", "apiKey", "APIKey", "apikey", "X-Api-Key", "private_key", "stripe_key", "FOO_KEY"),
         *("authorization", "Proxy-Authorization", "cookie", "Set-Cookie", "credentials", "dsn", "connectionString"),
         *("AWS_SECRET_ACCESS_KEY", "_authToken", "_auth", "GH_PAT", "jwt"),
-    ],
-)
-def test_a_name_of_a_secret_is_recognised_however_it_is_spelled(name):
-    assert is_secret_name(name)
+    ]:
+        assert is_secret_name(name), name
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_harmless_name_is_left_alone():
+    for name in [
         *("monkey", "keyboard", "key", "primary_key", "PRIMARY_KEY", "PUBLIC_KEY", "idempotency_key", "cache_key"),
         *("token_count", "tokens_used", "max_tokens", "input_tokens", "tokenCount", "tokenizer", "tokens"),
         *("secretary", "passwordless", "password_length", "token_file", "has_token", "is_secret", "token_id"),
         *("PWD", "OLDPWD", "pwd", "author", "authority", "path", "patch", "SSH_AUTH_SOCK", "compass", "", "123", "é"),
-    ],
-)
-def test_a_harmless_name_is_left_alone(name):
-    assert not is_secret_name(name)
+    ]:
+        assert not is_secret_name(name), name
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
+def test_a_value_after_a_secrets_name_in_text_is_hidden():
+    for text, clean in [
         ("password=hunter2", f"password={MASK}"),
         ("password = hunter2, user=bob", f"password = {MASK}, user=bob"),
         ("(password=hunter2)", f"(password={MASK})"),
@@ -97,15 +90,12 @@ def test_a_harmless_name_is_left_alone(name):
         ('{"x": "say \\"password=hunter2\\" twice"}', f'{{"x": "say \\"password={MASK}\\" twice"}}'),
         ('{"x": "\\"Authorization: token a b\\""}', f'{{"x": "\\"Authorization: {MASK}\\""}}'),
         ('{"x": "\\"https://h/?key=abcdefgh\\""}', f'{{"x": "\\"https://h/?key={MASK}\\""}}'),
-    ],
-)
-def test_a_value_after_a_secrets_name_in_text_is_hidden(text, clean):
-    assert Redactor().redact_text(text) == clean
+    ]:
+        assert Redactor().redact_text(text) == clean, text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_sentences_and_empty_values_after_a_secrets_name_stay():
+    for text in [
         "unexpected token: identifier",
         "token: )",
         "secret: ",
@@ -122,43 +112,8 @@ def test_a_value_after_a_secrets_name_in_text_is_hidden(text, clean):
         '["the last word is token:", "n"]',
         '{"x": "run it with --token "}',
         '{"x": "{\\"y\\": \\"password=\\", \\"n\\": 1}"}',
-    ],
-)
-def test_sentences_and_empty_values_after_a_secrets_name_stay(text):
-    assert Redactor().redact_text(text) in {text, text.replace("={", f"={MASK}")}
-
-
-@pytest.mark.parametrize(
-    "token",
-    [
-        "ghp_" + "a1B2" * 9,
-        "gho_" + "a1B2" * 9,
-        "ghu_" + "a1B2" * 9,
-        "ghs_" + "a1B2" * 9,
-        "ghr_" + "a1B2" * 9,
-        "github_pat_" + "11AAA" * 4 + "_" + "x9" * 20,
-        "glpat-" + "x9" * 10,
-        "sk-ant-api03-" + "Ab1_" * 20,
-        "sk-proj-" + "Ab1_" * 12,
-        "sk-" + "Ab1d" * 12,
-        "xoxb-" + "123456789012-" + "Ab1d" * 6,
-        "AKIA" + "A2B3C4D5" * 2,
-        "AIza" + "Sy-_1" * 7,
-        "ya29." + "a0_b-" * 8,
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
-        "npm_" + "a1B2" * 9,
-        "pypi-AgEIcHlwaS5vcmc" + "Ab1_" * 10,
-        "sk_live_" + "a1B2" * 6,
-        "whsec_" + "a1B2" * 8,
-        "SG." + "a1B2" * 5 + "." + "c3D4" * 10,
-        "hf_" + "a1B2" * 9,
-        "123456789:AA" + "a1-_" * 8 + "x",
-        "AGE-SECRET-KEY-1" + "QZ" * 20,
-    ],
-)
-@pytest.mark.parametrize("around", ["{}", "git push failed for {}, retry", '"{}"', "(see {})", "\x1b[31m{}\x1b[0m"])
-def test_a_token_of_a_known_kind_is_hidden_wherever_it_stands(token, around):
-    assert Redactor().redact_text(around.format(token)) == around.format(MASK)
+    ]:
+        assert Redactor().redact_text(text) in {text, text.replace("={", f"={MASK}")}, text
 
 
 def test_a_token_with_terminal_codes_inside_is_hidden():
@@ -624,16 +579,16 @@ UNKNOWN_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize("token", UNKNOWN_TOKENS)
-@pytest.mark.parametrize("before", ["", "see ", "line\n", "tab\t", 'quote"', "é"])
-def test_a_token_nobody_knows_is_taken_out_of_the_strings_of_json(token, before):
-    payload = json.dumps({"note": f"{before}{token}\nend", token: [token], "n": 1.50}, indent=1).encode()
+def test_a_token_nobody_knows_is_taken_out_of_names_and_strings_of_json():
+    """Every kind, after everything: tests/unit/redaction/test_redaction_surroundings.py."""
+    for token in UNKNOWN_TOKENS:
+        payload = json.dumps({"note": f"line\n{token}\nend", token: [token], "n": 1.50}, indent=1).encode()
 
-    scrubbed = Redactor().scrub_bytes(payload)
+        scrubbed = Redactor().scrub_bytes(payload)
 
-    assert json.loads(scrubbed) == {"note": f"{before}{MASK}\nend", MASK: [MASK], "n": 1.5}
-    assert b"1.5" in scrubbed
-    assert Redactor().scrub_bytes(scrubbed) == scrubbed
+        assert json.loads(scrubbed) == {"note": f"line\n{MASK}\nend", MASK: [MASK], "n": 1.5}, token
+        assert b"1.5" in scrubbed
+        assert Redactor().scrub_bytes(scrubbed) == scrubbed
 
 
 @pytest.mark.parametrize("password", ["hunter2", "p@ss", "ümlaut", "back\\slash"])
@@ -652,9 +607,8 @@ def test_a_token_in_bytes_that_are_no_json_is_hidden_too():
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_only_resembles_a_token_is_stored_as_it_is():
+    for text in [
         *(
             "da39a3ee5e6b4b0d3255bfef95601890afd80709",
             "123e4567-e89b-12d3-a456-426614174000",
@@ -668,12 +622,10 @@ def test_a_token_in_bytes_that_are_no_json_is_hidden_too():
         ),
         *("mail bob@example.com or see https://example.com: it says a@b", "git@github.com:acme/shop.git", "eyJ"),
         *("-----BEGIN PUBLIC KEY-----\nabc\n-----END PUBLIC KEY-----", "AKIA", "xoxo-", "password=hunter2"),
-    ],
-)
-def test_what_only_resembles_a_token_is_stored_as_it_is(text):
-    payload = json.dumps({"note": text}).encode()
+    ]:
+        payload = json.dumps({"note": text}).encode()
 
-    assert Redactor().scrub_bytes(payload) is payload
+        assert Redactor().scrub_bytes(payload) is payload, text
 
 
 def test_a_line_made_of_starts_of_tokens_does_not_take_long():
@@ -845,8 +797,8 @@ def test_a_key_that_never_ends_is_dropped_line_by_line():
     ],
 )
 def test_a_hostile_line_takes_linear_time(unit, repeat):
-    """Quadratic work on 400,000 characters would take many minutes: the time-out is the assertion."""
-    line = unit * (repeat(400_000, 1_000_000) // len(unit))
+    """Quadratic work on 200,000 characters would take minutes: the time-out is the assertion."""
+    line = unit * (repeat(200_000, 1_000_000) // len(unit))
 
     Redactor([PLAIN_SECRET]).redact_text(line)
     Redactor([PLAIN_SECRET]).redact_text('password="' + line)

@@ -13,7 +13,7 @@ import pytest
 
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor, StreamRedactor
-from tests.planted import ALPHANUMERIC, WRITINGS, assert_hidden, draw, filler, make_secret
+from tests.planted import WRITINGS, assert_hidden, draw, filler, make_secret
 
 COUNT = 1000
 #: Ways to write a secret after which it is not whole: documents are not searched for those.
@@ -75,27 +75,6 @@ def test_no_planted_secret_comes_out_of_bytes_and_json_stays_json(planted):
         assert_hidden(secret, "\n".join(str(item) for item in scrubbed.values()), "bytes")
 
 
-def test_tokens_of_known_kinds_do_not_come_out_even_when_nobody_knows_them(rng):
-    redactor = Redactor()
-    prefixes = [
-        "ghp_",
-        "ghs_",
-        "github_pat_",
-        "sk-ant-api03-",
-        "sk-proj-",
-        "npm_",
-        "glpat-",
-        "AIza",
-        "xoxb-",
-        "sk_live_",
-    ]
-
-    for _ in range(COUNT):
-        token = rng.choice(prefixes) + draw(rng, ALPHANUMERIC, 36, 48)
-        text = f"{filler(rng)} {token} {filler(rng)}"
-        assert token[-12:] not in redactor.redact_text(text)
-
-
 CLEAN = """\
 2026-01-31T09:00:00.000000Z INFO 1a2b3c4d plan Phase started attempt=1 max_attempts=5
 commit 9fceb02d0ae598e95dc970b74767f19372d61af8 (HEAD -> feature-issue-42-adw-1a2b3c4d-add-login)
@@ -125,13 +104,13 @@ Zeile mit Umlauten: äöüß, 日本語, emoji-free
 """
 
 
-@pytest.mark.parametrize("line", [*CLEAN.splitlines(), CLEAN])
-def test_ordinary_text_comes_out_as_it_went_in(line, planted):
+def test_ordinary_text_comes_out_as_it_went_in(planted):
     _, _, redactor = planted
 
-    assert Redactor().redact_text(line) == line
-    assert redactor.redact_text(line) == line
-    assert MASK not in json.dumps(redactor.redact({"text": line}))
+    for line in (*CLEAN.splitlines(), CLEAN):
+        assert Redactor().redact_text(line) == line
+        assert redactor.redact_text(line) == line
+        assert MASK not in json.dumps(redactor.redact({"text": line}))
 
 
 def test_random_ids_commits_and_paths_come_out_as_they_went_in(rng):

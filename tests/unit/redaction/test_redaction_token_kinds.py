@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from adws.adw_modules.redaction import token_shapes
 from adws.adw_modules.redaction.patterns import MASK
 from adws.adw_modules.redaction.redactor import Redactor
@@ -35,14 +33,14 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(("text", "clean"), KINDS.items(), ids=[text[:24] for text in KINDS])
-def test_a_token_of_this_kind_is_hidden(text, clean):
-    assert Redactor().redact_text(f"see {text} there") == f"see {clean} there"
+def test_a_token_of_this_kind_is_hidden():
+    for text, clean in KINDS.items():
+        assert Redactor().redact_text(f"see {text} there") == f"see {clean} there", text
 
 
-@pytest.mark.parametrize("text", KINDS, ids=[text[:24] for text in KINDS])
-def test_one_rule_alone_knows_it(text):
-    matching = [rule for rule in token_shapes.SHAPES if re.search(rule.pattern, text)]
+def test_one_rule_alone_knows_it():
+    for text in KINDS:
+        matching = [rule for rule in token_shapes.SHAPES if re.search(rule.pattern, text)]
 
-    assert len(matching) == 1
-    assert re.search(matching[0].hint, text), "else the rule is never tried"
+        assert len(matching) == 1, text
+        assert re.search(matching[0].hint, text), "else the rule is never tried"

@@ -24,9 +24,8 @@ def migrated(base, **changes):
 # --- where the work stood --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scripts", "state"),
-    [
+def test_running_is_placed_by_the_last_script_that_names_a_phase():
+    for scripts, state in [
         (["adw_plan_iso"], "planning"),
         (["adw_plan_iso", "adw_build_iso"], "building"),
         (["adw_lint_iso"], "linting"),
@@ -42,14 +41,12 @@ def migrated(base, **changes):
         (["adw_sdlc_ZTE_iso"], "planning"),
         (["adw_plan_iso", "adw_test_iso", "adw_sdlc_iso"], "testing"),
         (["adw_patch_iso.py"], "planning"),
-    ],
-)
-def test_running_is_placed_by_the_last_script_that_names_a_phase(scripts, state):
-    result = migrated(V1, status="running", all_adws=scripts)
+    ]:
+        result = migrated(V1, status="running", all_adws=scripts)
 
-    assert result["current_state"] == state
-    assert result["warnings"] == []
-    assert "status" not in result
+        assert result["current_state"] == state, scripts
+        assert result["warnings"] == [], scripts
+        assert "status" not in result, scripts
 
 
 def test_running_without_a_known_script_is_paused_with_the_reason():
@@ -62,9 +59,8 @@ def test_running_without_a_known_script_is_paused_with_the_reason():
     assert result["warnings"] == ["imported as running, but all_adws names no phase"]
 
 
-@pytest.mark.parametrize(
-    ("status", "state", "resume", "failed"),
-    [
+def test_a_status_becomes_one_state():
+    for status, state, resume, failed in [
         ("completed", "completed", None, None),
         ("failed", "failed", None, "building"),
         ("Failed", "failed", None, "building"),
@@ -75,12 +71,12 @@ def test_running_without_a_known_script_is_paused_with_the_reason():
         (7, "paused", "building", None),
         ("", "paused", "building", None),
         (None, "paused", "building", None),
-    ],
-)
-def test_a_status_becomes_one_state(status, state, resume, failed):
-    result = migrated(V1, status=status, all_adws=["adw_plan_iso", "adw_build_iso"])
+    ]:
+        result = migrated(V1, status=status, all_adws=["adw_plan_iso", "adw_build_iso"])
 
-    assert (result["current_state"], result["resume_state"], result["failed_phase"]) == (state, resume, failed)
+        assert (result["current_state"], result["resume_state"], result["failed_phase"]) == (state, resume, failed), (
+            status
+        )
 
 
 def test_failed_without_a_known_script_names_no_phase():
@@ -145,12 +141,19 @@ def test_the_workflow_is_named_by_template_then_chain_then_steps(template, scrip
 # --- single values ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [("42", 42), (42, 42), ("#42", 42), (" 42 ", 42), ("0", None), (-1, None), ("4x", None), (True, None), (4.0, None)],
-)
-def test_an_issue_number_is_read_from_a_number_or_a_text(value, number):
-    assert whole_number_in(value) == number
+def test_an_issue_number_is_read_from_a_number_or_a_text():
+    for value, number in [
+        ("42", 42),
+        (42, 42),
+        ("#42", 42),
+        (" 42 ", 42),
+        ("0", None),
+        (-1, None),
+        ("4x", None),
+        (True, None),
+        (4.0, None),
+    ]:
+        assert whole_number_in(value) == number, value
 
 
 def test_an_issue_number_that_is_none_is_set_aside_with_a_warning():
@@ -206,9 +209,8 @@ def test_without_any_moment_the_creation_is_marked_as_unknown():
     assert result["warnings"] == ["when the workflow was created is not known: no timestamp was recorded"]
 
 
-@pytest.mark.parametrize(
-    ("address", "repository"),
-    [
+def test_a_repository_is_read_from_any_address():
+    for address, repository in [
         ("https://github.com/acme/web", "acme/web"),
         ("https://github.com/acme/web.git", "acme/web"),
         ("https://github.com/acme/acme.github.io", "acme/acme.github.io"),
@@ -223,10 +225,8 @@ def test_without_any_moment_the_creation_is_marked_as_unknown():
         ("../../etc", None),
         ("", None),
         (None, None),
-    ],
-)
-def test_a_repository_is_read_from_any_address(address, repository):
-    assert repository_in(address) == repository
+    ]:
+        assert repository_in(address) == repository, address
 
 
 # --- 2.0 -> 3.0 ------------------------------------------------------------------------------------------------

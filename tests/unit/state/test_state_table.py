@@ -88,14 +88,14 @@ def test_after_a_merge_a_completed_workflow_is_only_cleaned_up(state):
     assert made.legal_targets() == (S.CLEANING,)
 
 
-@pytest.mark.parametrize("bits", range(1, 256))
-def test_every_table_that_can_be_derived_is_sound(bits):
-    states = [state for number, state in enumerate(PIPELINE) if bits >> number & 1]
+def test_every_table_that_can_be_derived_is_sound():
+    for bits in range(1, 1 << len(PIPELINE)):
+        states = [state for number, state in enumerate(PIPELINE) if bits >> number & 1]
 
-    table = derive_table([(state.value, state) for state in states])
+        table = derive_table([(state.value, state) for state in states])
 
-    check_table(table)
-    assert PHASE_STATES & set(table) == set(states)
+        check_table(table)
+        assert PHASE_STATES & set(table) == set(states)
 
 
 @pytest.mark.parametrize(
