@@ -77,9 +77,13 @@ def test_a_table_that_is_wider_than_a_phone_scrolls_in_its_box_and_shows_that(si
     page = served.person("/workflows", size=browser_plugin.PHONE)
     box = page.get_by_role("region", name="Workflows, newest first")
 
-    wide, shown = box.evaluate("one => [one.scrollWidth, one.clientWidth]")
+    # Asked of the page in one go: a live update may replace the box between finding and measuring it.
+    wide, shown, image = page.evaluate("""() => {
+        const one = document.querySelector("[role=region][aria-label='Workflows, newest first']")
+        return [one.scrollWidth, one.clientWidth, getComputedStyle(one).backgroundImage]
+    }""")
     assert wide > shown
-    assert "gradient" in box.evaluate("one => getComputedStyle(one).backgroundImage")
+    assert "gradient" in image
     expect(page.get_by_role("columnheader", name="Changed")).not_to_be_in_viewport()
     box.focus()
     page.keyboard.press("End")
