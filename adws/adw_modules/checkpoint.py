@@ -180,7 +180,7 @@ class CheckpointManager:
         return None if result is None else result.data
 
     def latest(self, task_id: str) -> CheckpointRow | None:
-        """Return the checkpoint saved last, with its step and time, or None if there is none."""
+        """Return the checkpoint saved last, with its step and time, or None if none is stored."""
         return self._store.latest(_check_name(task_id, "task_id"))
 
     def list_checkpoints(self, task_id: str) -> tuple[CheckpointRow, ...]:
@@ -515,7 +515,7 @@ class CheckpointFile:
         self._stored: JsonObject | None = None  #: the data that the manager has
 
     def prepare(self) -> Path:
-        """Write the last checkpoint to the file, or remove the file if there is none, and return its path."""
+        """Write the last checkpoint to the file, or remove the file if none is stored, and return its path."""
         context = self._context
         row = self._kept.latest() if self._kept is not None else None
         data = self._stored = row.data if row else None

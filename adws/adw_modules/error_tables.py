@@ -99,7 +99,7 @@ _ADVICE: Mapping[ErrorCategory, Mapping[str, str]] = {
         "version": "This adw and the stored data have different versions. Upgrade adw, then: adw retry ID.",
         "taken": "Another workflow has this issue. Wait for it or abandon it, then: adw retry ID.",
     },
-    ErrorCategory.FATAL: {  # what no retry helps
+    ErrorCategory.FATAL: {  # a retry does not help
         "bug": "A program error: the same call fails the same way. The traceback says where.",
         "refused": "The model declined the task by its policy. Reword the issue or do this part by hand.",
         "state": "The workflow's document needs attention first: adw admin verify says what is wrong.",

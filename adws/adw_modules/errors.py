@@ -253,7 +253,7 @@ class LeaseLost(OwnershipError):
 
 
 class RunLost(OwnershipError):
-    """A run was claimed again, or ended, by somebody else."""
+    """The run was claimed again or ended by another owner."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"run {run_id} is not yours any more: adw queue runs shows who has it")
@@ -296,7 +296,7 @@ class DeliveryNotFound(AdwError, LookupError):
 
 
 class DeliveryConflict(AdwError, ValueError):
-    """A delivery came before, with another body."""
+    """A delivery with the same id arrived before with another body."""
 
     def __init__(self, guid: str) -> None:
         super().__init__(f"delivery {guid!r:.120} came before with another body: one of the two is not what it says")
@@ -517,7 +517,7 @@ class ForgeNotFound(ForgeError, LookupError):
 
 
 class ForgeRefused(ForgeError):
-    """The forge said no."""
+    """The forge refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"the forge refused ({status}): {message}")
@@ -529,7 +529,7 @@ class ForgeUnavailable(ForgeError):
 
 
 class ForgeBusy(ForgeError):
-    """The forge wants to be asked later."""
+    """The forge asks for a retry later."""
 
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(f"the forge wants to be asked again in {seconds:.0f} s{f': {message}' if message else ''}")
@@ -607,7 +607,7 @@ class TaskNotFound(AdwError):
 
 
 class ClaimHeld(AdwError):
-    """Somebody else has the task, and gave a sign of life not long ago."""
+    """Another worker has claimed the task and sent a heartbeat recently."""
 
     def __init__(self, task: ExternalTask) -> None:
         who = task.worker or "somebody else"
@@ -617,7 +617,7 @@ class ClaimHeld(AdwError):
 
 
 class ClaimLost(AdwError):
-    """What is said about a task comes from somebody who does not have it any more; nothing was changed."""
+    """A report on a task comes from a worker that lost its claim; nothing was changed."""
 
     def __init__(self, task_id: str, why: str) -> None:
         super().__init__(f"task {task_id} is not yours any more: {why}")
@@ -628,7 +628,7 @@ class EventRefused(AdwError):
 
 
 class ForeignToken(AdwError):
-    """The token that was shown is that of another task."""
+    """The given token belongs to another task."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"the token is not that of task {task_id}: type adw queue external show {task_id} --token")
@@ -643,7 +643,7 @@ class Overdue(AdwError):
 
 
 class ExecutionNotFound(AdwError):
-    """There is no such execution, or no such iteration of it, or nothing of one of its pages."""
+    """The execution, its iteration, or the stored part of its page does not exist."""
 
     def __init__(self, execution_id: str, index: int | None = None, page: int | None = None) -> None:
         what = f"execution {execution_id}" if index is None else f"iteration {index} of execution {execution_id}"

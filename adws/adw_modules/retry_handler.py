@@ -426,7 +426,7 @@ def _not_retried(facts: ErrorFacts) -> GiveUp:
 
 
 def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
-    """Return why a server's wait of *told* seconds is too long, or None if it is not or there is none."""
+    """Return why a server's wait of *told* seconds is too long, or None if it is short enough or not given."""
     longest = policies.max_quota_wait_seconds if facts.klass == "quota_window" else policies.max_wait_seconds
     if told is None or told <= longest:
         return None
@@ -563,7 +563,7 @@ class _Loop:
         raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
 
     def next_attempt(self, exc: Exception, failure: WorkflowError, attempt: int) -> Retry | None:
-        """Prepare the next attempt; return None if there is none, and note the reason on the error to be raised."""
+        """Prepare and return the next attempt, or return None and note the reason on the error to be raised."""
         decision = decide(
             facts_of(failure),
             attempts_used=attempt,

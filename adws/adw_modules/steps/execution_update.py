@@ -601,7 +601,7 @@ class ExecutionUpdate:
         return event
 
     def _shown(self, text: str, row: Iteration | None, value: JsonValue | object = _UNREAD) -> JsonValue:
-        """Return what an event shows of a value; a large one becomes a reference to *row*."""
+        """Return a value as shown in an event; a large one is replaced by its size and a reference to *row*."""
         if len(text) > MAX_VALUE:
             return {**truncated(len(text)), **(self._place(row) if row is not None else {})}
         if value is _UNREAD:

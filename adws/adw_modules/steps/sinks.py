@@ -231,7 +231,7 @@ class TableSink(Protocol):
 
 class Sinks:
     """
-    Saves results, in the job that made the call, used by one thread at a time.
+    Saves results in the job that made the call; used by one thread at a time.
 
     Each key is saved once, except by functions and plugins: they get the key, and may be called with it again. If a
     sink cannot save, it raises, and the call has failed.

@@ -356,7 +356,7 @@ class Executions:
     # --- cancelling --------------------------------------------------------------------------------------------
 
     def cancel(self, execution_id: str, *, reason: str, index: int | None = None) -> bool:
-        """Cancel an open execution, or only iteration *index* if it waits for a call; return False if there is none."""
+        """Cancel an open execution, or only iteration *index* if it waits for a call; return False if not found."""
         if index is not None:
 
             def cancel_one(session: Session) -> bool:
@@ -634,7 +634,7 @@ class Executions:
             return IterationRepository(session, self, execution_id).cut()
 
     def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return the reason of the latest failed iteration with its last call's error, or None if none failed."""
+        """Return the error of the latest failed iteration, with its reason as the message, or None if none failed."""
         new = self.plan(execution_id)
         if new is None:
             return None
@@ -722,7 +722,7 @@ class Executions:
     # --- one update --------------------------------------------------------------------------------------------
 
     def _update(self, session: Session, execution_id: str, *, run: Run | None = None) -> ExecutionUpdate | None:
-        """Begin an update: lock and read the execution; return None if there is none."""
+        """Begin an update: lock and read the execution; return None if it does not exist."""
         execution = self._execution(session, execution_id, _EXECUTION + self._database.row_lock_sql)
         if execution is None:
             return None

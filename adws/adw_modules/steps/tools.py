@@ -189,7 +189,7 @@ def _call_folder(home: Home, context: CallContext) -> Iterator[Path]:
 
 @contextmanager
 def _watched(home: Home, context: CallContext) -> Iterator[None]:
-    """Fail the call if the state shared by all worktrees changes while it runs foreign code."""
+    """Fail the call if the git state shared by all worktrees changes while it runs foreign code."""
     if not home.has_worktrees:
         yield
         return
@@ -209,7 +209,7 @@ def _watched(home: Home, context: CallContext) -> Iterator[None]:
 
 
 def _environment(home: Home, context: CallContext, names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables of a call's process; raise RunFailed if the call requests those of adw."""
+    """Return the variables of a call's process; raise RunFailed if the call requests adw's own secrets."""
     wanted = {*ALLOWED_VARIABLES, *names}
     if kept := sorted(OWN_SECRETS.intersection(wanted)):
         raise _wrong_input(f"env asks for {', '.join(kept)}, which adw keeps to itself: take it out")
@@ -554,7 +554,7 @@ NO_OPTIONS = ("evidence", "session", "models")
 
 
 class AgentCallFailed(RunFailed):
-    """An agent called by a step failed; its usage counts all the same."""
+    """An agent called by a step failed; its usage still counts."""
 
     def __init__(self, run: FailedRun, facts: JsonObject, message: str | None = None) -> None:
         super().__init__(run, message)

@@ -302,8 +302,7 @@ class Workflows:
         idle = self.without_runner(spec)
         if idle:
             raise WorkflowInvalid(_no_runner(spec, idle))
-        # Every start checks, mostly the same definition. Only a prompt file may have gone since; nothing else can
-        # change.
+        # Every start checks, mostly the same definition, of which only a prompt's file can have gone since.
         if spec is not self._found_sound:
             self._refuse(spec)
             self._found_sound = None if any(phase.prompt for phase in spec.phases) else spec

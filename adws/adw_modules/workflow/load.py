@@ -332,7 +332,7 @@ def _on_success(value: object, place: Place, what: str = ON_SUCCESS, **more: obj
 
 
 def _rule(value: object, place: Place) -> Any:
-    """Return a rule of the unified list, with `when` it applies and `then` what follows."""
+    """Return a rule of the unified list: `when` is its condition, `then` its effect."""
     before = len(place.problems)
     outer = read_table(value, RULE_KEYS, "a rule of retry", place)
     if len(place.problems) > before:

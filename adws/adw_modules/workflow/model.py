@@ -474,7 +474,7 @@ _Argument = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
 class AgentOptions(BaseModel):
-    """What a phase says to its agent in `options`; each description ends the sentence about a wrong value."""
+    """The `options` of an agent's phase; each description completes the message about a wrong value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
