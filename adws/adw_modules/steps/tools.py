@@ -465,8 +465,8 @@ class HttpTool:
     """
     Makes one request whose response is the result: JSON as a value, anything else as text.
 
-    A status of 400 or more is a failure, with the server's retry advice. Credentials come from environment variables
-    (`headers_env`) and appear in no message or result.
+    A final status of 300 or more is a failure, with the server's retry advice. Credentials come from environment
+    variables (`headers_env`) and appear in no message or result.
     """
 
     def __init__(self, home: Home) -> None:

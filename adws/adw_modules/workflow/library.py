@@ -136,7 +136,7 @@ def built_ins(
                     state=STATE_OF_PHASE[phase],
                     runner=_OWN_RUNNERS.get(phase, AGENT),
                     prompt="" if phase in _OWN_RUNNERS else _PROMPTS.get((name, phase), phase),
-                    # Nothing ships without the explicit success of all earlier phases.
+                    # Nothing ships without the explicit success of every required phase before it.
                     needs=names[: names.index(phase)] if phase == "ship" else (),
                     # Shipped work stays shipped, whether or not the clean-up succeeds.
                     is_required=phase != "clean",
