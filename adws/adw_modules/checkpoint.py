@@ -1,8 +1,8 @@
 """
 Checkpoints of tasks and phases, and their store.
 
-What is loaded is what was saved: data that would not come back from JSON as it is, is refused. The order is that of
-saving and not of any clock. A checkpoint is durable when `save_checkpoint` returns.
+A checkpoint loads as it was saved: data that JSON cannot carry unchanged is refused. The order is that of saving,
+independent of any clock. A checkpoint is durable when `save_checkpoint` returns.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 CHECKPOINT_COLUMNS = ("sequence", "id", "task_id", "adw_id", "step_name", "created_at", "checkpoint_data")
 _COLUMNS = ", ".join(CHECKPOINT_COLUMNS)
-#: Stores one; the database gives it its number, so those of another database are brought in their order.
+#: Stores one checkpoint; the database numbers them, so those copied from another database are inserted in order.
 _ADD = f"""
 INSERT INTO task_checkpoints ({", ".join(CHECKPOINT_COLUMNS[1:])})
 VALUES ({", ".join(f":{name}" for name in CHECKPOINT_COLUMNS[1:])})
 """
 
-#: Checkpoints of workflows that are gone.
+#: Checkpoints of workflows that no longer exist.
 CHECK_CHECKPOINTS = """
 SELECT adw_id, count(*) FROM task_checkpoints AS kept
 WHERE adw_id <> '' AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = kept.adw_id)
@@ -58,16 +58,16 @@ class CheckpointRow:
 
     checkpoint_id: str
     task_id: str
-    sequence: int  #: grows with every checkpoint of all tasks: the highest is the latest
+    sequence: int  #: grows with every checkpoint of any task: the highest is the latest
     data: JsonObject
     step_name: str | None = None
     created_at: str = ""
-    adw_id: str = ""  #: the workflow whose phase the task is, "" for a task of a library user
+    adw_id: str = ""  #: the workflow whose phase is the task, "" for a task of a library user
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointLine:
-    """A checkpoint in a list, without what it keeps."""
+    """A checkpoint in a list, without its data."""
 
     task_id: str
     step_name: str | None
@@ -75,18 +75,18 @@ class CheckpointLine:
     size: int  #: characters of its JSON
 
 
-#: Most bytes of one checkpoint, as JSON: larger things belong into a file that the checkpoint names.
+#: Most bytes of one checkpoint as JSON: larger data belongs in a file that the checkpoint names.
 MAX_BYTES = 1 << 20
-#: How many checkpoints of a task are kept unless the caller says otherwise.
+#: Checkpoints kept per task, unless the caller says otherwise.
 KEEP = 10
-#: Most characters of the name of a task or a step.
+#: Most characters in the name of a task or step.
 MAX_NAME = 255
 
 
 class DefaultHome(Enum):
-    """What stands for the database of a home."""
+    """Placeholder for the database of a home."""
 
-    HERE = "here"  #: that of the home we are in
+    HERE = "here"  #: the database of the current home
 
 
 class CheckpointManager:
@@ -101,9 +101,9 @@ class CheckpointManager:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         """
-        Use the store *db*, or the database of that path or URL; left out, that of the home we are in.
+        Use the store *db*, or the database at that path or URL; by default that of the current home.
 
-        Raises TypeError for anything else, None included. The newest *keep* checkpoints of a task are kept, each of at
+        Raises TypeError for anything else, including None. The newest *keep* checkpoints of a task are kept, each of at
         most *max_bytes*.
         """
         if not 1 <= keep <= 1000:
@@ -124,7 +124,7 @@ class CheckpointManager:
                 "CheckpointStore, the path or URL of a database, or nothing for the home you are in"
             )
         self._clock = clock or (self._opened.clock if self._opened else None)
-        self.saved: set[str] = set()  #: tasks that got a checkpoint here, as far as that was not deleted again
+        self.saved: set[str] = set()  #: tasks with a checkpoint saved here and not deleted since
         self._keep = keep
         self._max_bytes = max_bytes
 
@@ -137,7 +137,7 @@ class CheckpointManager:
         self.close()
 
     def close(self) -> None:
-        """Close a database that was opened by its path or URL; a store that was given stays open."""
+        """Close a database opened by path or URL; a store passed in stays open."""
         if self._opened is not None:
             self._opened.close()
 
@@ -147,7 +147,7 @@ class CheckpointManager:
         """
         Store *data* as the latest checkpoint of *task_id*, durable on return, and return its id, a UUID.
 
-        Raises TypeError when *data* is no dict, ValueError when it is too large or JSON cannot carry it unchanged.
+        Raises TypeError if *data* is not a dict, ValueError if it is too large or JSON cannot carry it unchanged.
         *fence* is given for a phase of a workflow, see `CheckpointStore`.
         """
         _check_name(task_id, "task_id")
@@ -174,17 +174,17 @@ class CheckpointManager:
         return self._store.add(made, task_id, body, step_name=step_name, keep=self._keep, fence=fence).checkpoint_id
 
     def load_checkpoint(self, task_id: str) -> JsonObject | None:
-        """Return the data that was saved last, None when there is no checkpoint."""
+        """Return the data saved last, or None if there is no checkpoint."""
         result = self.latest(task_id)
 
         return None if result is None else result.data
 
     def latest(self, task_id: str) -> CheckpointRow | None:
-        """Return the checkpoint that was saved last, with its step and its moment, None when there is none."""
+        """Return the checkpoint saved last, with its step and time, or None if none is stored."""
         return self._store.latest(_check_name(task_id, "task_id"))
 
     def list_checkpoints(self, task_id: str) -> tuple[CheckpointRow, ...]:
-        """Return the checkpoints that are kept, oldest first."""
+        """Return the kept checkpoints, oldest first."""
         return self._store.all_of(_check_name(task_id, "task_id"))
 
     def delete_checkpoints(self, task_id: str, *, fence: int | None = None) -> int:
@@ -197,15 +197,15 @@ class CheckpointManager:
 
 def task_of(adw_id: str, phase: str, round_number: int = 1) -> str:
     """
-    Return the task that a phase of a workflow is: `<adw_id>/<phase>`, with `/<round>` when it is done anew.
+    Return the task for a phase of a workflow: `<adw_id>/<phase>`, plus `/<round>` from the second round on.
 
-    A phase that is done anew does not go on from where an earlier round stood: what that had made may be gone.
+    A new round does not continue from the checkpoints of an earlier one, whose results may be gone.
     """
     return f"{adw_id}/{phase}" if round_number <= 1 else f"{adw_id}/{phase}/{round_number}"
 
 
 def _check_name(name: object, what: str) -> str:
-    """Return *name* when it can be the name of a task or a step; raise TypeError or ValueError."""
+    """Return *name* if it can name a task or step; else raise TypeError or ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a text, and is {type(name).__name__}")
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME:
@@ -215,7 +215,7 @@ def _check_name(name: object, what: str) -> str:
 
 
 def _first_change(saved: object, loaded: object, where: str) -> str:
-    """Return where *loaded* differs from what was *saved*, as text, "" when it does not."""
+    """Return where *loaded* differs from *saved*, as text, or "" if it does not."""
     if isinstance(saved, dict):
         for key in saved:
             if not isinstance(key, str):
@@ -233,14 +233,14 @@ class CheckpointStore:
     """
     The checkpoints in a database.
 
-    Their order is that of the number which it gives each row and never gives again. A checkpoint of a phase is stored
+    They are ordered by the number that the database gives each row and never reuses. A checkpoint of a phase is stored
     and deleted in the transaction that checks the workflow's fence: a worker that lost the workflow changes nothing.
     """
 
     def __init__(
         self, database: Database, *, clock: Clock, scrub: Callable[[bytes], bytes] = lambda payload: payload
     ) -> None:
-        """*scrub* takes out of each checkpoint what must not be stored."""
+        """*scrub* removes from each checkpoint what must not be stored."""
         self._database = database
         self._clock = clock
         self._scrub = scrub
@@ -255,7 +255,7 @@ class CheckpointStore:
         keep: int,
         fence: int | None = None,
     ) -> CheckpointRow:
-        """Store *body*, JSON text, as the latest of *task_id*; all but the newest *keep* of that task go."""
+        """Store the JSON text *body* as the latest checkpoint of *task_id*, and delete all but the newest *keep*."""
         params = {
             "id": checkpoint_id,
             "task_id": task_id,
@@ -284,7 +284,7 @@ class CheckpointStore:
         return to_checkpoint(self._database.transact(work))
 
     def latest(self, task_id: str) -> CheckpointRow | None:
-        """Return the newest checkpoint of *task_id*."""
+        """Return the newest checkpoint of *task_id*, or None."""
         sql = f"SELECT {_COLUMNS} FROM task_checkpoints WHERE task_id = :task_id ORDER BY sequence DESC LIMIT 1"
         with self._database.read() as session:
             row = session.one(sql, {"task_id": task_id})
@@ -310,13 +310,13 @@ class CheckpointStore:
         return self._database.transact(work)
 
     def workflows(self) -> tuple[str, ...]:
-        """Return the workflows whose phases have checkpoints, in the order of their ids."""
+        """Return the workflows whose phases have checkpoints, ordered by id."""
         sql = "SELECT DISTINCT adw_id FROM task_checkpoints WHERE adw_id <> '' ORDER BY adw_id"
         with self._database.read() as session:
             return tuple(row[0] for row in session.all(sql))
 
     def lines_of(self, adw_id: str) -> tuple[CheckpointLine, ...]:
-        """Return the checkpoints of a workflow's phases, the newest first."""
+        """Return the checkpoints of a workflow's phases, newest first."""
         if not adw_id:
             return ()
         sql = """
@@ -338,7 +338,7 @@ class CheckpointStore:
         return self._database.transact(lambda session: session.run(sql, {"adw_id": adw_id}))
 
     def _refuse_fenced(self, session: Session, task_id: str, fence: int | None) -> None:
-        """Raise Fenced when the workflow has another fence; nobody changes it until the transaction is over."""
+        """Raise Fenced if the workflow has another fence; its row stays locked until the end of the transaction."""
         if fence is None:
             return
         adw_id = workflow_of(task_id, fence)
@@ -349,7 +349,7 @@ class CheckpointStore:
 
 
 def workflow_of(task_id: str, fence: int | None) -> str:
-    """Return the workflow that a task with a fence belongs to, "" for a task without."""
+    """Return the workflow of a task with a fence, or "" for a task without one."""
     return "" if fence is None else task_id.partition("/")[0]
 
 
@@ -361,25 +361,25 @@ def to_checkpoint(row: Row) -> CheckpointRow:
     return CheckpointRow(checkpoint_id=checkpoint_id, data=data, **values)
 
 
-# The checkpoints of the phase that an attempt is made at.
+# Checkpoints of a phase.
 #
-# An attempt goes on from the checkpoint of an earlier attempt in the same round, as long as nothing before the phase
-# was done again meanwhile: what it had built on may be another now. When all of the work was done and then refused, it
-# is done anew. They are deleted once the end of the phase is stored: after a crash before that nothing is repeated.
+# An attempt continues from the checkpoint of an earlier attempt in the same round, unless an earlier phase was repeated
+# since, which may have changed what the work is built on. Work that was completed and then refused is done anew.
+# Checkpoints are deleted once the end of the phase is stored: a crash before that repeats nothing.
 
 
-#: The end of the name of a command's own checkpoint file.
+#: Suffix of a command's own checkpoint file.
 KIND = "checkpoint.json"
-#: The runner whose phases keep checkpoints in files, too, and the one that calls functions.
+#: The runner whose phases also keep checkpoints in files, and the one that calls functions.
 COMMAND, PYTHON = "command", "python"
-#: The runners whose phases keep checkpoints.
+#: The runners whose phases have checkpoints.
 KEEPING = frozenset({COMMAND, PYTHON, STEPS})
 
 logger = logging.getLogger("adw.checkpoints")
 
 
 class PhaseCheckpoints:
-    """Loads, saves and deletes them under the fence of the attempt."""
+    """Loads, saves and deletes the checkpoints of a phase under the fence of the attempt."""
 
     def __init__(self, manager: CheckpointManager, context: PhaseContext) -> None:
         self._manager = manager
@@ -388,7 +388,7 @@ class PhaseCheckpoints:
         self._fence = context.document.fence
 
     def latest(self) -> CheckpointRow | None:
-        """Return the checkpoint to go on from, None when the phase begins at its beginning; stale ones are deleted."""
+        """Return the checkpoint to continue from, or None to begin the phase anew; stale checkpoints are deleted."""
         context = self._context
         document, phase, round_number = context.document, context.phase, context.round
         if context.attempt_number == 1:
@@ -403,27 +403,27 @@ class PhaseCheckpoints:
             return row
         try:
             self._manager.delete_checkpoints(self._task, fence=self._fence)
-        except DatabaseError as exc:  # nobody goes on from them
+        except DatabaseError as exc:  # no attempt continues from them
             context.say(f"the checkpoints of phase {phase} could not be deleted: {exc}")
 
         return None
 
     def save(self, data: JsonObject, step_name: str | None = None) -> str:
-        """Store *data*, durable on return; raise Fenced when the workflow was taken over."""
+        """Store *data*, durable on return; raise Fenced if the workflow was taken over."""
         return self._manager.save_checkpoint(self._task, data, step_name, fence=self._fence)
 
 
 class PastCheckpoints:
-    """Deletes what is kept of phases whose end is stored."""
+    """Deletes the checkpoints of phases whose end is stored."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def forget(self, document: WorkflowDocument, phase: PhaseSpec, round_number: int) -> None:
         """
-        Delete the checkpoints of a phase; what cannot be deleted goes with the workflow.
+        Delete the checkpoints of a phase; those that cannot be deleted go with the workflow.
 
-        They are looked up only where there may be one: the only attempt at a function was made in this process.
+        The database is asked only if it may have one: the only attempt at a function was made in this process.
         """
         if phase.runner not in KEEPING:
             return
@@ -438,7 +438,7 @@ class PastCheckpoints:
         if is_command and len(attempts) == 1 and not AttemptFiles(folder, phase.name, attempts[0].number).has(KIND):
             return  # its only attempt ran here and left no file, so nothing was stored either
         try:
-            if manager.latest(task) is not None:  # most have none, and a read is cheaper than a transaction
+            if manager.latest(task) is not None:  # most phases have none, and a read is cheaper than a transaction
                 manager.delete_checkpoints(task, fence=document.fence)
             for item in attempts if is_command else ():
                 AttemptFiles(folder, phase.name, item.number).discard(KIND)
@@ -448,7 +448,7 @@ class PastCheckpoints:
 
 
 def holds(row: CheckpointRow, context: PhaseContext) -> bool:
-    """Say whether the attempt goes on from *row*."""
+    """Return whether the attempt may continue from *row*."""
     document, phase, round_number = context.document, context.phase, context.round
     done = [item.ended_at or "" for item in _attempts(document, phase, round_number) if _was_done(item)]
 
@@ -456,12 +456,12 @@ def holds(row: CheckpointRow, context: PhaseContext) -> bool:
 
 
 def is_first(document: WorkflowDocument, phase: str, round_number: int) -> bool:
-    """Say whether no attempt at *phase* was made in this round before the one that runs."""
+    """Return whether the running attempt at *phase* is the first one in this round."""
     return len(_attempts(document, phase, round_number)) <= 1
 
 
 def valid_since(document: WorkflowDocument, phase: str, round_number: int) -> str:
-    """Return since when checkpoints hold: the start of the round, or of the last attempt at a phase before this one."""
+    """Return from when checkpoints are valid: the start of the round, or of the last attempt at an earlier phase."""
     before = takewhile(lambda record: record.name != phase, document.phases)
     starts = [item.started_at for record in before for item in record.attempts]
 
@@ -469,7 +469,7 @@ def valid_since(document: WorkflowDocument, phase: str, round_number: int) -> st
 
 
 def attempts_to_go_on_from(document: WorkflowDocument, phase: str, round_number: int) -> tuple[int, ...]:
-    """Return the numbers of the attempts whose checkpoints still hold, newest first."""
+    """Return the numbers of the attempts whose checkpoints are still valid, newest first."""
     since = valid_since(document, phase, round_number)
     earlier = reversed(_attempts(document, phase, round_number)[:-1])
     unfinished = takewhile(lambda item: not _was_done(item), earlier)
@@ -478,7 +478,7 @@ def attempts_to_go_on_from(document: WorkflowDocument, phase: str, round_number:
 
 
 def _was_done(attempt: AttemptRecord) -> bool:
-    """Say whether an attempt did all of its work: it succeeded, or its work was refused."""
+    """Return whether an attempt did all of its work: it succeeded, or its work was refused."""
     return attempt.status == "succeeded" or bool((attempt.report or {}).get("was_done"))
 
 
@@ -492,12 +492,11 @@ def _all_attempts(document: WorkflowDocument, phase: str) -> list[AttemptRecord]
 
 # The checkpoint of a command: a JSON file that it finds as an earlier attempt left it, and may rewrite.
 #
-# The file is one of the attempt's own, so it is there after anything that was killed. After the attempt it is stored
-# with the other checkpoints as well: the next attempt may be made on another machine. The newer of both is carried
-# over.
+# Each attempt has its own file, which survives the death of any process. After the attempt its content is also stored
+# with the other checkpoints, as the next attempt may run on another machine. The newer of both is carried over.
 
 
-#: The variable that names the file to the command.
+#: The environment variable that names the file to the command.
 VARIABLE = "ADW_CHECKPOINT_FILE"
 
 _STEP = re.compile(r"attempt-([0-9]+)")
@@ -509,14 +508,14 @@ class CheckpointFile:
     def __init__(
         self, context: PhaseContext, manager: CheckpointManager | None, scrub: Callable[[bytes], bytes]
     ) -> None:
-        """Keep it with *manager* too; *scrub* takes secrets out."""
+        """Also store the checkpoint with *manager*; *scrub* removes secrets."""
         self._context = context
         self._kept = PhaseCheckpoints(manager, context) if manager is not None else None
         self._scrub = scrub
-        self._stored: JsonObject | None = None  #: what the manager has
+        self._stored: JsonObject | None = None  #: the data that the manager has
 
     def prepare(self) -> Path:
-        """Put the last checkpoint into the file, or take it away when there is none, and return where it is."""
+        """Write the last checkpoint to the file, or remove the file if none is stored, and return its path."""
         context = self._context
         row = self._kept.latest() if self._kept is not None else None
         data = self._stored = row.data if row else None
@@ -524,7 +523,7 @@ class CheckpointFile:
         for number in attempts_to_go_on_from(context.document, context.phase, context.round):
             left = self._read(number)
             if left is not None and number >= (int(stored_by[1]) if stored_by else 0):
-                data = left  # newer than what is stored, or as new
+                data = left  # as new as the stored checkpoint, or newer
                 break
         files = self._files(context.attempt_number)
         if data is None:
@@ -534,7 +533,7 @@ class CheckpointFile:
         return files.write(KIND, json.dumps(data, indent=1).encode())
 
     def save(self) -> None:
-        """Store what the command left in the file; what cannot be stored is told and stays in the file."""
+        """Store the checkpoint in the command's file; one that cannot be stored is reported and stays in the file."""
         number = self._context.attempt_number
         data = self._read(number)
         if self._kept is None or data is None or data == self._stored:
@@ -545,7 +544,7 @@ class CheckpointFile:
             self._context.say(f"the checkpoint of attempt {number} is kept in its file only: {exc}")
 
     def _read(self, number: int) -> JsonObject | None:
-        """Return what is in the file of an attempt, None when nothing of use is; secrets are taken out of it."""
+        """Return the checkpoint in an attempt's file, or None if it is unusable; secrets are removed from the file."""
         files = self._files(number)
         try:
             raw = files.read(KIND, max_bytes=MAX_BYTES)

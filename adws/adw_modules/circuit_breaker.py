@@ -3,9 +3,9 @@ Circuit breakers of external services, and their store.
 
 A breaker counts failures, opens, admits a few trial calls, and closes. With a store in the database all processes of a
 home share it; without one it lives as long as its registry. Every permit belongs to a generation, which grows each time
-the breaker opens or closes: the result of a call that began in an older one changes nothing. A permit expires by
-itself, so that a trial whose process died does not block others for ever. Moments are those of the wall clock, because
-processes share the row; a clock that was set back never makes a wait longer than it was when it began.
+the breaker opens or closes: the result of a call begun in an older generation changes nothing. A permit expires by
+itself, so that a trial whose process died does not block others forever. Times are those of the wall clock, because
+processes share the row; setting a clock back never makes a wait longer than it was at its beginning.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ __all__ = ["CircuitBreaker", "CircuitBreakerConfig", "CircuitBreakerRegistry", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permit:
-    """Permission for one trial call; it expires by itself when its holder never reports the result."""
+    """Permission for one trial call; it expires unless its holder reports the result in time."""
 
     token: str
-    generation: int  #: of the breaker when it was given
+    generation: int  #: of the breaker when the permit was given
     expires_at: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakerRow:
-    """All that is known about one breaker."""
+    """The stored facts about one breaker."""
 
     name: str  #: the external service: anthropic | openai | github | git | ...
     state: str = "closed"  #: closed | open | half_open, as of `changed_at`
     failures: int = 0  #: in a row
-    generation: int = 1  #: grows each time it opens or closes; what began in an older one changes nothing
+    generation: int = 1  #: grows each time it opens or closes; results of calls begun in an older one change nothing
     opened_at: str | None = None
     reopens_at: str | None = None  #: when trials are allowed; None while closed
     reason: str = ""  #: the failure that opened it, in one line
     permits: tuple[Permit, ...] = ()  #: trials under way while half open
-    settings: JsonObject = field(default_factory=dict)  #: threshold and times it works with
+    settings: JsonObject = field(default_factory=dict)  #: its threshold and times
     changed_at: str = ""
 
 
@@ -61,70 +61,70 @@ class BreakerStore(Protocol):
     """Breakers by name."""
 
     def read(self, name: str) -> BreakerRow | None:
-        """Return a breaker, None when nothing ever happened to it."""
+        """Return a breaker, or None if it has never changed."""
 
     def all(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker, in the order of their names."""
+        """Return all breakers, ordered by name."""
 
     def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
-        """Replace a breaker by what *rule*, which is pure, makes of it; no other change comes in between."""
+        """Replace a breaker by the result of *rule*, which is pure; no other change comes in between."""
 
 
-#: Clocks of machines that share a breaker differ by less than this; a clock further back was set back.
+#: Clocks of machines that share a breaker differ by less than this; a larger step back means that a clock was set back.
 MARGIN = timedelta(seconds=5)
-#: Characters of a reason that are kept.
+#: Most characters kept of a reason.
 MAX_REASON = 300
 
 
 class CircuitState(Enum):
     """What a breaker lets through."""
 
-    CLOSED = "closed"  #: everything
-    OPEN = "open"  #: nothing, until its time has come
-    HALF_OPEN = "half_open"  #: a few, to see whether it works again
+    CLOSED = "closed"  #: every call
+    OPEN = "open"  #: no call, until its time is up
+    HALF_OPEN = "half_open"  #: a few calls, to find out whether the service works again
 
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
-    """When a breaker opens, and for how long; frozen, because it was checked once."""
+    """When a breaker opens, and for how long; frozen, because it is checked once."""
 
     failure_threshold: int = 5  #: failures in a row that open it, 1 to 1000
     reset_timeout_seconds: float = 60.0  #: how long it stays open, 1 to 86400
-    half_open_max_attempts: int = 1  #: how many may try at a time while it is half open, 1 to 10
+    half_open_max_attempts: int = 1  #: concurrent trials while half open, 1 to 10
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number out of its bounds."""
+        """Raise ConfigError for a number out of bounds."""
         _check("failure_threshold", self.failure_threshold, 1, 1000, is_whole=True)
         _check("reset_timeout_seconds", self.reset_timeout_seconds, 1.0, 86400.0)
         _check("half_open_max_attempts", self.half_open_max_attempts, 1, 10, is_whole=True)
 
     def to_json(self) -> JsonObject:
-        """Return it as a row keeps it."""
+        """Return the configuration as stored in a row."""
         return asdict(self)
 
 
 def _check(name: str, value: object, lowest: float, highest: float, *, is_whole: bool = False) -> None:
     is_number = isinstance(value, int if is_whole else int | float) and not isinstance(value, bool)
-    # NaN is not within any bounds.
+    # NaN fails every comparison.
     if not (is_number and lowest <= value <= highest):  # type: ignore[operator]  # is_number says so
         kind = "a whole number" if is_whole else "a number"
         raise ConfigError(f"{name} of a breaker is {value!r}: give {kind} from {lowest:g} to {highest:g}")
 
 
 def seen(row: BreakerRow, now: datetime) -> BreakerRow:
-    """Return *row* as it stands at *now*: half open when its time has come, without the permits that have ended."""
+    """Return *row* as of *now*: half open once its time is up, and without expired permits."""
     if row.state == CircuitState.OPEN.value:
         opened = timestamps.parse(row.opened_at or row.changed_at)
         reopens = timestamps.parse(row.reopens_at) if row.reopens_at else opened
         if now >= reopens:
             return replace(row, state=CircuitState.HALF_OPEN.value, permits=())
         if now < opened - MARGIN:
-            # The clock was set back. How long it was open is not known, so it waits its time once more at most.
+            # The clock was set back. How long the breaker was open is unknown, so it waits its time once more at most.
             return replace(
                 row, opened_at=timestamps.to_text(now), reopens_at=timestamps.to_text(now + (reopens - opened))
             )
     if row.state == CircuitState.HALF_OPEN.value and row.permits:
-        # What permits say about their end is worth nothing after the clock was set back.
+        # The expiry of permits means nothing after the clock was set back.
         is_back = now < timestamps.parse(row.changed_at) - MARGIN
         alive = () if is_back else tuple(one for one in row.permits if timestamps.parse(one.expires_at) > now)
         return replace(row, permits=alive)
@@ -133,7 +133,7 @@ def seen(row: BreakerRow, now: datetime) -> BreakerRow:
 
 
 def _opened(row: BreakerRow, now: datetime, until: datetime, reason: str) -> BreakerRow:
-    """Return *row* open until *until*; for one that is open already that is no new generation."""
+    """Return *row* open until *until*; if it was open already, its generation stays."""
     if row.state != CircuitState.OPEN.value:
         row = replace(
             row,
@@ -148,35 +148,35 @@ def _opened(row: BreakerRow, now: datetime, until: datetime, reason: str) -> Bre
 
 
 def _closed(row: BreakerRow) -> BreakerRow:
-    """Return *row* closed, without anything of what was."""
+    """Return *row* closed, without its history."""
     if row.state == CircuitState.CLOSED.value:
         return replace(row, failures=0)
 
     return BreakerRow(name=row.name, generation=row.generation + 1, settings=row.settings)
 
 
-#: Characters of a breaker's name.
+#: Most characters of a breaker's name.
 MAX_NAME = 200
 
 
 class MemoryBreakers:
-    """A `BreakerStore` of this process alone."""
+    """A `BreakerStore` for this process alone."""
 
     def __init__(self) -> None:
         self._rows: dict[str, BreakerRow] = {}
         self._guard = threading.Lock()
 
     def read(self, name: str) -> BreakerRow | None:
-        """Return a breaker, None when nothing ever happened to it."""
+        """Return a breaker, or None if it has never changed."""
         return self._rows.get(name)
 
     def all(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker, in the order of their names."""
+        """Return all breakers, ordered by name."""
         with self._guard:
             return tuple(self._rows[name] for name in sorted(self._rows))
 
     def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
-        """Replace a breaker by what *rule* makes of it; what it raises leaves the breaker as it is."""
+        """Replace a breaker by the result of *rule*; if *rule* raises, the breaker stays unchanged."""
         with self._guard:
             before = self._rows.get(name) or BreakerRow(name=name)
             after = rule(before)
@@ -186,7 +186,7 @@ class MemoryBreakers:
         return after
 
 
-#: The permits of the `with` blocks we are inside of, the innermost last; threads and asyncio tasks have their own.
+#: The permits of the entered `with` blocks, innermost last; threads and asyncio tasks have their own.
 _entered: ContextVar[tuple[tuple[CircuitBreaker, Permit], ...]] = ContextVar("adw_breakers_entered", default=())
 _Result = TypeVar("_Result")
 _Params = ParamSpec("_Params")
@@ -197,7 +197,7 @@ class CircuitBreaker:
     The breaker of one external service.
 
     Use it as a decorator (`@breaker`), as a context manager (`with breaker:`) or by `call`: these raise CircuitOpen
-    while the service is not to be called, and record the outcome. `acquire` and `record_...` do that by hand.
+    while the service must not be called, and record the outcome. `acquire` and `record_...` do the same by hand.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class CircuitBreaker:
         exclude: tuple[type[Exception], ...] = (),
     ) -> None:
         """
-        Without *store* it is in memory; without *clock* that of the home that is open is asked.
+        Without *store* the breaker is in memory; without *clock* it uses that of the open home.
 
         An exception of *exclude* in a `with` block counts as an answer of the service, and not as its failure.
         """
@@ -249,7 +249,7 @@ class CircuitBreaker:
             self.give_back(permit)
 
     def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
-        """Return what *func* returns for these arguments; raise CircuitOpen instead of calling it while open."""
+        """Return the result of *func* for these arguments; raise CircuitOpen instead of calling it while open."""
         _refuse_async(func, is_async(func))
         with self:
             result = func(*args, **kwargs)
@@ -258,7 +258,7 @@ class CircuitBreaker:
         return result
 
     def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
-        """Return *func* behind this breaker; raise UsageError for one that is async."""
+        """Return *func* behind this breaker; raise UsageError if it is async."""
         _refuse_async(func, is_async(func))
 
         @wraps(func)
@@ -267,16 +267,16 @@ class CircuitBreaker:
 
         return guarded
 
-    # --- its state ---------------------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> CircuitState:
-        """The state now: an open breaker is half open as soon as its time has come."""
+        """The current state: an open breaker is half open as soon as its time is up."""
         return CircuitState(self.row.state)
 
     @property
     def row(self) -> BreakerRow:
-        """All that is known about it now."""
+        """The current row of the breaker."""
         stored = self._read()
         result = seen(stored, self._clock.now())
         if result.opened_at == stored.opened_at:
@@ -286,11 +286,11 @@ class CircuitBreaker:
         return self._change(lambda row, _now: row)[1]
 
     def allows(self) -> bool:
-        """Return whether `can_execute` would admit a call now; takes nothing."""
+        """Return whether `can_execute` would admit a call now, without taking a permit."""
         return self.refused_until() is None
 
     def refused_until(self) -> datetime | None:
-        """Return when a retry may help, None when a call may go through now; takes nothing."""
+        """Return when a retry may help, or None if a call may go through now; takes no permit."""
         return self._refused_until(self.row, self._clock.now())
 
     def _refused_until(self, row: BreakerRow, now: datetime) -> datetime | None:
@@ -298,7 +298,7 @@ class CircuitBreaker:
             return timestamps.parse(row.reopens_at or row.changed_at)
         if row.state == CircuitState.CLOSED.value or len(row.permits) < self.config.half_open_max_attempts:
             return None
-        # A trial may be over long before its permit ends: look again after the usual time.
+        # A trial may end long before its permit expires: check again after the usual time.
         first = min(timestamps.parse(permit.expires_at) for permit in row.permits)
 
         return min(first, now + timedelta(seconds=self.config.reset_timeout_seconds))
@@ -306,16 +306,16 @@ class CircuitBreaker:
     # --- by hand -----------------------------------------------------------------------------------------------
 
     def can_execute(self) -> bool:
-        """Say whether the caller may go through; while half open that takes one of the few places, for a time."""
+        """Return whether the caller may go through; while half open, this takes one of the few permits for a time."""
         return self.acquire() is not None
 
     def acquire(self, *, seconds: float | None = None) -> Permit | None:
         """
-        Return a permit, None when the caller may not call the service.
+        Return a permit, or None if the caller must not call the service.
 
-        While the breaker is half open the permit takes one of the few places; while it is closed it only says in which
-        generation the call began. It expires after *seconds*, or after the time the breaker stays open. Pass it to
-        `record_success` or `record_failure`, so that a result that comes too late is recognised, or to `give_back`.
+        While the breaker is half open the permit takes one of the few places; while it is closed it only marks the
+        generation in which the call began. It expires after *seconds*, by default the time the breaker stays open. Pass
+        it to `record_success` or `record_failure`, so that a late result is recognised, or to `give_back`.
         """
         lifetime = timedelta(seconds=self.config.reset_timeout_seconds if seconds is None else seconds)
         token = self._clock.token()
@@ -339,10 +339,10 @@ class CircuitBreaker:
             lambda row, _now: replace(row, permits=tuple(one for one in row.permits if one.token != permit.token))
         )
 
-    # Each outcome returns the state that it brought the breaker to, None when that stayed as it was.
+    # Each outcome returns the new state of the breaker, or None if the state did not change.
 
     def record_success(self, permit: Permit | None = None) -> CircuitState | None:
-        """Count an answer of the service; ignored while open, and when *permit* is of an older generation."""
+        """Count an answer of the service; ignored while open, and if *permit* is of an older generation."""
 
         def rule(row: BreakerRow, _now: datetime) -> BreakerRow:
             return row if row.state == CircuitState.OPEN.value or _is_late(row, permit) else _closed(row)
@@ -350,7 +350,7 @@ class CircuitBreaker:
         return self._record(rule)
 
     def record_failure(self, permit: Permit | None = None, *, reason: str = "") -> CircuitState | None:
-        """Count a failure of the service; ignored while open, and when *permit* is of an older generation."""
+        """Count a failure of the service; ignored while open, and if *permit* is of an older generation."""
 
         def rule(row: BreakerRow, now: datetime) -> BreakerRow:
             if row.state == CircuitState.OPEN.value or _is_late(row, permit):
@@ -363,9 +363,9 @@ class CircuitBreaker:
 
     def open_until(self, at: datetime, reason: str, permit: Permit | None = None) -> CircuitState | None:
         """
-        Open at once, until *at* or longer: a quota that is used up, credentials that are refused.
+        Open at once, until *at* or longer, such as for an exhausted quota or refused credentials.
 
-        A moment that has passed is a failure like any other.
+        A moment in the past counts as an ordinary failure.
         """
         if at.tzinfo is None:
             raise UsageError("a breaker opens until a moment with a time zone")
@@ -379,10 +379,10 @@ class CircuitBreaker:
         return self._record(rule)
 
     def reset(self) -> None:
-        """Close it, whatever it was."""
+        """Close the breaker from any state."""
         self._change(lambda row, _now: _closed(row))
 
-    # --- the store ---------------------------------------------------------------------------------------------
+    # --- the store -------------------------------------------------------------------------------------------------
 
     def _record(self, rule: Callable[[BreakerRow, datetime], BreakerRow]) -> CircuitState | None:
         before, after = self._change(rule)
@@ -391,9 +391,9 @@ class CircuitBreaker:
 
     def _change(self, rule: Callable[[BreakerRow, datetime], BreakerRow]) -> tuple[BreakerRow, BreakerRow]:
         """
-        Apply *rule* to the row as it stands now, and return it before and after.
+        Apply *rule* to the row as of now, and return the row before and after.
 
-        The store is only written when something changes.
+        The store is written only if something changes.
         """
         now = self._clock.now()
         stored = self._read()
@@ -449,7 +449,7 @@ class CircuitBreakerRegistry:
         self._guard = threading.Lock()
 
     def get(self, executor_id: str, config: CircuitBreakerConfig | None = None) -> CircuitBreaker:
-        """Return the breaker of a service, always the same one; raise UsageError when it has another *config*."""
+        """Return the one breaker of a service; raise UsageError if it has another *config*."""
         with self._guard:
             known = self._breakers.get(executor_id)
             if known is None:
@@ -463,11 +463,11 @@ class CircuitBreakerRegistry:
         return known
 
     def stored(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker that something happened to, as it was stored last, in the order of their names."""
+        """Return every breaker that has ever changed, as last stored, ordered by name."""
         return self._store.all()
 
     def reset_all(self) -> None:
-        """Close every breaker, also those that other processes opened."""
+        """Close every breaker, including those that other processes opened."""
         for row in self.stored():
             self.get(row.name).reset()
 
@@ -487,25 +487,25 @@ class DatabaseBreakers:
         self._database = database
 
     def read(self, name: str) -> BreakerRow | None:
-        """Return a breaker, None when nothing ever happened to it."""
+        """Return a breaker, or None if it has never changed."""
         with self._database.read() as session:
             row = session.one(f"{_ALL} WHERE name = :name", {"name": name})
 
         return None if row is None else to_breaker(row)
 
     def all(self) -> tuple[BreakerRow, ...]:
-        """Return every breaker, in the order of their names."""
+        """Return all breakers, ordered by name."""
         with self._database.read() as session:
             rows = session.all(_ALL)
 
-        # Not by the database: the order of a server depends on its language.
+        # Not sorted by the database: a server's order depends on its locale.
         return tuple(sorted(map(to_breaker, rows), key=lambda row: row.name))
 
     def change(self, name: str, rule: Callable[[BreakerRow], BreakerRow]) -> BreakerRow:
-        """Replace a breaker by what *rule* makes of it; what it raises leaves the breaker as it is."""
+        """Replace a breaker by the result of *rule*; if *rule* raises, the breaker stays unchanged."""
 
         def work(session: Session) -> BreakerRow:
-            # There has to be a row to lock; of two that begin at once one makes it.
+            # A row must exist to be locked; of two transactions that begin at once, one inserts it.
             insert = f"""
             INSERT INTO breakers ({", ".join(_COLUMNS)}) VALUES ({", ".join(f":{column}" for column in _COLUMNS)})
             ON CONFLICT (name) DO NOTHING
@@ -519,7 +519,7 @@ class DatabaseBreakers:
                 changes = ", ".join(f"{column} = :{column}" for column in _COLUMNS[1:])
                 session.run(f"UPDATE breakers SET {changes} WHERE name = :name", breaker_params(after))
             elif is_new:
-                session.run("DELETE FROM breakers WHERE name = :name", {"name": name})  # nothing happened to it
+                session.run("DELETE FROM breakers WHERE name = :name", {"name": name})  # the breaker has never changed
             return after
 
         return self._database.transact(work)
@@ -536,7 +536,7 @@ def breaker_params(row: BreakerRow) -> dict[str, object]:
 
 
 def to_breaker(row: Row) -> BreakerRow:
-    """Return the breaker in a row of its columns; raise DatabaseError for what is none."""
+    """Return the breaker in a row of its columns; raise DatabaseError if the row is invalid."""
     values = dict(zip(_COLUMNS, row, strict=True))
     try:
         permits = tuple(Permit(**permit) for permit in json.loads(values["permits"]))

@@ -1,9 +1,9 @@
 """
-The error classifier: which category a failure has, and what to advise.
+The error classifier: the category of a failure, and advice about it.
 
-Every exception has an answer. One that was classified once keeps its class; the original stays as the cause, with its
-own traceback. What the answer asks for (`retry_delay`, `requires_cleanup`, `requires_manual_intervention`) stands in
-its metadata and is read by `retry_handler` alone.
+Every exception gets an answer. An exception classified once keeps its class; the original stays as the cause, with its
+own traceback. What the class requires (`retry_delay`, `requires_cleanup`, `requires_manual_intervention`) is in the
+metadata, read only by `retry_handler`.
 """
 
 from __future__ import annotations
@@ -53,17 +53,16 @@ __all__ = [
 ]
 
 
-# --- what an exception knows about a failure: its class, and when the server allows a retry --------------------------
+# --- the class of an exception, and when the server allows a retry ---------------------------------------------------
 #
-# By structure first: adw's own errors, a failed run, an HTTP answer, the number of a system error, the type. Then the
-# errors that caused it, in the same way. The text comes last. Whatever a stranger's exception does when it is asked,
-# this answers.
+# Structure comes first: adw's own errors, a failed run, an HTTP response, an errno, the type; then the same for the
+# errors that caused it. The text comes last. However a foreign exception behaves when it is read, there is an answer.
 
 
 #: How far the chain of causes is followed.
 MAX_CAUSES = 8
 
-#: adw's own errors, the finer type before the wider one; those with an errno of their own are left to it.
+#: adw's own errors, subclasses before their bases; errors with their own errno are classified by that.
 OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     ((errors.NewerVersion, errors.SchemaMismatch), "version"),
     ((errors.Fenced, errors.LeaseLost, errors.RunLost, errors.NotTheLockOwner), "ownership"),
@@ -102,7 +101,7 @@ OWN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], st
     ((errors.TaskNotFound, errors.ExecutionNotFound), "config"),
 )
 
-#: Types of the language itself, for those that have no errno.
+#: Built-in types, for exceptions without an errno.
 BUILT_IN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (KeyboardInterrupt, "interrupted"),
     (TimeoutError, "timeout"),
@@ -116,20 +115,20 @@ BUILT_IN_TYPES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...
     ((NotImplementedError, RecursionError, ReferenceError, StopIteration), "bug"),
 )
 
-#: Classes of which the text may say how long they last; elsewhere "try again in a minute" is talk.
+#: Classes whose text may say how long they last; elsewhere "try again in a minute" is only talk.
 TIMED_CLASSES = frozenset({"rate_limited", "quota_window", "overloaded", "server"})
 
 
 class _Recognised(NamedTuple):
-    """What an exception turned out to be."""
+    """The result of recognising an exception."""
 
     klass: str  #: name of a class in `error_tables`
-    error: BaseException  #: the one of the chain that says so
-    by_text: bool = False  #: nothing but its text says so
+    error: BaseException  #: the error of the chain that gave the class
+    by_text: bool = False  #: only its text gave the class
 
 
 def _recognise(exception: BaseException) -> _Recognised:
-    """Return the class that *exception* and its causes speak of."""
+    """Return the class that *exception* or one of its causes gives."""
     chain: list[BaseException] = []
     cause: object = exception
     while isinstance(cause, BaseException) and len(chain) < MAX_CAUSES and all(cause is not one for one in chain):
@@ -137,7 +136,7 @@ def _recognise(exception: BaseException) -> _Recognised:
         cause = cause.__cause__ or _attribute(cause, "reason")  # where urllib keeps the cause
     for error in chain:
         result = _by_structure(error)
-        # `raise NoAnswer() from KeyError()` is how a program says what it expected, not that it is wrong.
+        # `raise NoAnswer() from KeyError()` is how a program says what it expected, not that it has a bug.
         if result is not None and (result.klass != "bug" or error is exception):
             return result
     for error in chain:
@@ -145,7 +144,7 @@ def _recognise(exception: BaseException) -> _Recognised:
         if name is not None:
             return _Recognised(name, error, by_text=True)
 
-    # A program that says that it failed, git included, is a failure that is known.
+    # The failure of a program, git included, is a known one.
     has_failed = any(_run_of(error) is not None or isinstance(error, errors.GitError) for error in chain)
     return _Recognised("failed" if has_failed else "unknown", exception)
 
@@ -167,7 +166,7 @@ def _by_type(
 
 
 def _by_run(error: BaseException) -> str | None:
-    """Return the class of a failed run: by the name it has for its failure, by the answer it got, by how it ended."""
+    """Return the class of a failed run: by the failure's name, by the HTTP status, or by how the process ended."""
     run = _run_of(error)
     if run is None:
         return None
@@ -186,9 +185,9 @@ def _by_run(error: BaseException) -> str | None:
 
 
 def _by_answer(error: BaseException) -> str | None:
-    """Return the class of the HTTP answer that *error* carries, if it carries one."""
+    """Return the class of the HTTP response in *error*, or None without one."""
     name, headers = _class_of_status(_status_of(error)), _headers_of(error)
-    # GitHub answers 403 to a refusal and to a rate limit.
+    # GitHub uses 403 both for a refusal and for a rate limit.
     if name == "auth" and ("retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"):
         return "rate_limited"
 
@@ -196,7 +195,7 @@ def _by_answer(error: BaseException) -> str | None:
 
 
 def _class_of_status(status: int | None) -> str | None:
-    """Return the class of an HTTP answer, None for one that is no failure."""
+    """Return the class of an HTTP status, or None for one that is not a failure."""
     if status is None or not 300 <= status <= 599:
         return None
 
@@ -212,14 +211,14 @@ def _by_system(error: BaseException) -> str | None:
     return _by_type(error, BUILT_IN_TYPES) or next(filter(None, names), None)
 
 
-# --- what an exception carries ---------------------------------------------------------------------------------
+# --- the data of an exception ----------------------------------------------------------------------------------
 
 
 def _attribute(error: object, name: str) -> object:
-    """Return an attribute of a stranger, None where there is none or it cannot be read."""
+    """Return an attribute of a foreign object, or None if it is missing or cannot be read."""
     try:
         return getattr(error, name, None)
-    except Exception:  # noqa: BLE001 - a stranger's property may raise anything, and a classifier always answers
+    except Exception:  # noqa: BLE001 - a foreign property may raise anything, and a classifier always answers
         return None
 
 
@@ -228,7 +227,7 @@ def _number(value: object) -> int | None:
 
 
 def _run_of(error: BaseException) -> FailedRun | None:
-    """Return the failed run in *error*: ours, a call of sys.exit, or subprocess.CalledProcessError and its like."""
+    """Return the failed run in *error*: ours, a call of sys.exit, or one like subprocess.CalledProcessError."""
     if isinstance(error, RunFailed):
         return error.run
     if isinstance(error, SystemExit):
@@ -249,7 +248,7 @@ def _as_text(value: object) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what *error* says, or what the run in it said last."""
+    """Return the message of *error*, or the last output of the run in it."""
     run = _run_of(error)
     return last_part(run.text) if run is not None and run.text else said(error)
 
@@ -261,17 +260,17 @@ def _status_of(error: BaseException) -> int | None:
             if status is not None:
                 return status
 
-    # urllib has it as `code`, a name that many use for something else: only an answer has headers.
+    # urllib has the status as `code`, a name with many other uses: only an HTTP response has headers.
     return _number(_attribute(error, "code")) if _attribute(error, "headers") is not None else None
 
 
 def _headers_of(error: BaseException) -> Mapping[str, str]:
-    """Return the headers of the answer, with names in lower case; {} when there are none."""
+    """Return the headers of the response, with names in lower case; {} if there are none."""
     own = _attribute(error, "headers")
     result = _attribute(_attribute(error, "response"), "headers") if own is None else own
     try:
         return {str(name).lower(): str(value) for name, value in result.items()}  # type: ignore[attr-defined]  # asked by trying
-    except Exception:  # noqa: BLE001 - headers may be any object of any library, or none at all
+    except Exception:  # noqa: BLE001 - headers may be any object of any library, or missing
         return {}
 
 
@@ -285,7 +284,7 @@ _TIMEOUT_EXIT = 124
 
 
 def _metadata(found: _Recognised) -> dict[str, object]:
-    """Return what the record of a failure has beside its message."""
+    """Return the facts of a failure besides its message."""
     kind, error, run = CLASSES[found.klass], found.error, _run_of(found.error)
     metadata: dict[str, object] = {"class": kind.name, "advice": kind.advice}
     if run is not None and run.box and kind.name in BOXED_ADVICE:
@@ -311,7 +310,7 @@ def _metadata(found: _Recognised) -> dict[str, object]:
         "errno": _number(_attribute(error, "errno")),
     }
     metadata |= {key: value for key, value in details.items() if value not in {None, ""}}
-    # A timeout of ours, or of timeout(1), says that something took long, and nothing about a connection.
+    # A timeout of ours, or of timeout(1), only means that something took long, and tells nothing about a connection.
     is_outage = kind.name in OUTAGES
     if kind.name == "timeout" and run is not None:
         is_outage = run.timed_out is None and run.exit_code != _TIMEOUT_EXIT
@@ -324,7 +323,7 @@ def _metadata(found: _Recognised) -> dict[str, object]:
 
 
 def _wait_of(name: str, error: BaseException) -> ServerWait:
-    """Return when the server wants to be asked again."""
+    """Return when the server allows a retry."""
     if isinstance(error, errors.ForgeBusy):
         return error_tables.in_seconds(error.seconds)
     if isinstance(error, errors.CircuitOpen):
@@ -340,7 +339,7 @@ def _wait_of(name: str, error: BaseException) -> ServerWait:
     return next((wait for wait in waits if wait is not NOT_SAID), NOT_SAID)
 
 
-#: Characters of a message and of a traceback that go into a record; beyond, the middle is left out.
+#: Characters of a message and of a traceback in a record; the middle of longer ones is left out.
 MAX_MESSAGE = 4_000
 MAX_TRACEBACK = 16_000
 
@@ -358,14 +357,14 @@ class WorkflowError(AdwError):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.category = ErrorCategory(category)  # its value will do too
+        self.category = ErrorCategory(category)  # also accepts the value of a category
         self.phase = phase
-        self.recoverable = recoverable  #: whether trying again can help
+        self.recoverable = recoverable  #: whether a retry can help
         self.metadata: dict[str, object] = dict(metadata or {})
 
     @property
     def error_class(self) -> str:
-        """The name of its finer class, such as rate_limited; that of the category when it has none."""
+        """The name of its finer class, such as rate_limited; without one, that of the category."""
         return _text(self.metadata, "class") or self.category.value
 
     @property
@@ -375,7 +374,7 @@ class WorkflowError(AdwError):
 
     @property
     def traceback(self) -> str:
-        """The traceback of what was raised: of the cause where there is one, else of this error."""
+        """The traceback of the cause if there is one, else of this error."""
         return "".join(tracebacks.format_exception(self.__cause__ or self))
 
 
@@ -384,11 +383,11 @@ class ErrorFacts:
     """A classified failure as plain values, for the record of an attempt and for `retry_handler.decide`."""
 
     category: ErrorCategory
-    klass: str  #: name of the finer class; the category's own name where an error brought none
+    klass: str  #: name of the finer class; without one, that of the category
     message: str
-    advice: str = ""  #: what to tell the person
+    advice: str = ""  #: for the person
     recoverable: bool = False
-    retry_delay: float | None = None  #: least seconds to wait; from the server, or what the class asks for
+    retry_delay: float | None = None  #: least seconds to wait, as required by the server or the class
     phase: str = ""
     error_type: str = ""  #: name of the exception's type
     traceback: str = ""  #: not redacted: that happens where it is written
@@ -396,12 +395,12 @@ class ErrorFacts:
 
     @property
     def needs_cleanup(self) -> bool:
-        """Whether something has to be freed before the next attempt."""
+        """Whether resources must be freed before the next attempt."""
         return self.metadata.get("requires_cleanup", self.category is ErrorCategory.RESOURCE) is True
 
     @property
     def needs_person(self) -> bool:
-        """Whether nothing goes on before a person has changed something."""
+        """Whether a person must change something before a retry."""
         return self.metadata.get("requires_manual_intervention", self.category is ErrorCategory.CONFIGURATION) is True
 
     @property
@@ -411,7 +410,7 @@ class ErrorFacts:
 
     @property
     def is_guess(self) -> bool:
-        """Whether only a text speaks of an outage: that of a test may do so as well."""
+        """Whether only the text suggests an outage, which the text of a test may do as well."""
         return self.metadata.get("outage") == "by_text"
 
     def to_json(self) -> JsonObject:
@@ -420,7 +419,7 @@ class ErrorFacts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> ErrorFacts:
-        """Return the facts written by `to_json`; raise StateInvalid for what is none."""
+        """Return the facts written by `to_json`; raise StateInvalid if *data* is invalid."""
         try:
             category = ErrorCategory(data.get("category"))
         except ValueError as exc:
@@ -447,11 +446,11 @@ class ErrorClassifier:
 
     @staticmethod
     def classify(exception: BaseException, phase: str) -> WorkflowError:
-        """Return *exception* as a WorkflowError with *exception* as its cause; one that is classified as it is."""
+        """Return *exception* as a WorkflowError with it as its cause; a WorkflowError is returned unchanged."""
         if isinstance(exception, WorkflowError):
             return exception
 
-        # What was classified before is not guessed again.
+        # A cause classified before passes its class on.
         known, causes = exception.__cause__, 1
         while known is not None and not isinstance(known, WorkflowError):
             known, causes = (known.__cause__ if causes < MAX_CAUSES else None), causes + 1
@@ -500,10 +499,10 @@ def _text(data: Mapping[str, object], key: str) -> str:
 
 
 def _delay(value: JsonValue) -> float | None:
-    """Return *value* as seconds, None when it is no number from 0 up."""
+    """Return *value* as seconds, or None unless it is a number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # An int of any length compares with a float, but does not always become one.
+    # An int of any length compares with a float, but may be too large to convert.
     if not 0 <= value < float("inf") or (isinstance(value, int) and value.bit_length() > 1000):
         return None
 

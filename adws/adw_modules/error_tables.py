@@ -1,7 +1,7 @@
 """
 The error categories and classes, and the tables of codes and patterns.
 
-Tables only: how a class is recognised is in `error_handler`.
+Tables only: `error_handler` recognises the class of an error.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from types import MappingProxyType
 
 
 class ErrorCategory(Enum):
-    """How to go on after a failure."""
+    """How to continue after a failure."""
 
-    TRANSIENT = "transient"  #: the same may work soon
-    RATE_LIMIT = "rate_limit"  #: the same will work at the time the server says
-    CONFIGURATION = "configuration"  #: it will not work before a person changes something
-    RESOURCE = "resource"  #: it may work after a clean-up
-    FATAL = "fatal"  #: it will not work
+    TRANSIENT = "transient"  #: a retry may work soon
+    RATE_LIMIT = "rate_limit"  #: a retry will work at the time the server names
+    CONFIGURATION = "configuration"  #: fails until a person changes something
+    RESOURCE = "resource"  #: may work after a clean-up
+    FATAL = "fatal"  #: will not work
 
 
-#: What may be retried at all.
+#: Categories that may be retried at all.
 RETRYABLE = frozenset({ErrorCategory.TRANSIENT, ErrorCategory.RATE_LIMIT, ErrorCategory.RESOURCE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorClass:
-    """One finer class of failures, with what it asks for."""
+    """A class of failures, finer than a category, and what it requires."""
 
     name: str
     category: ErrorCategory
     advice: str  #: one or two sentences for the person: what happened, what to do
-    retry_delay: float | None = None  #: least seconds to wait when no server said how long
-    max_retries: int | None = None  #: how often trying again can help; None: as often as is allowed
+    retry_delay: float | None = None  #: least seconds to wait unless the server names a time
+    max_retries: int | None = None  #: how many retries can help; None: as many as allowed
     needs_person: bool = False
 
     @property
     def is_recoverable(self) -> bool:
-        """Whether trying again can help."""
+        """Whether a retry can help."""
         return self.category in RETRYABLE
 
 
 #: Category -> name of a finer class -> its advice.
 _ADVICE: Mapping[ErrorCategory, Mapping[str, str]] = {
-    ErrorCategory.RATE_LIMIT: {  # a quota is not a rate limit, it is over at a moment that may be days away
+    ErrorCategory.RATE_LIMIT: {  # a quota is not a rate limit: its reset may be days away
         "rate_limited": "The server asked for fewer requests. adw waits as long as it was told; run fewer workflows at "
         "once if this comes often.",
         "quota_window": "The account's usage for this period is used up. adw continues after the reset; another "
@@ -99,7 +99,7 @@ _ADVICE: Mapping[ErrorCategory, Mapping[str, str]] = {
         "version": "This adw and the stored data have different versions. Upgrade adw, then: adw retry ID.",
         "taken": "Another workflow has this issue. Wait for it or abandon it, then: adw retry ID.",
     },
-    ErrorCategory.FATAL: {  # what no attempt helps
+    ErrorCategory.FATAL: {  # a retry does not help
         "bug": "A program error: the same call fails the same way. The traceback says where.",
         "refused": "The model declined the task by its policy. Reword the issue or do this part by hand.",
         "state": "The workflow's document needs attention first: adw admin verify says what is wrong.",
@@ -113,7 +113,7 @@ _ADVICE: Mapping[ErrorCategory, Mapping[str, str]] = {
         "illegal": "The workflow does not allow this step now: adw status ID says what it does allow.",
     },
 }
-#: Least seconds to wait when no server said how long; after other transient failures 5.
+#: Least seconds to wait unless the server names a time; 5 after other transient failures.
 _DELAYS = {
     "rate_limited": 60.0,
     "quota_window": 1800.0,
@@ -122,7 +122,7 @@ _DELAYS = {
     "conflict": 1.0,
     "database": 1.0,
 }
-#: How often trying again can help; others as often as is allowed.
+#: How many retries can help; for other classes, as many as allowed.
 _MAX_RETRIES = {
     "rate_limited": 5,
     "quota_window": 5,
@@ -133,10 +133,10 @@ _MAX_RETRIES = {
     "bad_output": 2,
     "context": 1,
 }
-#: Fatal, and a person has to look; a wrong configuration always needs one.
+#: Fatal classes that a person has to look at; a wrong configuration always needs a person.
 _FOR_A_PERSON = frozenset({"refused", "state", "storage", "commit_unknown"})
 
-#: Every class by its name.
+#: All classes by name.
 CLASSES: Mapping[str, ErrorClass] = MappingProxyType(
     {
         name: ErrorClass(
@@ -152,7 +152,7 @@ CLASSES: Mapping[str, ErrorClass] = MappingProxyType(
     }
 )
 
-#: The advice where what failed ran in a sandbox, which may be why.
+#: The advice for a failure in a sandbox, which may be its cause.
 BOXED_ADVICE: Mapping[str, str] = MappingProxyType(
     {
         "missing": "A file, program or directory is not there, or its sandbox ({box}) does not show it. Put it in "
@@ -166,7 +166,7 @@ BOXED_ADVICE: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: The advice for an error that names a category but no class of its own.
+#: The advice for an error that has a category but no class.
 CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
     {
         ErrorCategory.TRANSIENT: "A retry may work.",
@@ -177,10 +177,10 @@ CATEGORY_ADVICE: Mapping[ErrorCategory, str] = MappingProxyType(
     }
 )
 
-#: Classes of a failure of the network, the forge or an agent's provider: the work itself has not failed.
+#: Classes for failures of the network, the forge or an agent's provider: the work itself has not failed.
 OUTAGES = frozenset({"network", "server", "overloaded", "timeout", "rate_limited", "quota_window"})
 
-#: From the mildest to the worst: a group of failures is as bad as the worst of them.
+#: From the mildest to the worst: a group of failures is as bad as its worst one.
 SEVERITY = (
     ErrorCategory.TRANSIENT,
     ErrorCategory.RATE_LIMIT,
@@ -191,24 +191,24 @@ SEVERITY = (
 
 
 def worst(names: list[str]) -> str:
-    """Return the class of *names* whose category is the worst, the first of equals; *names* is not empty."""
+    """Return the class of *names* with the worst category, the first of equals; *names* is not empty."""
     return max(names, key=lambda name: SEVERITY.index(CLASSES[name].category))
 
 
-# --- numbers and names: one that does not decide is not in its table, then the phrases for texts below are tried -----
+# --- numbers and names: those missing from their table do not decide, and the phrases for texts below are tried -------
 
 
 def _classes(**codes: tuple[int, ...]) -> Mapping[int, str]:
-    """Return code -> class for the codes of each class."""
+    """Return code -> class, from the codes of each class."""
     return MappingProxyType({code: klass for klass, known in codes.items() for code in known})
 
 
 def _named(**names: str) -> Mapping[str, str]:
-    """Return name -> class for the names, with blanks between, of each class."""
+    """Return name -> class, from the names of each class, separated by blanks."""
     return MappingProxyType({name: klass for klass, known in names.items() for name in known.split()})
 
 
-#: Status of an HTTP answer -> class; the rest of 4xx is `invalid`, of 5xx `server`.
+#: HTTP status -> class; the rest of 4xx is `invalid`, of 5xx `server`.
 HTTP_STATUSES: Mapping[int, str] = _classes(
     auth=(401, 403, 407),
     billing=(402,),
@@ -223,7 +223,7 @@ HTTP_STATUSES: Mapping[int, str] = _classes(
     disk=(507,),
 )
 
-#: The name an agent, an API or a gate gave to the failure -> class. The name of a class stands for itself.
+#: The name an agent, an API or a gate gave to the failure -> class. The name of a class means that class.
 SUBTYPES: Mapping[str, str] = _named(
     auth="authentication_error authentication_failed fatalauthenticationerror oauth_org_not_allowed permission_error "
     "providerautherror",
@@ -248,8 +248,8 @@ SUBTYPES: Mapping[str, str] = _named(
     turns="error_max_turns fatalturnlimitederror max_turns",
 )
 
-#: Exit codes that mean the same for every program. 124 is that of timeout(1), 126 and 127 those of the shell, and
-#: 128 + n that of a shell whose child was ended by signal n; git itself uses 128 and 129, so those say nothing.
+#: Exit codes with the same meaning for every program. 124 is from timeout(1), 126 and 127 from the shell, and 128 + n
+#: from a shell whose child was ended by signal n; git itself uses 128 and 129, so those say nothing.
 EXIT_CODES: Mapping[int, str] = _classes(
     timeout=(124,),
     permission=(126,),
@@ -259,7 +259,7 @@ EXIT_CODES: Mapping[int, str] = _classes(
     killed=(137, 143),
 )
 
-#: Exit codes of one program alone. Gemini CLI also ends with an HTTP status, of which the system keeps the low 8 bits.
+#: Exit codes of one program. Gemini CLI also ends with an HTTP status, of which the system keeps the low 8 bits.
 TOOL_EXIT_CODES: Mapping[str, Mapping[int, str]] = MappingProxyType(
     {
         "gemini": _classes(
@@ -274,10 +274,10 @@ TOOL_EXIT_CODES: Mapping[str, Mapping[int, str]] = MappingProxyType(
     }
 )
 
-#: Signals by number, as they are on Linux.
+#: Linux signal number -> class.
 SIGNALS: Mapping[int, str] = _classes(interrupted=(2,), crashed=(4, 6, 7, 8, 11))
 
-#: Number of a system error -> class.
+#: errno -> class.
 ERRNOS: Mapping[int, str] = _classes(
     disk=(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     port=(errno.EADDRINUSE, errno.EADDRNOTAVAIL),
@@ -298,7 +298,7 @@ ERRNOS: Mapping[int, str] = _classes(
     storage=(errno.EIO, errno.ESTALE),
 )
 
-#: Name of an exception's type, for those of libraries that adw need not load -> class.
+#: Name of an exception's type, for libraries that adw need not load -> class.
 TYPE_NAMES: Mapping[str, str] = _named(
     auth="AuthenticationError BadCredentialsException",
     bad_output="JSONDecodeError",
@@ -317,15 +317,15 @@ TYPE_NAMES: Mapping[str, str] = _named(
 
 # --- what programs, services and agents write when they fail ----------------------------------------------------
 #
-# Phrases are matched as whole words, so "port" is not in "report", nor inside identifiers, options and paths.
-# What a test runner says about tests, and names in quotes, are left out: they speak of the code. The text is only asked
-# when nothing with a structure decided, and only that of something that failed.
+# Phrases are matched as whole words, so "port" does not match in "report", nor in identifiers, options and paths. The
+# results of tests, and names in quotes, are left out: they are about the code. The text is only read if no structure
+# decided, and only for something that failed.
 
 
-#: How much of a text is looked at, from its end: what ended a run stands there. Lines without a word do not count.
+#: How much of the end of a text is read: it tells what ended a run. Lines without a word do not count.
 LAST_LINES = 50
 LAST_CHARACTERS = 8_000
-#: The same for a class that ends all trying: output of tests is full of such words, so they must stand at the very end.
+#: The same for classes that end all retries: output of tests is full of such words, so they must be at the very end.
 CLOSING_LINES = 5
 
 
@@ -335,12 +335,12 @@ _TEST_LINE = re.compile(
     r"test \S+ \.\.\. .*|[✓✔✕✗✘\u00d7●]\s.*|E\s+assert\b.*|(?:Expected|Received|Actual|Got|Want)(?: \w+)?:.*|"
     r".*\bexpected: ?<.*|.*\bAssertion(?:Failed)?Error\b.*|thread '.*' panicked at .*)$"
 )
-#: A name in quotes, such as 'timeout' in "unknown option 'timeout'"; codes (ENOENT) and the values of a dict are none.
+#: A name in quotes, such as 'timeout' in "unknown option 'timeout'"; not a code (ENOENT) or a value of a dict.
 _QUOTED_NAME = re.compile(r"(?<!['\"]: )(?:'(?=[\w.$-]*?[a-z])[\w.$-]++'|`[\w.:$-]*`|\u2018[\w.:$-]*\u2019)")
 
 
-#: What a phrase may refer to as `<NAME>`. A variable is one that holds a secret or an address, in capitals only; a
-#: status (`<STATUS 402|403>`) counts only where the text says that it is one: "line 429" is none.
+#: What a phrase can include as `<NAME>`. A variable is one that holds a secret or a URL, in capitals only; a status
+#: (`<STATUS 402|403>`) counts only if the text calls it a status: "line 429" does not.
 _NAMES = {
     "<VARIABLE>": r"(?-i:[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PAT|URL|DSN|HOME))",
     "<PORTS>": r"ports?(?: \d+)?(?:(?:,| and|, and) \d+)*",
@@ -360,8 +360,8 @@ def _words(phrases: str) -> re.Pattern[str]:
     return re.compile(f"{before}(?:{choice}){after}", re.IGNORECASE | re.MULTILINE)
 
 
-#: Class -> the phrases that speak of it, one in a line, a line that begins with `# ` aside. In this order: what says
-#: more comes first. A limit that ends in seconds is no quota; an empty account is no limit.
+#: Class -> its phrases, one per line, except lines that begin with `# `. More specific classes come first. A limit that
+#: ends in seconds is no quota; an empty account is no limit.
 _PHRASES: Mapping[str, str] = {
     "quota_window": r"""
         usage limit reached
@@ -641,13 +641,13 @@ _PHRASES: Mapping[str, str] = {
         unrecognized arguments?
     """,
 }
-#: The class of a text by what it says, tried in this order.
+#: Class -> pattern for texts, tried in this order.
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("rate_limited", _words(r"please retry in \d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)")),
     *((name, _words(phrases)) for name, phrases in _PHRASES.items()),
 )
 
-#: A class -> the classes that the text may make of it: a status alone often says too little.
+#: A class -> the classes to which the text may refine it: a status alone often says too little.
 REFINEMENTS: Mapping[str, AbstractSet[str]] = MappingProxyType(
     {
         "rate_limited": {"quota_window", "billing"},
@@ -659,7 +659,7 @@ REFINEMENTS: Mapping[str, AbstractSet[str]] = MappingProxyType(
 
 
 def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | None:
-    """Return the first class of the table that the end of *text* speaks of; only one of *allowed*, when given."""
+    """Return the first class, of *allowed* if given, whose phrases occur at the end of *text*, or None."""
     lines = last_part(text).splitlines()
     end, closing = _without_code(lines), _without_code(lines[-CLOSING_LINES:])
     return next(
@@ -673,23 +673,23 @@ def class_of_text(text: str, allowed: AbstractSet[str] | None = None) -> str | N
 
 
 def _without_code(lines: list[str]) -> str:
-    """Return what *lines* say beside the results of tests and names in quotes."""
+    """Return *lines* without results of tests and names in quotes."""
     return _QUOTED_NAME.sub("''", "\n".join(line for line in lines if _TEST_LINE.match(line) is None))
 
 
 def refined(name: str, text: str) -> str:
-    """Return the class that *text* makes of the class *name*, or *name* itself."""
+    """Return the class to which *text* refines the class *name*, or *name* itself."""
     return class_of_text(text, REFINEMENTS.get(name, frozenset())) or name
 
 
 def last_part(text: str, lines: int = LAST_LINES) -> str:
-    """Return the last *lines* of *text* that say something."""
+    """Return the last *lines* of *text* that are not blank."""
     return "\n".join([line for line in text[-LAST_CHARACTERS:].splitlines() if line.strip()][-lines:])
 
 
-# --- when a server wants to be asked again, as its headers or its text say it ------------------------------------
+# --- when a server allows a retry, read from its headers or its text ----------------------------------------------
 #
-# What cannot be read, or makes no sense, was not said. No clock is needed: a moment stays a moment until a caller that
+# Values that are unreadable or senseless are ignored. No clock is needed: a moment stays a moment until a caller that
 # knows the time decides.
 
 
@@ -706,24 +706,24 @@ _RESET_UTC = re.compile(r"\bresets? (?:at )?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerWait:
-    """After how many seconds, or at which moment, the server wants to be asked again."""
+    """The wait that a server asks for, in seconds or until a moment."""
 
-    seconds: float | None = None  #: from the answer on
+    seconds: float | None = None  #: after the response
     at: datetime | None = None
 
 
-#: The server said nothing about it.
+#: The server named no wait.
 NOT_SAID = ServerWait()
 
 
 def in_seconds(value: object) -> ServerWait:
-    """Return the wait of *value* seconds; what is no number from 0 up was not said."""
+    """Return the wait of *value* seconds; NOT_SAID unless it is a number of at least 0."""
     seconds = _number(value)
     return NOT_SAID if seconds is None else ServerWait(seconds=seconds)
 
 
 def at_epoch(value: object) -> ServerWait:
-    """Return the wait until *value*, seconds since 1970; what is no such moment was not said."""
+    """Return the wait until *value*, seconds since 1970; NOT_SAID if it is not such a moment."""
     seconds = _number(value)
     try:
         return NOT_SAID if seconds is None else ServerWait(at=datetime.fromtimestamp(seconds, UTC))
@@ -741,10 +741,10 @@ def _number(value: object) -> float | None:
 
 
 def by_headers(headers: Mapping[str, str]) -> ServerWait:
-    """Return what *headers*, with names in lower case, say: Retry-After, else X-RateLimit-Reset."""
+    """Return the wait in *headers*, whose names are in lower case: Retry-After, else X-RateLimit-Reset."""
     after = headers.get("retry-after")
     if after is None:
-        # The reset is also sent while there are requests left; then it is not what we were refused for.
+        # The reset is also sent while requests are left; then it is not why the server refused.
         is_used_up = headers.get("x-ratelimit-remaining", "0") == "0"
         return at_epoch(headers.get("x-ratelimit-reset")) if is_used_up else NOT_SAID
     told = in_seconds(after)
@@ -758,7 +758,7 @@ def by_headers(headers: Mapping[str, str]) -> ServerWait:
 
 
 def by_text(text: str) -> ServerWait:
-    """Return what *text* says. A time of day without a zone is not taken: whose zone it is in is not known."""
+    """Return the wait named in *text*. A time of day without a zone is ignored: its zone is unknown."""
     if match := _IN_SOME_TIME.search(text):
         unit = match[2].lower()
         return in_seconds(float(match[1]) * (0.001 if unit == "ms" else 60.0 if unit[0] == "m" else 1.0))

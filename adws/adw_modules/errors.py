@@ -1,8 +1,9 @@
 """
-Every error adw raises on purpose, in one tree.
+All errors that adw raises on purpose, in one tree.
 
-Imports none of ours at run time. The docstring is the default message. Each class also subclasses the built-in a caller
-of the plain library would expect, so `except ValueError` and `except FileNotFoundError` keep working.
+Imports no other adw module at run time. The docstring of a class is its default message. Each class also subclasses the
+built-in exception that a caller of the plain library would expect, so that `except ValueError` and
+`except FileNotFoundError` keep working.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class AdwError(Exception):
     """Base of every error adw raises on purpose."""
 
-    #: What the command line exits with: 1 expected failure, 2 wrong use.
+    #: Exit code of the command line: 1 expected failure, 2 wrong use.
     exit_code = 1
 
     def __init__(self, message: str | None = None) -> None:
@@ -43,7 +44,7 @@ class ConfigError(AdwError, ValueError):
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
-        self.problems = problems or (str(self),)  #: one sentence for each thing that is wrong
+        self.problems = problems or (str(self),)  #: one sentence for each problem
 
 
 class InvalidAdwId(AdwError, ValueError):
@@ -117,7 +118,7 @@ class StateNotFound(StateError, FileNotFoundError):
     """There is no such workflow."""
 
     def __init__(self, what: str, hint: str = "adw list shows the workflows there are") -> None:
-        # A short number is rather that of an issue.
+        # A short number is more likely an issue number.
         meant = f"for issue {what} type '#{what}'; " if re.fullmatch(r"\d{1,3}", what) else ""
         super().__init__(f"no workflow state at {what}; {meant}{hint}")
         self.what = what
@@ -252,7 +253,7 @@ class LeaseLost(OwnershipError):
 
 
 class RunLost(OwnershipError):
-    """A run was claimed again, or ended, by somebody else."""
+    """The run was claimed again or ended by another owner."""
 
     def __init__(self, run_id: int) -> None:
         super().__init__(f"run {run_id} is not yours any more: adw queue runs shows who has it")
@@ -295,7 +296,7 @@ class DeliveryNotFound(AdwError, LookupError):
 
 
 class DeliveryConflict(AdwError, ValueError):
-    """A delivery came before, with another body."""
+    """A delivery with the same id arrived before with another body."""
 
     def __init__(self, guid: str) -> None:
         super().__init__(f"delivery {guid!r:.120} came before with another body: one of the two is not what it says")
@@ -337,7 +338,7 @@ class RunFailed(AdwError):
     """A process or an agent that adw started failed."""
 
     def __init__(self, run: FailedRun, message: str | None = None, *, name: str = "") -> None:
-        """*name* is what people know it by, where that is not the name of its program."""
+        """*name* is the name for messages, if it differs from that of the program."""
         last = next((line.strip() for line in reversed(run.text.splitlines()) if line.strip()), "")
         said = f": {last[:300]}" if last else ""
         super().__init__(message or f"{name or run.tool or 'the run'} {run.summary}{said}")
@@ -372,14 +373,14 @@ class ExpressionError(AdwError, ValueError):
     def __init__(self, why: str, *, expression: str = "", name: str = "") -> None:
         shown = repr(expression if len(expression) <= 120 else f"{expression[:117]}...")
         super().__init__(f"in the expression {shown}: {why}" if expression else why)
-        self.why, self.expression, self.name = why, expression, name  #: *name*: the one that is not there
+        self.why, self.expression, self.name = why, expression, name  #: *name*: the one that is missing
 
 
 class SinkRefused(AdwError):
     """A sink cannot take what a call gave back: rows and place do not fit."""
 
 
-# --- the outside world -----------------------------------------------------------------------------------------
+# --- external services -----------------------------------------------------------------------------------------
 
 
 class NotOurs(AdwError):
@@ -406,7 +407,7 @@ class RemoteChanged(GitError):
     """The remote of the repository is not where adw recorded it to be."""
 
     def __init__(self, remote: str, now: str, recorded: str) -> None:
-        """*now* is "" when it is gone, *recorded* when there was none."""
+        """*now* is "" if the remote is gone, *recorded* is "" if there was none."""
         where = f"is {now} in the repository's configuration" if now else "is gone from the repository's configuration"
         back = f"git remote {'set-url' if now else 'add'} {remote} URL"
         super().__init__(
@@ -435,7 +436,7 @@ class PathsNotAllowed(AdwError):
     """A phase changed files that its definition does not let it change."""
 
     def __init__(self, phase: str, paths: Sequence[str], done: str = "undo it") -> None:
-        """*done* says what became of them, or has to."""
+        """*done* says what happened to the changes, or has to."""
         more = f" and {len(paths) - 10} more" if len(paths) > 10 else ""
         super().__init__(
             f"{phase} changed files outside its allowed_paths: {', '.join(paths[:10])}{more}; {done}, or allow it"
@@ -483,9 +484,9 @@ class PortsExhausted(AdwError):
     """No port is free in the range: free some with adw admin gc, or widen the range."""
 
 
-#: How the message of a quota that is used up begins; runs keep it as the reason why they wait.
+#: Beginning of the message about an exhausted quota; runs store it as the reason for their wait.
 QUOTA_REFUSAL = "the quota "
-#: How the reason begins for which a phase waits until a quota of its provider is there again.
+#: Beginning of the reason why a phase waits for a quota of its provider.
 QUOTA_WAIT = "a quota is used up"
 
 
@@ -516,7 +517,7 @@ class ForgeNotFound(ForgeError, LookupError):
 
 
 class ForgeRefused(ForgeError):
-    """The forge said no."""
+    """The forge refused a request."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"the forge refused ({status}): {message}")
@@ -528,7 +529,7 @@ class ForgeUnavailable(ForgeError):
 
 
 class ForgeBusy(ForgeError):
-    """The forge wants to be asked later."""
+    """The forge asks for a retry later."""
 
     def __init__(self, seconds: float, message: str = "") -> None:
         super().__init__(f"the forge wants to be asked again in {seconds:.0f} s{f': {message}' if message else ''}")
@@ -539,7 +540,7 @@ class CircuitOpen(AdwError):
     """A circuit breaker is open: the service failed too often and is not called for a while."""
 
     def __init__(self, name: str, until: datetime | None = None, reason: str = "") -> None:
-        """*until* is when a call may be retried, None when that is any moment now."""
+        """*until* is when a call may be retried, or None if that may be any moment now."""
         when = f" until {until.isoformat(timespec='seconds')}" if until else ""
         super().__init__(f"the circuit breaker {name} is open, no calls{when}{f': {reason}' if reason else ''}")
         self.name, self.until = name, until
@@ -606,7 +607,7 @@ class TaskNotFound(AdwError):
 
 
 class ClaimHeld(AdwError):
-    """Somebody else has the task, and gave a sign of life not long ago."""
+    """Another worker has claimed the task and sent a heartbeat recently."""
 
     def __init__(self, task: ExternalTask) -> None:
         who = task.worker or "somebody else"
@@ -616,7 +617,7 @@ class ClaimHeld(AdwError):
 
 
 class ClaimLost(AdwError):
-    """What is said about a task comes from somebody who does not have it any more; nothing was changed."""
+    """A report on a task comes from a worker that lost its claim; nothing was changed."""
 
     def __init__(self, task_id: str, why: str) -> None:
         super().__init__(f"task {task_id} is not yours any more: {why}")
@@ -627,7 +628,7 @@ class EventRefused(AdwError):
 
 
 class ForeignToken(AdwError):
-    """The token that was shown is that of another task."""
+    """The given token belongs to another task."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"the token is not that of task {task_id}: type adw queue external show {task_id} --token")
@@ -642,7 +643,7 @@ class Overdue(AdwError):
 
 
 class ExecutionNotFound(AdwError):
-    """There is no such execution, or no such iteration of it, or nothing of one of its pages."""
+    """The execution, its iteration, or the stored part of its page does not exist."""
 
     def __init__(self, execution_id: str, index: int | None = None, page: int | None = None) -> None:
         what = f"execution {execution_id}" if index is None else f"iteration {index} of execution {execution_id}"
@@ -653,20 +654,20 @@ class ExecutionNotFound(AdwError):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailedRun:
     """
-    What is known about a process or an agent that failed; None and "" stand for: nobody said.
+    The facts about a failed process or agent; None and "" mean that they are unknown.
 
-    Data, no error: `RunFailed` carries it, and `error_handler` classifies by it.
+    Data, not an exception: `RunFailed` carries it, and `error_handler` classifies by it.
     """
 
     exit_code: int | None = None
     signal: int | None = None  #: number of the signal that ended it
-    timed_out: str | None = None  #: which of our clocks ran out: wall | idle | after_result
-    text: str = ""  #: the end of its error output, or what its result said
-    subtype: str = ""  #: the name the agent or a gate gave to the failure, such as error_max_turns or no_effect
-    http_status: int | None = None  #: of the answer that ended it
+    timed_out: str | None = None  #: which of our time limits was exceeded: wall | idle | after_result
+    text: str = ""  #: the end of its error output, or the message of its result
+    subtype: str = ""  #: the agent's or gate's name for the failure, such as error_max_turns or no_effect
+    http_status: int | None = None  #: of the response that ended it
     retry_after_seconds: float | None = None  #: how long the server said to wait, from now on
-    resets_at: float | None = None  #: when a used-up quota is open again, seconds since 1970
-    tool: str = ""  #: name of the program, where its exit codes have a meaning of their own (gemini)
+    resets_at: float | None = None  #: when an exhausted quota opens again, seconds since 1970
+    tool: str = ""  #: name of the program, if its exit codes have their own meaning (gemini)
     box: str = ""  #: the sandbox that it ran in
 
     @property

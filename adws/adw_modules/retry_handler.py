@@ -1,9 +1,9 @@
 """
-Retry policies, the one retry decision, and the loop for callers who wait.
+Retry policies, the one retry decision, and retry loops that wait.
 
-`decide` is the only decision about retries. `RetryManager` and `RetryStrategy` ask it and wait by the clock they were
-given; the engine asks it and returns a time instead. Nothing here stops a KeyboardInterrupt, and no hook of the caller
-takes the place of the error that really happened. Both loops are synchronous and refuse an `async def`.
+Only `decide` decides about retries. `RetryManager` and `RetryStrategy` follow it and wait by their clock; the engine
+follows it and returns a time instead. Nothing here stops a KeyboardInterrupt, and an error raised by a caller's hook
+never replaces the original one. Both loops are synchronous and refuse an `async def`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ __all__ = [
     "same_for_all",
 ]
 
-# --- how long to wait before the next attempt: within its cap, jitter included, and no attempt is too far out ---------
+# --- how long to wait before the next attempt: at most the cap, jitter included, for any number of attempts -----------
 
-#: How far jitter takes a wait to either side, as a part of it.
+#: How far jitter moves a wait to either side, as a fraction of it.
 JITTER = 0.25
 
-#: Attempts are counted up to here for a wait: 10.0 ** 300 is a float, and far beyond every cap.
+#: Highest attempt number used for a wait: 10.0 ** 300 is a float, and far beyond every cap.
 _MAX_EXPONENT = 300
-#: The longest cap of a policy is its shortest base fewer than a million times.
+#: The longest cap of a policy is less than a million times its shortest base.
 _MAX_FACTOR = 1_000_000
 
 HOUR = 3600.0
@@ -63,23 +63,23 @@ DAY = 86_400.0
 
 
 def _check(name: str, value: float, lowest: float, highest: float) -> None:
-    # NaN is not within any bounds.
+    # NaN fails every comparison.
     if not lowest <= value <= highest:
         raise ConfigError(f"{name} is {value}: give a number from {lowest} to {highest}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backoff:
-    """A row of waits, in seconds."""
+    """A sequence of waits, in seconds."""
 
     base_seconds: float = 1.0  #: the first wait
     max_seconds: float = 300.0  #: no wait is longer, jitter included
     strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
     factor: float = 2.0  #: 1 to 10, for the exponential strategy
-    jitter: bool = True  #: a quarter more or less, within the cap
+    jitter: bool = True  #: up to a quarter more or less, within the cap
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number out of its bounds."""
+        """Raise ConfigError for a number out of bounds."""
         _check("base_seconds", self.base_seconds, 0.0, MAX_SECONDS)
         _check("max_seconds", self.max_seconds, self.base_seconds, MAX_SECONDS)
         _check("backoff_factor", self.factor, 1.0, 10.0)
@@ -88,8 +88,8 @@ class Backoff:
         """
         Return the seconds to wait after attempt number *attempt*, counting from 0.
 
-        *random*, from 0.0 up to 1.0, places the wait within its jitter; without it there is none. Raises UsageError,
-        a ValueError, for an attempt before the first one.
+        *random*, from 0.0 up to 1.0, places the wait within its jitter; without it there is no jitter. Raises
+        UsageError, a ValueError, for a negative *attempt*.
         """
         if attempt < 0:
             raise UsageError(f"there is no attempt {attempt}: they count from 0")
@@ -104,24 +104,24 @@ class Backoff:
         if not self.jitter or random is None:
             return delay
 
-        # Between the two ends instead of clamped at the upper one: many clients at the cap must not meet there.
+        # Spread between both ends instead of clamped at the upper one: many clients at the cap must not meet there.
         shortest, longest = delay * (1 - JITTER), min(delay * (1 + JITTER), self.max_seconds)
         return min(shortest + (longest - shortest) * random, longest)
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often, and after which waits, something is retried."""
+    """How often something is retried, and after which waits."""
 
-    max_attempts: int = 3  #: 1 to 100; 1: no second try
+    max_attempts: int = 3  #: 1 to 100; 1: no retry
     backoff_strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
     backoff_base_seconds: float = 1.0  #: 0.1 to 3600
     backoff_max_seconds: float = 300.0  #: from the base up to 86400
-    jitter: bool = True  #: a quarter more or less, within the cap
+    jitter: bool = True  #: up to a quarter more or less, within the cap
     backoff_factor: float = 2.0  #: 1 to 10, for the exponential strategy
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number out of its bounds."""
+        """Raise ConfigError for a number out of bounds."""
         if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
             raise ConfigError(f"max_attempts is {self.max_attempts!r}: give a whole number from 1 to 100")
         _check("max_attempts", self.max_attempts, 1, 100)
@@ -144,8 +144,8 @@ class RetryPolicy:
         """
         Return the seconds to wait after attempt number *attempt*, counting from 0; see `Backoff.delay`.
 
-        With jitter the wait varies by up to a quarter, within the cap; *random*, from 0.0 up to 1.0, is drawn when it
-        is not given.
+        With jitter the wait varies by up to a quarter, within the cap; *random*, from 0.0 up to 1.0, is drawn unless
+        given.
         """
         if random is None and self.jitter:
             random = SystemClock().random()
@@ -155,22 +155,22 @@ class RetryPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicies:
-    """The waits of each category that is retried; the caller that counts the attempts decides how often."""
+    """The waits for each retried category of errors; the caller counts the attempts and limits them."""
 
     transient: Backoff = Backoff(max_seconds=60.0)
     rate_limit: Backoff = Backoff(factor=3.0)
     resource: Backoff = Backoff(base_seconds=2.0)
-    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=2 * HOUR)  #: for a quota whose reset is not known
-    outage: Backoff = Backoff(base_seconds=5.0, max_seconds=HOUR / 2)  #: for a service, where that uses no attempt
+    quota: Backoff = Backoff(base_seconds=HOUR / 2, max_seconds=2 * HOUR)  #: for a quota whose reset time is unknown
+    outage: Backoff = Backoff(base_seconds=5.0, max_seconds=HOUR / 2)  #: for a service outage, if it uses no attempt
     retried: AbstractSet[ErrorCategory] = field(default=RETRYABLE)  #: configuration and fatal errors never are
-    max_wait_seconds: float = HOUR  #: the longest wait a server may ask for
-    max_quota_wait_seconds: float = 8 * DAY  #: the same for the reset of a quota
-    keeps_class_delay: bool = True  #: wait at least as long as the class of the error asks for
+    max_wait_seconds: float = HOUR  #: the longest wait accepted from a server
+    max_quota_wait_seconds: float = 8 * DAY  #: the longest wait accepted for the reset of a quota
+    keeps_class_delay: bool = True  #: wait at least as long as the class of the error requires
     keeps_class_retries: bool = True  #: retry no more often than helps against that class of error
-    retries_unknown: bool = False  #: also what nothing is known about, which is fatal otherwise
+    retries_unknown: bool = False  #: also retry unknown errors, which are fatal otherwise
 
     def __post_init__(self) -> None:
-        """Raise ConfigError when it would retry what trying again cannot help."""
+        """Raise ConfigError if it would retry errors that a retry cannot help."""
         wrong = sorted(category.value for category in set(self.retried) - RETRYABLE)
         if wrong:
             raise ConfigError(f"errors of category {', '.join(wrong)} are never retried: leave them out")
@@ -186,7 +186,7 @@ class RetryPolicies:
 
 
 def same_for_all(policy: RetryPolicy) -> RetryPolicies:
-    """Return the waits of *policy* for every category: the caller has said how often and how long."""
+    """Return the waits of *policy* for every category, as the caller has decided how often and how long."""
     return RetryPolicies(
         transient=policy.backoff,
         rate_limit=policy.backoff,
@@ -199,16 +199,16 @@ def same_for_all(policy: RetryPolicy) -> RetryPolicies:
     )
 
 
-#: No wait of a `RetryStrategy` after a rate limit is longer, in seconds.
+#: Longest wait of a `RetryStrategy` after a rate limit, in seconds.
 STRATEGY_RATE_LIMIT_CAP = 300.0
 
 
 def exactly(base_delay: float) -> RetryPolicies:
     """
-    Return the waits of a caller who said *base_delay*, without jitter, and without limits for a class of errors.
+    Return waits derived from *base_delay* alone, without jitter or limits for error classes.
 
     They are base * 2^n for transient errors, base * 3^n up to 300 seconds for rate limits, and base * 2^n * 2 for
-    resources; a day is the longest.
+    resources; a day at most.
     """
     rate_limit = Backoff(
         base_seconds=min(base_delay, STRATEGY_RATE_LIMIT_CAP),
@@ -228,11 +228,11 @@ def exactly(base_delay: float) -> RetryPolicies:
 
 
 def policies_of(spec: RetrySpec) -> RetryPolicies:
-    """Return the policies of a phase: what *spec*, which was checked, says; else what the category asks for."""
+    """Return the policies of a phase: the values of *spec*, already checked, else the defaults of each category."""
     usual = RetryPolicies()
     outage = usual.outage
     if spec.base_seconds is not None:
-        # Its growth stays: a day of short waits would be a document of thousands of attempts.
+        # It still grows: a day of short waits would make a document of thousands of attempts.
         longest = max(outage.max_seconds, spec.base_seconds)
         outage = replace(outage, base_seconds=spec.base_seconds, max_seconds=longest)
 
@@ -248,7 +248,7 @@ def policies_of(spec: RetrySpec) -> RetryPolicies:
 
 
 def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
-    """Return *usual* with what *spec* says; a base above the usual cap, or a cap below the usual base, moves it."""
+    """Return *usual* with the values of *spec*; a base above the usual cap, or a cap below the usual base, moves it."""
     base, cap = spec.base_seconds, spec.max_seconds
     if base is None:
         base = usual.base_seconds if cap is None else min(usual.base_seconds, cap)
@@ -259,40 +259,40 @@ def _changed(usual: Backoff, spec: RetrySpec) -> Backoff:
     return replace(usual, strategy=strategy, base_seconds=base, max_seconds=cap)
 
 
-# --- whether and when a failed attempt is retried: pure, the caller passes the time and a random number in ------------
+# --- whether and when a failed attempt is retried: pure, the caller passes the time and a random number --------------
 
-#: A server's time is never cut short; this many seconds, at most, are added so that not all come at once.
+#: A server's wait is never shortened; at most this many seconds are added so that not all retries come at once.
 MAX_EXTRA_SECONDS = 30.0
-#: A quota is open again a little later than it says.
+#: Added to the reset time of a quota, which opens a little later than announced.
 QUOTA_MARGIN_SECONDS = 60.0
-#: How often in a row a phase may wait for the reset of a quota that its service named.
+#: How often in a row a phase may wait for the announced reset of a quota.
 MAX_NAMED_RESETS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parking:
-    """The waits in a row that used no attempt, before the failure that is decided about."""
+    """The waits in a row that used no attempt, before the failure to be decided about."""
 
     waits: int = 0
-    named_resets: int = 0  #: of these, for the reset of a quota that its service named
+    named_resets: int = 0  #: of these waits, those for the announced reset of a quota
     since: datetime | None = None  #: when the first of them began; None: there was none
-    max_seconds: float = DAY  #: how long they may go on
+    max_seconds: float = DAY  #: how long they may last in all
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Retry at that moment."""
+    """Retry at a moment."""
 
     at: datetime
     delay_seconds: float
-    needs_cleanup: bool = False  #: free what is used up first
-    is_parked: bool = False  #: it waits for a quota or a service: the attempt is not counted
-    deadline: datetime | None = None  #: when a service is no longer waited for; None: there is no such moment
+    needs_cleanup: bool = False  #: free exhausted resources first
+    is_parked: bool = False  #: waits for a quota or a service: the attempt is not counted
+    deadline: datetime | None = None  #: when waiting for a service ends; None: no limit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GiveUp:
-    """Trying again is not allowed, or does not help."""
+    """No retry: it is not allowed or does not help."""
 
     reason: str  #: one sentence for people
     terminal_reason: str  #: MAX_ATTEMPTS_EXHAUSTED | NOT_RETRYABLE | RETRIES_DO_NOT_HELP | DEADLINE
@@ -300,10 +300,10 @@ class GiveUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskPerson:
-    """Nothing goes on before a person has done something."""
+    """No retry before a person has done something."""
 
     reason: str  #: one sentence for people
-    advice: str  #: what they can do
+    advice: str  #: what the person can do
     terminal_reason: str = "NEEDS_PERSON"  #: NEEDS_PERSON | BUDGET | WAIT_TOO_LONG | DEADLINE
 
 
@@ -325,15 +325,15 @@ def decide(
     """
     Return what to do after the attempt numbered *attempts_used*, counting from 1, failed with *error_facts*.
 
-    A single RetryPolicy means: these waits, for whatever may be retried. None means the usual ones of each category.
-    *random*, from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error,
-    where the caller knows it: some classes are worth fewer retries than others. *parking* are the waits in a row for
-    quotas and services, where those are counted apart: then such a failure uses up none of *max_attempts*.
+    A single RetryPolicy gives the waits for every retryable error; None means the defaults of each category. *random*,
+    from 0.0 up to 1.0, is for jitter. *class_failures* is how many attempts ended with this class of error, if the
+    caller knows it: some classes are worth fewer retries than others. *parking* are the waits in a row for quotas and
+    services, if those are counted separately: then such a failure uses up none of *max_attempts*.
     """
     if now.tzinfo is None or (deadline is not None and deadline.tzinfo is None):
         raise UsageError("now and deadline need a time zone")
     policies = same_for_all(policy) if isinstance(policy, RetryPolicy) else policy or RetryPolicies()
-    # How long the server asks to wait, None when it did not say.
+    # How long the server asks to wait, None if it did not say.
     moment, told = told_moment(error_facts), None
     if moment is not None:
         told = max((moment - now).total_seconds(), 0.0)
@@ -365,7 +365,7 @@ def decide(
 
 
 def told_moment(facts: ErrorFacts) -> datetime | None:
-    """Return the moment at which the server wants to be asked again, None when it named none that can be read."""
+    """Return the moment from which the server allows a retry, or None if it named no readable one."""
     text = facts.metadata.get("retry_at")
     try:
         return timestamps.parse(text) if isinstance(text, str) else None
@@ -376,11 +376,11 @@ def told_moment(facts: ErrorFacts) -> datetime | None:
 def _park(
     facts: ErrorFacts, policies: RetryPolicies, parking: Parking, *, now: datetime, told: float | None, random: float
 ) -> RetryDecision:
-    """Return until when a quota or a service is waited for without using an attempt, or why it is not any more."""
+    """Return until when to wait for a quota or a service without using an attempt, or why to stop waiting."""
     if not facts.recoverable or facts.category not in policies.retried:
         return _not_retried(facts)
     is_quota = facts.klass == "quota_window"
-    if is_quota and told:  # a reset that has passed says nothing
+    if is_quota and told:  # a reset in the past tells nothing
         if parking.named_resets >= MAX_NAMED_RESETS:
             return AskPerson(
                 reason=f"its quota was used up again after {parking.named_resets} resets in a row: "
@@ -389,7 +389,7 @@ def _park(
             )
         if refusal := _wait_refusal(facts, policies, told):
             return refusal
-        # With jitter, so that not all waiting runs go on at once.
+        # With jitter, so that waiting runs do not all continue at once.
         delay = told + QUOTA_MARGIN_SECONDS + MAX_EXTRA_SECONDS * random
         return Retry(at=now + timedelta(seconds=delay), delay_seconds=delay, is_parked=True)
 
@@ -412,7 +412,7 @@ def _park(
         if policies.keeps_class_delay and facts.retry_delay is not None:
             base = min(max(backoff.base_seconds, facts.retry_delay), backoff.max_seconds)
             backoff = replace(backoff, base_seconds=base)
-        # The last attempt is at the deadline, and not after it.
+        # The last attempt is made at the deadline, not after it.
         at = min(now + timedelta(seconds=backoff.delay(parking.waits) * (1 + JITTER * random)), deadline)
 
     return Retry(at=at, delay_seconds=(at - now).total_seconds(), is_parked=True, deadline=deadline)
@@ -426,7 +426,7 @@ def _not_retried(facts: ErrorFacts) -> GiveUp:
 
 
 def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None) -> AskPerson | None:
-    """Return why the *told* seconds of a server are not waited for, None when they are or it told none."""
+    """Return why a server's wait of *told* seconds is too long, or None if it is short enough or not given."""
     longest = policies.max_quota_wait_seconds if facts.klass == "quota_window" else policies.max_wait_seconds
     if told is None or told <= longest:
         return None
@@ -441,7 +441,7 @@ def _wait_refusal(facts: ErrorFacts, policies: RetryPolicies, told: float | None
 def _refusal(
     facts: ErrorFacts, attempts_used: int, max_attempts: int, policies: RetryPolicies, class_failures: int | None
 ) -> GiveUp | AskPerson | None:
-    """Return why there is no further attempt; None when there is one."""
+    """Return why there is no further attempt, or None if there is one."""
     if facts.needs_person:
         return AskPerson(
             reason=f"{facts.klass}: {first_line(facts.message)}",
@@ -469,13 +469,13 @@ def _refusal(
 
 
 def first_line(text: str) -> str:
-    """Return the first line of *text*, short enough for a sentence."""
+    """Return the first line of *text*, shortened for use in a sentence."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     return first if len(first) <= 300 else f"{first[:297]}..."
 
 
 def _span(seconds: float) -> str:
-    """Return a length of time as people say it."""
+    """Return a duration in words."""
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     if seconds < 7200:
@@ -489,11 +489,11 @@ _Params = ParamSpec("_Params")
 
 
 class Attempt:
-    """One attempt of a retry loop: the work is done inside of `with attempt:`."""
+    """One attempt of a retry loop: the work is done inside `with attempt:`."""
 
     def __init__(self, loop: _Loop, number: int) -> None:
         self.number = number  #: counting from 1
-        self.retry: Retry | None = None  #: when the next attempt is made; None: there is none
+        self.retry: Retry | None = None  #: the next attempt; None: there is none
         self.was_entered = False
         self._loop = loop
 
@@ -504,7 +504,7 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Keep the error to itself when there is another attempt; an order to stop is never retried."""
+        """Suppress the error if there is another attempt; an order to stop is never retried."""
         if not isinstance(error, Exception):
             return False
         failure = self._loop.classify(error, self._loop.phase)
@@ -517,7 +517,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class RetryResult(Generic[_Result]):
-    """What a function returned, and how many attempts that took."""
+    """The value that a function returned, and the number of attempts used."""
 
     value: _Result
     attempts: int
@@ -525,7 +525,7 @@ class RetryResult(Generic[_Result]):
 
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
-    """What the attempts of one call have in common."""
+    """The part that all attempts of one call share."""
 
     phase: str
     max_attempts: int
@@ -536,11 +536,11 @@ class _Loop:
     deadline: datetime | None
     on_retry: Callable[[int, Exception], None] | None = None
     raises_classified: bool = False
-    #: What became of earlier attempts, for the notes of the last error.
+    #: Results of earlier attempts, for the notes of the last error.
     earlier: list[str] = field(default_factory=list)
 
     def attempts(self, attempts_used: int = 0) -> Iterator[Attempt]:
-        """Yield one attempt after the other, with the waits in between, until one succeeds or raises."""
+        """Yield attempts, with the waits between them, until one succeeds or raises."""
         while True:
             attempts_used += 1
             attempt = Attempt(self, attempts_used)
@@ -552,7 +552,7 @@ class _Loop:
             self.clock.sleep(attempt.retry.delay_seconds)
 
     def run(self, call: Callable[[], _Result], name: str, attempts_used: int = 0) -> RetryResult[_Result]:
-        """Return what *call* returns, in one attempt or several; raise the last error, which names the others."""
+        """Return the result of *call* after one or several attempts; raise the last error, with notes on the others."""
         for attempt in self.attempts(attempts_used):
             with attempt:
                 result = call()
@@ -563,7 +563,7 @@ class _Loop:
         raise UsageError(_ASYNC.format(name=f"{name} returned a coroutine, so it"))
 
     def next_attempt(self, exc: Exception, failure: WorkflowError, attempt: int) -> Retry | None:
-        """Prepare the next attempt; None, with the reason noted on the error that is raised, when there is none."""
+        """Prepare and return the next attempt, or return None and note the reason on the error to be raised."""
         decision = decide(
             facts_of(failure),
             attempts_used=attempt,
@@ -573,7 +573,7 @@ class _Loop:
             deadline=self.deadline,
             random=self.clock.random(),
         )
-        # A hook of the caller may raise anything: the error that really happened must survive it.
+        # A caller's hook may raise anything: the original error must survive it.
         if isinstance(decision, Retry) and decision.needs_cleanup and self.clean_up is not None:
             trouble = _failure_of_hook("clean_up", self.clean_up, failure)
             if trouble:
@@ -595,14 +595,14 @@ _ASYNC = "{name} is async, and retries call it as a plain function: call asyncio
 
 
 def is_async(function: object) -> bool:
-    """Say whether a call of *function* returns something that has to be awaited, as far as its definition tells."""
+    """Return whether calling *function* returns an awaitable, as far as its definition tells."""
     asked = [function] if isinstance(function, type) else [function, getattr(function, "__call__", None)]  # noqa: B004 - an object may have an async __call__
 
     return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in asked)
 
 
 def is_pending(result: object) -> bool:
-    """Say whether *result* has to be awaited, so it is no result yet; a coroutine is closed."""
+    """Return whether *result* must be awaited and so is not a result yet; a coroutine is closed."""
     if inspect.iscoroutine(result):
         result.close()
         return True
@@ -611,7 +611,7 @@ def is_pending(result: object) -> bool:
 
 
 def _failure_of_hook(name: str, hook: Callable[..., object], *arguments: object) -> str:
-    """Call a hook of the caller and return how it failed, "" when it did not."""
+    """Call a hook of the caller and return how it failed, or "" if it did not."""
     try:
         result = hook(*arguments)
     except Exception as exc:  # noqa: BLE001 - the caller's hook may raise anything
@@ -627,7 +627,7 @@ def _refuse_async(**functions: object) -> None:
 
 
 def name_of(function: object) -> str:
-    """Return what messages call a function, or an object that is called."""
+    """Return the name of a function or callable object for messages."""
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
@@ -639,11 +639,11 @@ def _note(error: Exception, note: str) -> None:
 
 class RetryManager:
     """
-    Run something until it works or its policy is used up; the caller waits.
+    Run something until it succeeds or its policy is exhausted; the caller waits.
 
-    `execute_with_retry` runs a task that has a name and may have checkpoints. For anything else there are `call` and
-    `run`, the decorator (`@manager`), and `for attempt in manager.attempts(): with attempt: ...`. These follow the
-    *policy* of the manager. One manager may be used by many threads.
+    `execute_with_retry` runs a named task that may have checkpoints. For anything else there are `call` and `run`, the
+    decorator (`@manager`), and `for attempt in manager.attempts(): with attempt: ...`, which follow the *policy* of the
+    manager. Threads may share one manager.
     """
 
     def __init__(
@@ -673,12 +673,12 @@ class RetryManager:
         deadline: datetime | None = None,
     ) -> _Result:
         """
-        Return what *execute_fn* returns; raise its last error, with the earlier ones as notes.
+        Return the result of *execute_fn*; raise its last error, with the earlier ones as notes.
 
-        With a checkpoint manager it is called with the last checkpoint, read again for each attempt, else with nothing.
-        *on_retry* gets the task, the number of the attempt that failed (from 1) and its error, before the wait.
+        With a checkpoint manager *execute_fn* gets the last checkpoint, loaded again for each attempt, else no
+        argument. *on_retry* gets the task, the number of the failed attempt (from 1) and its error, before the wait.
         *attempts_used* are those of earlier processes. Configuration and fatal errors are raised at once. Raises
-        UsageError for an *execute_fn* or *on_retry* that is async, before it is called.
+        UsageError for an async *execute_fn* or *on_retry*, before calling it.
         """
         _refuse_async(execute_fn=execute_fn, on_retry=on_retry)
         if attempts_used >= policy.max_attempts:
@@ -694,18 +694,18 @@ class RetryManager:
         return loop.run(attempt, name_of(execute_fn), attempts_used).value
 
     def call(self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
-        """Return what *func* returns for these arguments; raise its last error, with the earlier ones as notes."""
+        """Return the result of *func* for these arguments; raise its last error, with the earlier ones as notes."""
         return self.run(func, *args, **kwargs).value
 
     def run(
         self, func: Callable[_Params, _Result], /, *args: _Params.args, **kwargs: _Params.kwargs
     ) -> RetryResult[_Result]:
-        """Do the same as `call`, and say how many attempts it took."""
+        """Do the same as `call`, and also return the number of attempts."""
         _refuse_async(func=func)
         return self._loop(name_of(func), self.policy).run(lambda: func(*args, **kwargs), name_of(func))
 
     def __call__(self, func: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
-        """Return *func*, retried whenever it is called; raise UsageError for one that is async."""
+        """Return *func* with retries on every call; raise UsageError if it is async."""
         _refuse_async(func=func)
 
         @wraps(func)
@@ -718,8 +718,8 @@ class RetryManager:
         """
         Yield attempts until one succeeds: `for attempt in manager.attempts(): with attempt: ...`.
 
-        The last error leaves its `with` block. *name* is what the classifier is told was tried. The waits between
-        attempts block, so an async function waits by `retry_handler.decide` instead.
+        The last error leaves its `with` block. *name* tells the classifier what was attempted. The waits between
+        attempts block; an async function uses `retry_handler.decide` instead.
         """
         return self._loop(name, self.policy, deadline=deadline).attempts()
 
@@ -745,10 +745,10 @@ class RetryManager:
 
 class RetryStrategy:
     """
-    Call a function until it works, with the waits that each category of error asks for; the caller waits.
+    Call a function until it succeeds, with the waits for each category of error; the caller waits.
 
-    Exactly *max_retries* retries and the waits that follow from *base_delay* (see `exactly`); only a server that says
-    when it wants to be asked again is waited for longer.
+    Makes exactly *max_retries* retries with the waits that follow from *base_delay* (see `exactly`); a wait is longer
+    only if a server asks for that.
     """
 
     def __init__(
@@ -777,10 +777,10 @@ class RetryStrategy:
         self, func: Callable[_Params, _Result], phase: str, /, *args: _Params.args, **kwargs: _Params.kwargs
     ) -> _Result:
         """
-        Return what *func* returns for the arguments after *phase*; raise a WorkflowError caused by its last error.
+        Return the result of *func* for the arguments after *phase*; raise a WorkflowError caused by its last error.
 
-        *func* and *phase* are given by position, so that *func* may have a `phase` of its own. Raises UsageError for a
-        *func* that is async, before it is called.
+        *func* and *phase* are positional, so that *func* may have its own `phase`. Raises UsageError for an async
+        *func*, before calling it.
         """
         _refuse_async(func=func)
         loop = _Loop(

@@ -1,9 +1,9 @@
 """
-What follows from one call of a step: it is repeated, the next page is called for, or the iteration is over.
+Decide what follows one call of a step: repeat the call, request the next page, or end the iteration.
 
-Pure. The first rule of a step that matches decides, on the whole response or error. The number of calls is read off the
-row and nothing else. The decision is stored in the event of the call (`data.retry`), where later decisions, and a
-replay of the log, read it.
+Pure. The first rule of the step that matches the whole response or error decides. The number of calls comes from the
+iteration row alone. The decision is stored in the event of the call (`data.retry`), from which later decisions and a
+replay of the log read it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ APPEND, REPLACE, COLLECT, MERGE = COLLECT_STRATEGIES
 
 
 def at_path(value: JsonValue, path: str) -> JsonValue:
-    """Return what *path* leads to in *value*, such as `data.items` or `pages.0.rows`; *value* itself for ""."""
+    """Return the value at *path* in *value*, such as `data.items` or `pages.0.rows`; *value* itself for ""."""
     result, way = value, "the result"
     for key in path.split(".") if path else ():
         if isinstance(result, Mapping) and key in result:
@@ -55,7 +55,7 @@ def at_path(value: JsonValue, path: str) -> JsonValue:
 
 
 def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue:
-    """Return what is kept of one page; raise ExpressionError when *strategy* can do nothing with it."""
+    """Return the part of a page that is kept; raise ExpressionError if *strategy* cannot use it."""
     part = at_path(result, merge_path)
     needed = {APPEND: list, MERGE: dict}.get(strategy)
     if needed is not None and not isinstance(part, needed):
@@ -68,7 +68,7 @@ def part_of_page(strategy: str, result: JsonValue, merge_path: str) -> JsonValue
 
 
 def collected(strategy: str, parts: Iterable[Any]) -> JsonValue:
-    """Return the parts of all pages, which `part_of_page` took, put together in their order."""
+    """Return the parts of all pages (made by `part_of_page`) combined in page order."""
     if strategy == COLLECT:
         return list(parts)
     if strategy == APPEND:
@@ -82,7 +82,7 @@ def collected(strategy: str, parts: Iterable[Any]) -> JsonValue:
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Return two tables as one: tables inside are merged, of all else the second one counts."""
+    """Merge two tables recursively; a value of *second* that is not a table replaces that of *first*."""
     result = dict(first)
     for key, value in second.items():
         before = result.get(key)
@@ -98,11 +98,11 @@ def _has(value: JsonValue) -> str:
     return f", which is {kind_of(value)}"
 
 
-#: How often a call is made again whose worker vanished.
+#: Most repetitions of a call whose worker vanished.
 MAX_INTERRUPTIONS = 5
-#: Why it is made again then.
+#: The rule stored for such a repetition.
 INTERRUPTION = "interrupted"
-#: Why such a call failed, as the classifier would say it.
+#: The error of such a call, in the form of the error classifier.
 INTERRUPTED: Mapping[str, JsonValue] = MappingProxyType(
     {
         "type": "Interrupted",
@@ -119,26 +119,26 @@ COMPLETED, EXHAUSTED, FAILED = "completed", "exhausted", "failed"
 #: Characters of a digest in `marks`.
 _DIGEST = 16
 
-#: Makes the values that templates know; only called where a rule uses them.
+#: Makes the values available to templates; called only if a rule needs them.
 Values = Callable[[], Mapping[str, Value]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What follows from a call, and what the row remembers of it."""
+    """What follows from a call, and what the iteration row records about it."""
 
     facts: JsonObject  #: for the event: again, after_seconds, page, call, rule | sequence, reason, is_cut
     fingerprint: str = ""
     same_failures: int = 0
     marks: str = ""
-    part: JsonValue = None  #: what is kept of this page
+    part: JsonValue = None  #: the part of this page that is kept
     keeps_part: bool = False
 
 
 def values_of(
     new: NewExecution, known: Mapping[str, Value], *, index: int, element: JsonValue, attempt: int, page: int
 ) -> dict[str, Value]:
-    """Return the values that the templates of one call know."""
+    """Return the values available to the templates of one call."""
     values = {**known, "attempt": attempt, "page": page}
     if new.step.loop is not None:
         values["index"] = index
@@ -149,9 +149,9 @@ def values_of(
 
 def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value]) -> JsonObject:
     """
-    Return the inputs of a call: those of the step filled in, and over them what the page before asked for.
+    Return the inputs of a call: the rendered inputs of the step, overridden by what the previous page requested.
 
-    What came in a response is never read as a template, and cannot send credentials to another host.
+    Content of a response is never rendered as a template, and cannot send credentials to another host.
     """
     filled: JsonObject = {
         key: value if key in NO_TEMPLATES else expressions.render(value, values) for key, value in step.inputs.items()
@@ -170,7 +170,7 @@ def inputs_of(step: StepSpec, assignment: Assignment, values: Mapping[str, Value
 
 
 def collecting(step: StepSpec) -> RetryRule | None:
-    """Return the rule that says what becomes of the pages of *step*, None when there are none."""
+    """Return the rule that says how the pages of *step* are collected, or None if it has no pages."""
     return next((rule for rule in step.retry if rule.kind == ON_SUCCESS), None)
 
 
@@ -183,7 +183,7 @@ def judge(
     now: datetime,
     random: float | None = None,
 ) -> Judgement:
-    """Return what follows from *report*; None: the call was interrupted, and nobody reports."""
+    """Return what follows from *report*; None means that the call was interrupted and has no report."""
     fingerprint, same = row.fingerprint, row.same_failures
     try:
         if report is not None and report.ok:
@@ -192,7 +192,7 @@ def judge(
             same = same + 1 if report.fingerprint and report.fingerprint == fingerprint else 1
             fingerprint = report.fingerprint
             facts = _after_failure(step, row, report.error or {}, same, values, now=now, random=random)
-        # No rule is used up when a worker vanishes: it had several calls, and which of them crashed it is not known.
+        # A vanished worker uses up no rule: it had several calls, and which of them crashed it is unknown.
         elif row.interruptions >= MAX_INTERRUPTIONS:
             facts = _over(step, FAILED, f"{row.interruptions + 1} workers vanished while they made this call")
         else:
@@ -205,7 +205,7 @@ def judge(
 
 
 def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
-    """Return that the iteration is over; only with rules there is a sequence to report."""
+    """Return the facts of an ended iteration; a sequence is reported only if the step has rules."""
     if not step.retry and sequence == COMPLETED:
         return {}
     result: JsonObject = {"again": False, "reason": reason} if reason else {"again": False}
@@ -218,7 +218,7 @@ def _over(step: StepSpec, sequence: str, reason: str = "") -> JsonObject:
 def _after_success(
     step: StepSpec, row: Iteration, report: CallReport, values: Values, random: float | None
 ) -> Judgement:
-    """Return whether the next page is called for: by the first rule on success whose condition holds."""
+    """Return whether the next page is requested, by the first success rule whose condition holds."""
     collector = collecting(step)
     if collector is None:
         return Judgement(facts=_over(step, COMPLETED))
@@ -246,7 +246,7 @@ def _after_success(
             why = f"no progress: after page {row.page} the same call is asked for that was made before: {said}"
             return Judgement(facts=_over(step, FAILED, why), part=part, keeps_part=True)
         marks = f"{marks} {digest}".strip()
-    # Pages come one after the other as fast as they may; polling waits longer each time.
+    # Pages follow each other without a growing delay; polling waits longer each time.
     wait = _backoff(rule).delay(0 if rule.next_call else row.page - 1, random)
     facts: JsonObject = {
         "again": True,
@@ -270,7 +270,7 @@ def _after_failure(
     now: datetime,
     random: float | None = None,
 ) -> JsonObject:
-    """Return whether a call that failed is made again: by the first rule on errors whose condition holds."""
+    """Return whether a failed call is repeated, by the first error rule whose condition holds."""
     message = str(error.get("message") or error.get("type") or "the call failed")[:500]
     known: Mapping[str, Value] | None = None
     for rule in step.retry:
@@ -289,7 +289,7 @@ def _after_failure(
     if error.get("category") not in {category.value for category in ErrorCategory}:
         error = {**error, "category": ErrorCategory.FATAL.value}
     facts, waits = ErrorFacts.from_json(error), _backoff(rule)
-    if rule.when and not facts.recoverable:  # an error that a condition asks for is retried whatever its category
+    if rule.when and not facts.recoverable:  # an error matched by a condition is retried whatever its category
         facts = replace(facts, category=ErrorCategory.TRANSIENT, recoverable=True, metadata={})
     decision = decide(
         facts,

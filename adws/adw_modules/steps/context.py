@@ -1,9 +1,9 @@
 """
-The values that the templates of steps know, and what the events of an execution show of them.
+The values available to the templates of steps, and the extract of them that the events of an execution show.
 
-Decisions are made on the whole. Events get the keys that explain an execution and nothing else: secrets taken out,
-large values replaced by their size, results of steps by what kind of thing they were. Long results of loops stay in
-the database and are read when a template asks for them.
+Decisions use the full values. Events get only the keys that explain an execution: with secrets redacted, large values
+replaced by their size, and step results by their kind. Long results of loops stay in the database and are read when a
+template needs them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction.redactor import Redactor
     from adws.adw_modules.steps.store import Executions
 
-#: Characters of JSON of the context of an event, of which every call makes two.
+#: Characters of JSON for the short context of an event; every call makes two events.
 MAX_SMALL = 2_000
-#: The key of a table that stands for a large result, and the one in it that says what kind of thing that is.
+#: The key of a table that replaces a large result, and its key for the kind of that result.
 KEPT, _KIND = "_kept", "_type"
 
 _SHOWN = ("workload", "vars")
@@ -33,7 +33,7 @@ _KINDS = {dict: "dict", list: "list", str: "str", bool: "bool", int: "int", floa
 
 
 def limited(value: JsonValue) -> JsonValue:
-    """Return *value*, or what is left of it when it is large: the small ones of its keys, or its size."""
+    """Return *value* if it is small; else a table with its large values truncated, or only its size."""
     size = len(json.dumps(value))
     if size <= MAX_VALUE:
         return value
@@ -51,7 +51,7 @@ def shown_context(
     redactor: Redactor,
     statuses: Mapping[str, JsonValue] = MappingProxyType({}),
 ) -> JsonObject:
-    """Return what an event shows of what the templates of a phase know; *statuses* are those of steps."""
+    """Return the extract of a phase's template values that an event shows; *statuses* are those of the steps."""
     steps = context.get("steps")
 
     return {
@@ -65,7 +65,7 @@ def shown_context(
 
 
 def event_contexts(new: NewExecution, redactor: Redactor) -> tuple[JsonObject, JsonObject]:
-    """Return what the first and the last event of an execution show of its context, and what all others do."""
+    """Return two contexts: for the first and last event of an execution, and for all events between."""
     ids: JsonObject = {
         "execution_id": new.execution_id,
         "parent_execution_id": new.parent_execution_id,
@@ -86,7 +86,7 @@ def event_contexts(new: NewExecution, redactor: Redactor) -> tuple[JsonObject, J
 
 
 def result_facts(value: JsonValue, *, status: str = "success") -> JsonObject:
-    """Return what a context says about the result of a step: what kind of thing it is, and not the thing."""
+    """Return what a context shows of a step's result: whether it has data, its status and its kind."""
     has_data = value is not None and value not in ([], {}, "")
     kind = value[_KIND] if isinstance(value, dict) and KEPT in value and _KIND in value else _KINDS[type(value)]
 
@@ -98,9 +98,9 @@ def result_facts(value: JsonValue, *, status: str = "success") -> JsonObject:
 
 def stored_result(result: JsonValue, key: str, executions: Executions) -> JsonValue:
     """
-    Return what is stored in place of a result: the result itself, or the key that it is stored under.
+    Return what is stored in place of a result: the result itself, or a reference to the key that stores it.
 
-    A result that only resembles such a key is stored under a key, too: results come from outside.
+    A result that merely looks like a reference is stored under a key, too: results come from outside.
     """
     size = len(json.dumps(result))
     if size <= MAX_VALUE and not _is_reference(result):
@@ -118,13 +118,13 @@ def _is_reference(value: JsonValue) -> bool:
     return KEPT in value or (isinstance(results, dict) and REFERENCE in results)
 
 
-# --- what templates know ---------------------------------------------------------------------------------------
+# --- template values -------------------------------------------------------------------------------------------
 
 
 def known_of(
     document: WorkflowDocument, phases: Mapping[str, JsonObject], steps: JsonObject, variables: JsonObject
 ) -> JsonObject:
-    """Return what every template of a phase knows; `vars` are those of the phases before, and of the steps so far."""
+    """Return the values for all templates of a phase; `vars` merges those of earlier phases and of the steps so far."""
     issue: JsonObject = {"number": document.issue_number}
     if document.issue is not None:
         issue |= document.issue.model_dump(mode="json", include={"title", "body", "author", "url", "labels"})
@@ -143,7 +143,7 @@ def known_of(
 
 
 def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[str, Value]:
-    """Return a stored context with the references to large results of *adw_id* replaced by these."""
+    """Return a stored context with the references to large results of *adw_id* resolved."""
     steps, phases = context.get("steps"), context.get("phases")
     values: dict[str, Any] = dict(context)
     if isinstance(steps, dict):
@@ -160,7 +160,7 @@ def resolved(context: JsonObject, executions: Executions, adw_id: str) -> dict[s
 
 
 def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:
-    """Return the stored result of a step as templates know it; results of loops are read when they are asked for."""
+    """Return a stored step result as templates see it; results of loops are read lazily."""
     if not isinstance(value, dict) or not _is_reference(value):
         return value
     kept, results, ours = value.get(KEPT), value.get("results"), f"{adw_id}."
@@ -175,7 +175,7 @@ def read_result(value: JsonValue, executions: Executions, adw_id: str) -> Value:
 
 
 class ResultRows(Rows):
-    """The results of an execution, in the order of its collection; null for an iteration that gave none."""
+    """The results of an execution in the order of its collection; null for an iteration without a result."""
 
     def __init__(self, executions: Executions, execution_id: str, total: int) -> None:
         self._executions = executions

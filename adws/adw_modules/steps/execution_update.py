@@ -1,9 +1,9 @@
 """
-One update of an execution: what reports, interruptions and cancellations do to its rows, and the events about it.
+One update of an execution: how reports, interruptions and cancellations change its rows, and the resulting events.
 
-The store opens a transaction, lets an update change rows, and writes rows and events. Nothing here writes; rows are
-read through the `IterationRepository` of the transaction, none of them twice in an update. The events alone explain
-why a call was made again, or not; their names are those of seed 001 (`data`, and in `meta` the keys retry, execution,
+The store opens a transaction, lets an update change rows, then writes rows and events. This module writes nothing; it
+reads rows through the `IterationRepository` of the transaction, each at most once per update. The events alone explain
+why a call was repeated or not; their names are those of seed 001 (`data`, and in `meta` the keys retry, execution,
 queue and error).
 """
 
@@ -54,49 +54,49 @@ if TYPE_CHECKING:
     from adws.adw_modules.redaction.redactor import Redactor
     from adws.adw_modules.steps.store import IterationRepository
 
-#: Iterations that are cancelled in one transaction.
+#: Iterations cancelled per transaction.
 CANCELLED_AT_ONCE = 500
-#: Characters of JSON of a value in an event. Of a larger one the event says how large it is; the rows have it.
+#: Characters of JSON of a value in an event. For a larger value the event has only the size; the rows have the value.
 MAX_VALUE = 10_000
 #: Characters of a message in an event.
 MAX_MESSAGE = 500
-#: The key of a table that stands for the results of an execution.
+#: The key of a table that refers to the results of an execution.
 REFERENCE = "_execution"
-#: The event that ends an iteration -> how it ended.
+#: The event that ends an iteration -> the final state.
 ENDS = {
     "iteration_completed": IterationState.COMPLETED,
     "iteration_failed": IterationState.FAILED,
     "iteration_cancelled": IterationState.CANCELLED,
 }
-#: The event that ends an execution -> how it ended.
+#: The event that ends an execution -> the final state.
 EXECUTION_ENDS = {
     "iterator_completed": ExecutionState.COMPLETED,
     "iterator_failed": ExecutionState.FAILED,
     "iterator_cancelled": ExecutionState.CANCELLED,
 }
-#: Why a sequence ends whose next call cannot be stored until it is made.
+#: Why a sequence ends if its next call cannot be stored while it waits.
 _NOT_STORABLE = (
     "the next call asks for something that looks like a secret, which is never stored: give it by headers_env"
 )
 _NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
-_UNREAD = object()  #: a value of which only the text is known
+_UNREAD = object()  #: marks a value of which only the JSON text is available
 _WELL = Judgement(facts={})
 
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 def is_sequential(step: StepSpec) -> bool:
-    """Return whether the iterations of *step* are done one after the other."""
+    """Return whether the iterations of *step* run one after the other."""
     return step.loop is None or step.loop.mode != ASYNC
 
 
 def lanes_of(step: StepSpec, total: int) -> int:
-    """Return how many lanes *step* has for so many iterations."""
+    """Return how many lanes *step* has for *total* iterations."""
     return 1 if step.loop is None or is_sequential(step) else max(1, min(step.loop.concurrency, total))
 
 
 def is_broken(execution: Execution) -> bool:
-    """Return whether so many iterations failed that the whole has failed."""
+    """Return whether enough iterations failed for the whole execution to fail."""
     loop, total = execution.step.loop, execution.total or 0
     if not execution.failed or loop is None or loop.on_failure == FAIL_FAST:
         return execution.failed > 0
@@ -107,7 +107,7 @@ def is_broken(execution: Execution) -> bool:
 
 
 def verdict(execution: Execution) -> tuple[ExecutionState, str] | None:
-    """Return how an execution ended, and why; None while an iteration is left."""
+    """Return the final state of an execution and the reason, or None while iterations remain."""
     ended = execution.succeeded + execution.failed + execution.cancelled
     if execution.total is None or ended < execution.total:
         return None
@@ -121,7 +121,7 @@ def verdict(execution: Execution) -> tuple[ExecutionState, str] | None:
 
 
 def truncated(size: int) -> JsonObject:
-    """Return what stands for a value of so many characters."""
+    """Return the placeholder for a value of *size* characters."""
     return {"_truncated": True, "_size": size}
 
 
@@ -135,7 +135,7 @@ def error_meta(error: JsonObject, message: str, moment: str) -> JsonObject:
 
 
 class ExecutionUpdate:
-    """Changes the rows of one execution, and collects the events of that."""
+    """Changes the rows of one execution and collects the events that describe the changes."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ExecutionUpdate:
         clock: Clock,
         run: Run | None = None,
     ) -> None:
-        """*run* is the lane that makes the update; None for a person, or the phase itself."""
+        """*run* is the lane that makes the update; None for a person or the phase itself."""
         new = spec.new
         self.spec = spec
         self.execution = execution
@@ -190,7 +190,7 @@ class ExecutionUpdate:
     # --- beginning ---------------------------------------------------------------------------------------------
 
     def start(self, total: int, said: Mapping[str, Any] = _NOTHING_SAID) -> None:
-        """Record that everything is stored and calls can begin; *said* are fields of an event from outside."""
+        """Record that all iterations are stored and calls can begin; *said* are fields reported from outside."""
         step, loop = self._step, self._step.loop
         settings: JsonObject = {"tool": step.tool, "collection_size": total}
         if loop is not None:
@@ -217,10 +217,10 @@ class ExecutionUpdate:
 
     def take(self, most: int, *, is_wanted: bool) -> Taken:
         """
-        Return the next calls for the run, at most so many, or what it waits for.
+        Return the next calls for the run, at most *most*, or until when it waits.
 
-        A sequential loop begins an iteration only when the one before is over, with all its calls. Otherwise due
-        retries come first, and of the iterations that have not begun a run takes no more than its share.
+        A sequential loop begins an iteration only after all calls of the previous one. Otherwise due retries come
+        first, and a run takes no more than its share of the iterations that have not begun.
         """
         execution, moment = self.execution, self._moment
         if execution.cancel_reason and not self.is_over:
@@ -244,7 +244,7 @@ class ExecutionUpdate:
             chosen = sorted(due, key=lambda row: (row.next_at, row.index))[:most]
             suspects = [row for row in chosen if row.why == INTERRUPTION]
             if suspects:
-                chosen = suspects[:1]  # a call that crashes its worker shall not interrupt others again
+                chosen = suspects[:1]  # a call that crashes its worker must not interrupt others again
             elif len(chosen) < most:
                 share = max(1, (execution.total - execution.next_index) // (2 * execution.lanes))
                 chosen += self._not_begun(min(most - len(chosen), share))
@@ -272,7 +272,7 @@ class ExecutionUpdate:
         return rows
 
     def _begin(self, row: Iteration) -> Assignment:
-        """Give an iteration to the run, and return the call to make."""
+        """Assign an iteration to the run, and return the call to make."""
         self.changed[row.index] = row
         element = json.loads(row.element) if row.element != NULL else None
         if not row.last_event_id:
@@ -301,7 +301,7 @@ class ExecutionUpdate:
     # --- calls -------------------------------------------------------------------------------------------------
 
     def report(self, rows: Sequence[Iteration], reports: Sequence[CallReport]) -> None:
-        """Record the results of calls; rows without a report were not begun, and are put back."""
+        """Record the results of calls; rows without a report did not begin, and wait again."""
         known = {report.index: report for report in reports}
         for row in rows:
             report = known.get(row.index)
@@ -324,7 +324,7 @@ class ExecutionUpdate:
             self._record(row, report, judgement, text)
 
     def interrupt(self, rows: Sequence[Iteration]) -> None:
-        """Count calls as failed whose worker is gone."""
+        """Count calls of vanished workers as failed."""
         for row in rows:
             self._record(row, None, self._judge(row, None))
 
@@ -335,7 +335,7 @@ class ExecutionUpdate:
             self._record(row, None, Judgement(facts=facts, marks=row.marks))
 
     def _suspend(self, row: Iteration, *, was_begun: bool) -> None:
-        """Put a call back that was ended on order; it does not count."""
+        """Let a call that was ended on order wait again; it does not count as an attempt."""
         self.changed[row.index] = row
         fields = {"status": RETRY_WAIT, "parent_event_id": row.last_event_id, "data": {"was_begun": was_begun}}
         row.last_event_id = self._add_event("action_suspended", row, fields).event_id
@@ -362,14 +362,14 @@ class ExecutionUpdate:
 
     def _record(self, row: Iteration, report: CallReport | None, judgement: Judgement, text: str = NULL) -> None:
         """
-        Record a call, and what follows from it: it is made again, the next page is, or the iteration is over.
+        Record a call and what follows: it is repeated, the next page is requested, or the iteration ends.
 
-        Without a *report* the worker that made it is gone; *text* is the result as JSON.
+        Without a *report* the worker that made the call vanished; *text* is the result as JSON.
         """
         self.changed[row.index] = row
         facts, redact = judgement.facts, self._redactor.redact
         is_again = facts.get("again") is True
-        told = dict(facts)  # without secrets: only the row has the next call whole
+        told = dict(facts)  # without secrets: only the row has the full next call
         if facts.get("call"):
             told["call"] = self._shown(_encode(facts["call"]), None, facts["call"])
         reason = str(redact(facts["reason"])) if facts.get("reason") else ""
@@ -412,7 +412,7 @@ class ExecutionUpdate:
             row.error = str(error.get("message") or "")[:MAX_MESSAGE]
             meta["error"] = error_meta(error, str(redact(row.error)), self._moment)
             shown = {**error, "message": row.error}
-            shown.pop("traceback", None)  # traces stay with the worker that made the call
+            shown.pop("traceback", None)  # tracebacks stay with the worker that made the call
             fields |= {"status": "failed", "data": {**fields["data"], "error": redact(shown)}}
         event = self._add_event("action_completed" if is_ok else "action_failed", row, fields)
         row.last_event_id = event.event_id
@@ -437,7 +437,7 @@ class ExecutionUpdate:
     # --- ends --------------------------------------------------------------------------------------------------
 
     def ask_to_cancel(self, reason: str, said: Mapping[str, Any] = _NOTHING_SAID) -> None:
-        """Record that nothing more is begun."""
+        """Record that no further iteration is begun."""
         execution = self.execution
         if execution.cancel_reason or self.is_over:
             return
@@ -448,7 +448,7 @@ class ExecutionUpdate:
         execution.cancel_reason = why or "cancelled"
 
     def cancel(self, rows: Iterable[Iteration], reason: str) -> None:
-        """End iterations that wait."""
+        """Cancel waiting iterations."""
         why = str(self._redactor.redact(reason))
         for row in rows:
             self.changed[row.index] = row
@@ -456,7 +456,7 @@ class ExecutionUpdate:
             self._end_iteration(row, IterationState.CANCELLED, why)
 
     def cancel_some(self) -> bool:
-        """End some of the waiting iterations; return whether there may be more."""
+        """Cancel some of the waiting iterations; return whether there may be more."""
         execution = self.execution
         again = [row for row in self.changed.values() if row.state == RETRY_WAIT]
         waiting = self.rows.waiting(CANCELLED_AT_ONCE)
@@ -467,7 +467,7 @@ class ExecutionUpdate:
         return not self.is_over and (len(waiting) == CANCELLED_AT_ONCE or not is_begun)
 
     def begin_outside(self, row: Iteration, said: Mapping[str, Any]) -> None:
-        """Record that somebody outside of adw begins an iteration; *said* are fields of the event."""
+        """Record that an iteration begins outside of adw; *said* are fields of the event."""
         self.changed[row.index] = row
         row.state, row.attempts, row.same_call, row.started_at = RUNNING, 1, 1, self._moment
         row.last_event_id = self._add_event("iteration_started", row, {"status": RUNNING, **said}).event_id
@@ -475,7 +475,7 @@ class ExecutionUpdate:
     def end_outside(
         self, row: Iteration, state: IterationState, said: Mapping[str, Any], *, reason: str, result: str
     ) -> None:
-        """Record how an iteration ended that somebody outside of adw ran; *result* is a text of JSON."""
+        """Record how an iteration ended that ran outside of adw; *result* is JSON text."""
         self.changed[row.index] = row
         row.attempts = max(1, row.attempts)
         row.result = result
@@ -504,7 +504,7 @@ class ExecutionUpdate:
         said: Mapping[str, Any] = _NOTHING_SAID,
     ) -> None:
         execution, is_completed = self.execution, state is IterationState.COMPLETED
-        if is_completed and self._collects != REPLACE:  # each page was checked when it came, so they fit
+        if is_completed and self._collects != REPLACE:  # each page was checked on arrival, so the parts fit together
             parts = [json.loads(text) for index, _page, text in self.pages if index == row.index]
             row.result = _encode(collected(self._collects, [*self.rows.parts(row.index), *parts]))
         row.state, row.ended_at = state.value, self._moment
@@ -535,7 +535,7 @@ class ExecutionUpdate:
             execution.cancel_reason = execution.cancel_reason or f"iteration {row.index} failed: {reason}"
 
     def _end_if_over(self) -> bool:
-        """End the execution once every iteration has ended; return whether it is over."""
+        """End the execution once every iteration has ended; return whether it has."""
         execution, end = self.execution, verdict(self.execution)
         if end is None:
             return False
@@ -601,7 +601,7 @@ class ExecutionUpdate:
         return event
 
     def _shown(self, text: str, row: Iteration | None, value: JsonValue | object = _UNREAD) -> JsonValue:
-        """Return what an event shows of a value; of a large one, that *row* has it."""
+        """Return a value as shown in an event; a large one is replaced by its size and a reference to *row*."""
         if len(text) > MAX_VALUE:
             return {**truncated(len(text)), **(self._place(row) if row is not None else {})}
         if value is _UNREAD:
@@ -610,7 +610,7 @@ class ExecutionUpdate:
         return self._redactor.redact(value) if isinstance(value, str | list | dict) else value  # type: ignore[return-value]  # it is JSON, read or given
 
     def _place(self, row: Iteration) -> JsonObject:
-        """Return where the result of an iteration is whole."""
+        """Return the reference to the full result of an iteration."""
         return {REFERENCE: self.spec.new.execution_id, "_index": row.index}
 
     def _seconds_since(self, moment: str | None) -> float | None:

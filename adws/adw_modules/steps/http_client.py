@@ -1,8 +1,8 @@
 """
-One HTTP request, with limits: on its time, on the size of its answer, on where redirections lead.
+One HTTP request, limited in time, in the size of the response and in where redirects may lead.
 
-An answer is returned whatever its status; what never became an answer raises RunFailed. Credentials go to the host
-they are for and no further: neither along a redirection to another one, nor into a message. Cookies are not kept.
+A response is returned whatever its status; without a response RunFailed is raised. Credentials go only to the host they
+are for: neither along a redirect to another host nor into a message. Cookies are not kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import httpx
 
 
-#: Redirections that are followed, and the methods they are followed for: another one would be made again elsewhere.
+#: Most redirects followed, and the methods for which they are: with another one, a redirect would repeat an action.
 MAX_REDIRECTS = 5
 FOLLOWED = ("GET", "HEAD", "OPTIONS")
 #: Seconds between two checks for orders.
@@ -32,7 +32,7 @@ TICK_SECONDS = 0.1
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
-#: Name of an error, or of what caused it -> class; all others are the network.
+#: Name of an error, or of its cause -> error class; every other error is a network error.
 _CLASSES = {
     "SSLCertVerificationError": "tls",
     "InvalidURL": "invalid",
@@ -47,43 +47,43 @@ _CLASSES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpRequest:
-    """What to ask for."""
+    """A request to make."""
 
     method: str
     url: str
     params: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)  #: only for the host of *url*
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)  #: sent only to the host of *url*
     body: bytes | None = None
-    timeout_seconds: float = 600.0  #: of all of it
-    max_bytes: int = 8 * 1024 * 1024  #: of the answer, unpacked
+    timeout_seconds: float = 600.0  #: for the whole request
+    max_bytes: int = 8 * 1024 * 1024  #: of the response body, decompressed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: Mapping[str, str]  #: names in lower case
     body: bytes
-    url: str  #: where it came from, after redirections
+    url: str  #: final URL, after redirects
 
 
 class HttpClient:
-    """Makes requests over connections that are kept; a forked child makes its own."""
+    """Makes requests over pooled connections; a forked child opens its own."""
 
     def __init__(self, clock: Clock, *, allowed_hosts: Sequence[str] | None = None) -> None:
-        """*allowed_hosts* are names of hosts, or `*.` and the end of names; None allows every host."""
+        """*allowed_hosts* are host names, or `*.` and a domain; None allows every host."""
         self._clock = clock
         self._allowed_hosts = allowed_hosts
-        self._clients: dict[int, httpx.Client] = {}  #: by process: those of a parent are never used, never closed
+        self._clients: dict[int, httpx.Client] = {}  #: by process: clients of a parent are never used or closed
 
     def ask(self, request: HttpRequest, orders: Orders) -> HttpAnswer | Order:
         """
-        Return the answer, or the order that came before it; raise RunFailed when there is none.
+        Return the response, or the order that came first; raise RunFailed if there is no response.
 
-        The request is made in a thread of its own: neither a server that does not answer nor one that answers for ever
-        keeps anybody from obeying. A request that was given up may still reach the server.
+        The request runs in its own thread, so that neither a silent server nor an endless response delays an order. An
+        abandoned request may still reach the server.
         """
         done: list[HttpAnswer | BaseException] = []
         is_over = threading.Event()
@@ -123,7 +123,7 @@ class HttpClient:
         """Return the client of this process, which its threads share."""
         client = self._clients.get(os.getpid())
         if client is None:
-            import httpx  # noqa: PLC0415 - takes a while to import, and few workflows ask anybody
+            import httpx  # noqa: PLC0415 - slow to import, and few workflows make requests
 
             no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             made = httpx.Client(cookies=no_cookies, headers={"User-Agent": "adw"}, follow_redirects=False)
@@ -134,7 +134,7 @@ class HttpClient:
         return client
 
     def _follow(self, request: HttpRequest, given_up: threading.Event) -> HttpAnswer:
-        """Return the answer after redirections; every host on the way must be an allowed one."""
+        """Return the response after redirects; every host on the way must be allowed."""
         step, allowed = request, self._allowed_hosts
         for _ in range(MAX_REDIRECTS + 1):
             host = origin_of(step.url)[1]
@@ -172,7 +172,7 @@ class HttpClient:
                         text = f"the answer from {shown(request.url)} has more than {request.max_bytes} bytes"
                         raise _failed("invalid", f"{text}: ask for less at a time")
                     if given_up.is_set():
-                        break  # nobody waits for it any more
+                        break  # the caller has stopped waiting
         except httpx.TimeoutException as exc:
             raise _too_late(request) from exc
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError) as exc:
@@ -192,7 +192,7 @@ class HttpClient:
 
 
 def shown(url: str) -> str:
-    """Return an address for people: without what stands before the host or behind the path, which may be secret."""
+    """Return a URL for people: without credentials, query and fragment, which may be secret."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -203,7 +203,7 @@ def shown(url: str) -> str:
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of an address of HTTP; no host when it is none."""
+    """Return scheme, host and port of an HTTP URL; an empty host if *url* is not one."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -216,7 +216,7 @@ def origin_of(url: str) -> tuple[str, str, int]:
 
 
 def host_matches(host: str, name: str) -> bool:
-    """Say whether *name* of the allow list means *host*; one that begins with `*.` means all hosts below it."""
+    """Return whether *name* of the allow list matches *host*; one that begins with `*.` matches all hosts below it."""
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
 

@@ -1,9 +1,9 @@
 """
-The lanes of an execution: runs that take iterations, make their calls and report them.
+The lanes of an execution: runs that take iterations, make their calls and report the results.
 
-A lane is fenced by its own run, not by the workflow's lease: any worker may have one. It gives itself back when others
-wait and it had its time, when nothing is due, and on order; calls that an order ended do not count. How many iterations
-it takes at a time follows from how long they take.
+A lane is fenced by its own run, not by the workflow's lease: any worker may have one. It releases its run when its turn
+is over and other runs wait, when no call is due, and on order; calls that an order ended do not count. How many
+iterations it takes at a time depends on how long they take.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.lanes")
 
-#: A batch that took less than this many seconds may be longer the next time, one that took more is shorter.
+#: After a batch shorter than SHORT_SECONDS the next may be larger; after one longer than LONG_SECONDS it is smaller.
 SHORT_SECONDS, LONG_SECONDS = 0.05, 0.25
-#: Seconds that a lane waits after its time is up, so that waiting lanes come first: it keeps its old place.
+#: Seconds a lane waits after its turn, so that waiting lanes come first: it keeps its place in the queue.
 YIELD_SECONDS = 0.05
-#: After so much work on the calls of one step a worker lets other runs that wait come first.
+#: After this long on the calls of one step, a worker lets other waiting runs come first.
 TURN_SECONDS = 5.0
-#: Most short calls of a loop that a worker takes at a time; calls that take longer are taken one by one.
+#: Most short calls of a loop taken at a time; long calls are taken one by one.
 MOST_CALLS = 64
 #: Characters of a message in a report.
 MAX_MESSAGE = 500
 
 
 class IterationWorker:
-    """Works on lanes; implements `JobHandler`."""
+    """Runs lanes; implements `JobHandler`."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def work(self, run: Run) -> RunResult:
-        """Make calls until there are none for this lane now, and give its run back or end it."""
+        """Make calls until this lane has none left for now, then release or finish its run."""
         home, executions, runs = self._home, self._home.executions, self._home.runs
         run = runs.begin(run)
         for process in executions.left_processes(run):
@@ -90,12 +90,12 @@ class IterationWorker:
         return RunResult(run=done, outcome=None, message=done.reason)
 
     def give_up(self, run: Run, why: str) -> None:
-        """Fail the calls that took their workers with them."""
+        """Fail the calls that crashed their workers."""
         self._home.executions.give_up(run, reason=why)
 
 
 class Lane:
-    """One run that works on iterations of an execution."""
+    """One run that makes the calls of iterations of an execution."""
 
     def __init__(self, home: Home, run: Run, new: NewExecution, lease: LeaseHandle) -> None:
         self._home = home
@@ -105,19 +105,19 @@ class Lane:
         self._most = 1  #: iterations to take at a time
         self._turn_began = home.clock.monotonic()
         loop = new.step.loop
-        #: A call is not begun before the failure of the one before is judged.
+        #: The next call begins only after a failure of the previous one has been evaluated.
         self._stops_at_failure = is_sequential(new.step) or (loop is not None and loop.on_failure == FAIL_FAST)
 
     def is_due(self, taken: Taken) -> bool:
-        """Return whether there is more to do at once; a lane that lets others come first has a reason to wait."""
+        """Return whether more calls are due now; a lane that lets others come first gives a reason."""
         return bool(taken.wait_until) and not (taken.is_over or taken.reason) and taken.wait_until <= self._in(0.0)
 
     def iterate(self, assignments: tuple[Assignment, ...]) -> Taken:
         """
         Make calls one after the other, then report them and take the next ones in one transaction.
 
-        Calls after an order, or after a failure that may end the loop, are not made; reporting without them puts them
-        back. When the time of the lane is up and other runs wait, nothing is taken and the lane comes back soon.
+        Calls after an order, or after a failure that may end the loop, are not made; missing from the report, they
+        wait again. When the turn is over and other runs wait, the lane takes nothing and comes back soon.
         """
         home, new, lease, clock = self._home, self._new, self._lease, self._home.clock
         reports: list[CallReport] = []
@@ -146,7 +146,7 @@ class Lane:
             self._most = max(1, self._most // 2)
         is_stopped, is_turn_over = lease.current() is not None, False
         if not is_stopped and now - self._turn_began >= TURN_SECONDS:
-            self._turn_began = now  # a new turn when no other run waits
+            self._turn_began = now  # a new turn if no other run waits
             is_turn_over = home.runs.seconds_to_next() == 0.0
 
         most = 0 if is_stopped or is_turn_over else self._most
@@ -162,7 +162,7 @@ class Lane:
 
     @cached_property
     def _context(self) -> Callable[..., CallContext]:
-        """What the contexts of all calls of the lane have in common."""
+        """The part of the call context that all calls of the lane share."""
         home, new = self._home, self._new
         document = home.load(new.adw_id)
 
@@ -184,23 +184,23 @@ class Lane:
 
 class ToolCalls:
     """
-    Makes the calls of steps, in any thread of a worker: the tool, and then the sink.
+    Makes the calls of steps, in any thread of a worker: first the tool, then the sink.
 
-    Whatever a tool or a sink raises is a failed call, classified once; a call that was ended on order is suspended and
-    does not count. The inputs of a call are shown to nobody but the tool.
+    Anything a tool or sink raises becomes a failed call, classified once; a call ended on order is suspended and does
+    not count. Only the tool sees the inputs of a call.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._of_thread = threading.local()  #: sinks have connections and transactions, which two threads cannot share
+        self._of_thread = threading.local()  #: sinks have connections and transactions, which threads cannot share
         self._sinks: list[Sinks] = []
 
     def make(self, step: StepSpec, assignment: Assignment, context: CallContext) -> CallReport:
         """
-        Make one call and return its report; raises only what says that the run is not ours any more.
+        Make one call and return its report; raise only errors that say the run is no longer ours.
 
-        A failure is a report with an error of the one classifier: `ErrorFacts.to_json()` with `type`, `status` and
-        `has_stack_trace` beside it.
+        A failure is a report with an error of the one classifier: `ErrorFacts.to_json()` plus `type`, `status` and
+        `has_stack_trace`.
         """
         home = self._home
         began = home.clock.monotonic()
@@ -215,7 +215,7 @@ class ToolCalls:
             if not ordered:
                 result = checked(answer.value)
             if step.sink is not None and not ordered:
-                part = "Sink failed: "  # the call is over only when its result is saved
+                part = "Sink failed: "  # the call counts as done only once its result is saved
                 sinks: Sinks | None = getattr(self._of_thread, "sinks", None)
                 if sinks is None:
                     sinks = self._of_thread.sinks = Sinks(home)
@@ -226,7 +226,7 @@ class ToolCalls:
                 facts = {**facts, "rows": rows}
         except (Fenced, LeaseLost, RunLost):
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever a tool or a function of the user raises is a failed call
+        except Exception as exc:  # noqa: BLE001 - anything that a tool or a user's function raises is a failed call
             described = error_handler.describe(exc, step.name)
             message = (part + home.redactor.redact_text(described.message))[:MAX_MESSAGE]
             error = {
@@ -260,7 +260,7 @@ class ToolCalls:
         )
 
     def close(self) -> None:
-        """Close connections and files; no thread makes calls any more."""
+        """Close connections and files, once no thread makes calls any more."""
         while self._sinks:
             self._sinks.pop().close()
 
@@ -270,10 +270,10 @@ class ToolCalls:
 
 def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
     """
-    Return what the agents of all calls with these *metas* used together, None when no agent was called.
+    Return the total usage of all agent calls with these *metas*, or None if no agent was called.
 
-    With several providers or models, the name of the first stands for all. A part of unknown cost leaves the sum of
-    the others; only what is a subscription altogether counts as one.
+    With several providers or models, the result names the first. Calls of unknown cost are left out of the sum; the
+    total is a subscription only if every call is.
     """
     result: list[Usage] = []
     for meta in metas:
@@ -306,5 +306,5 @@ def used(metas: Iterable[Mapping[str, object]]) -> Usage | None:
 
 
 def spent(metas: Iterable[Mapping[str, object]]) -> float:
-    """Return the US dollars of it that count."""
+    """Return the US dollars these calls cost; subscriptions and unknown costs count as 0."""
     return costs.counted(used(metas)) or 0.0

@@ -1,7 +1,7 @@
 """
 A step whose calls are spread over workers: the execution, its iterations, and the reports of its calls.
 
-The rows are the truth about what is done and what is left; counting the events of an execution gives the same. An
+The rows are the truth about what is done and what remains; counting the events of an execution gives the same. An
 iteration is fenced by its run: a worker that lost that run changes nothing.
 """
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class IterationState(Enum):
-    """Where an iteration stands."""
+    """State of an iteration."""
 
-    PENDING = "pending"  #: waits for a place
-    RUNNING = "running"  #: a run has it
-    RETRY_WAIT = "retry_wait"  #: called again at `next_at`, after a failure or for the next page
+    PENDING = "pending"  #: waits for a lane
+    RUNNING = "running"  #: a run has taken it
+    RETRY_WAIT = "retry_wait"  #: will be called again at `next_at`, after a failure or for the next page
     COMPLETED = "completed"
     FAILED = "failed"
-    CANCELLED = "cancelled"  #: the loop ended before it, or a person did not want it
+    CANCELLED = "cancelled"  #: the loop ended before it, or a person cancelled it
 
 
 class ExecutionState(Enum):
-    """Where an execution stands."""
+    """State of an execution."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -41,19 +41,19 @@ class ExecutionState(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewExecution:
-    """An execution that is asked for. A step without a loop is one of a single iteration without an element."""
+    """A requested execution. A step without a loop has a single iteration without an element."""
 
     execution_id: str  #: `<adw_id>.<phase>.<attempt>.<step>`
-    parent_execution_id: str  #: of the phase's attempt
+    parent_execution_id: str  #: of the phase attempt
     adw_id: str
     phase: str
     attempt_number: int  #: of the phase
     catalog_id: str
     step: StepSpec
-    context: JsonObject  #: what templates may know: issue, workload, vars, results of steps and phases before
+    context: JsonObject  #: template values: issue, workload, vars, results of earlier steps and phases
     labels: frozenset[str] = frozenset()  #: of its runs
-    demands: Requirements = NO_DEMANDS  #: of the workers that make its calls
-    parent_run_id: int | None = None  #: the run of the workflow that asked for it; also the parent of its lanes
+    demands: Requirements = NO_DEMANDS  #: on the workers that make its calls
+    parent_run_id: int | None = None  #: the workflow's run that requested it; also the parent of its lanes
 
 
 @dataclass
@@ -64,13 +64,13 @@ class Execution:
     step: StepSpec
     state: ExecutionState = ExecutionState.RUNNING
     reason: str = ""  #: why it failed or was cancelled
-    total: int | None = None  #: iterations, None while the collection is being stored
-    stored: int = 0  #: iterations that are stored
+    total: int | None = None  #: iterations; None while the collection is being stored
+    stored: int = 0  #: iterations stored so far
     next_index: int = 0  #: the first iteration that has not begun
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
-    cancel_reason: str = ""  #: why nothing more is begun
+    cancel_reason: str = ""  #: why no further iteration is begun
     lanes: int = 1
     last_event: int = 0  #: number of its last event
     first_event_id: str = ""
@@ -79,7 +79,7 @@ class Execution:
 
     @property
     def ended(self) -> int:
-        """How many iterations are over."""
+        """Number of iterations that have ended."""
         return self.succeeded + self.failed + self.cancelled
 
 
@@ -92,11 +92,11 @@ class Assignment:
     element: JsonValue
     attempt_number: int  #: of this iteration, over all pages
     page: int  #: counts from 1
-    call: JsonObject = field(default_factory=dict)  #: inputs that the page before asked for
+    call: JsonObject = field(default_factory=dict)  #: inputs requested by the previous page
 
     @property
     def sink_key(self) -> str:
-        """Names what a sink saves for this call, however often and by which worker it is made."""
+        """Key under which a sink saves this call, however often and by whichever worker it is made."""
         return f"{self.execution_id}#{self.index}#{self.page}"
 
 
@@ -107,30 +107,30 @@ class CallReport:
     index: int
     attempt_number: int
     ok: bool
-    result: JsonValue = None  #: whole, as it came
+    result: JsonValue = None  #: complete, as received
     error: JsonObject | None = None  #: type, message, category, has_stack_trace
-    fingerprint: str = ""  #: equal for failures that are the same
+    fingerprint: str = ""  #: equal for equal failures
     duration: float = 0.0
     meta: JsonObject = field(default_factory=dict)
-    is_suspended: bool = False  #: ended on order: does not count, and is made again
+    is_suspended: bool = False  #: ended on order: does not count, and is repeated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """What a run has to do next."""
+    """What a run should do next."""
 
     assignments: tuple[Assignment, ...] = ()
-    wait_until: str = ""  #: nothing now, but a call is due then; "": nothing is left for this run
+    wait_until: str = ""  #: no call now, but one is due then; "": nothing is left for this run
     is_over: bool = False  #: the execution has ended
-    reason: str = ""  #: why it waits, "" when its next call is not due
+    reason: str = ""  #: why it waits; "" if its next call is not due
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRetry:
-    """A scheduled retry: of a phase, or of a call of a step, in the order of the columns that are read."""
+    """A scheduled retry of a phase or of a step's call; fields in the order of the columns read."""
 
     kind: str  #: phase | call
-    retry_id: str  #: what `adw queue retries cancel` takes: the workflow, or the execution
+    retry_id: str  #: argument of `adw queue retries cancel`: the workflow or the execution
     adw_id: str
     phase: str
     next_at: str
@@ -142,7 +142,7 @@ class WaitingRetry:
     error: str = ""
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the retry as JSON."""
         return asdict(self)
 
 
@@ -153,20 +153,20 @@ PENDING, RUNNING, RETRY_WAIT = (
 )
 #: `why` of a completed iteration whose sequence reached `max_attempts`.
 CUT = "cut"
-#: null as JSON.
+#: JSON null.
 NULL = "null"
 
 
 @dataclass
 class Iteration:
-    """The row of an iteration, in the order of its columns; values are texts of JSON."""
+    """The row of an iteration, in the order of its columns; values are JSON text."""
 
     index: int
     state: str = PENDING
-    attempts: int = 0  #: calls that were begun, over all pages
+    attempts: int = 0  #: calls begun, over all pages
     page: int = 1
     same_call: int = 0  #: calls for this page
-    interruptions: int = 0  #: how many of those were interrupted
+    interruptions: int = 0  #: how many of those calls were interrupted
     next_at: str = ""
     why: str = ""
     run_id: int | None = None
@@ -174,13 +174,13 @@ class Iteration:
     last_event_id: str = ""
     sequence_id: str = ""
     fingerprint: str = ""  #: of the last failure
-    same_failures: int = 0  #: how often that came in a row
-    marks: str = ""  #: digests of the calls that pages asked for
+    same_failures: int = 0  #: how often it came in a row
+    marks: str = ""  #: digests of the calls that pages requested
     error: str = ""
     process: str = ""
     started_at: str | None = None
     ended_at: str | None = None
-    call: str = "{}"  #: inputs that the page before asked for
+    call: str = "{}"  #: inputs requested by the previous page
     element: str = NULL
     result: str = NULL
 
@@ -190,12 +190,12 @@ class ExecutionSpec:
     """The part of an execution that never changes."""
 
     new: NewExecution
-    event_context: JsonObject = field(default_factory=dict)  #: sanitised, for its first and last event
-    small_context: JsonObject = field(default_factory=dict)  #: the same for all others, of which there are many
+    event_context: JsonObject = field(default_factory=dict)  #: sanitised, for the first and last event
+    small_context: JsonObject = field(default_factory=dict)  #: shorter, for all events between, of which there are many
 
 
 def lane_run(new: NewExecution, slot: str) -> NewRun:
-    """Return the run that a lane of an execution is."""
+    """Return a new run for a lane of an execution."""
     return NewRun(
         adw_id=new.adw_id,
         kind=ITERATION,

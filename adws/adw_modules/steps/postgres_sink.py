@@ -1,8 +1,8 @@
 """
-Saving rows to a PostgreSQL database of the user.
+Save rows to a PostgreSQL database of the user.
 
-One transaction for each call: its key and its rows, or neither. A connection that broke is made again once, and what
-was under way is done again: the key shows whether it had been committed.
+One transaction per call stores both its key and its rows. A broken connection is opened again once, and the
+transaction repeated: the key shows whether it had been committed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECT_SECONDS = 10
 _WHOLE_TYPES = frozenset({"smallint", "integer", "bigint"})
 _TEXT_TYPES = frozenset({"text", "character varying", "character", "name"})
 _JSON_TYPES = frozenset({"json", "jsonb"})
-#: Making a table that another transaction makes at the same time fails: so only one does.
+#: Creating a table that another transaction creates at the same time fails, so only one may do it.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('adw sink ' || current_database(), 0))"
 _FIND = "SELECT to_regclass(%s)"
 _TAKE_KEY = (
@@ -49,10 +49,10 @@ _PARENTS: list[psycopg.Connection] = []
 
 
 class PostgresSink:
-    """One database that rows are saved to. One thread at a time uses it."""
+    """A database that rows are saved to, used by one thread at a time."""
 
     def __init__(self, url: str, *, password: str = "", name: str = "", patience_seconds: float = 30.0) -> None:
-        """Use the database at *url*; people know it by *name*."""
+        """Use the database at *url*; messages call it *name*."""
         self._url = url
         self._password = password
         self._name = name
@@ -63,9 +63,9 @@ class PostgresSink:
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
         """
-        Save *rows* once for *sink_key*, by *key* where they are upserted; return whether this did it.
+        Save *rows* once for *sink_key*, upserted by the columns *key* if any; return whether this call saved them.
 
-        Raises SinkRefused, or DatabaseUnavailable and TransactionAborted, which may go by themselves.
+        Raises SinkRefused, or DatabaseUnavailable and TransactionAborted for trouble that may pass.
         """
         new = TableRows(table, rows, sink_key=sink_key, key=key)
         try:
@@ -74,7 +74,7 @@ class PostgresSink:
             except psycopg.OperationalError:
                 if self._connection is not None and not self._connection.broken:
                     raise
-                self.close()  # an idle connection that the server had ended
+                self.close()  # an idle connection that the server had closed
                 return self._save(self._connected(), new)
         except (psycopg.Error, UnicodeEncodeError) as exc:
             raise self._error(exc, new) from exc
@@ -104,7 +104,7 @@ class PostgresSink:
     def _save(self, connection: psycopg.Connection, new: TableRows) -> bool:
         with connection.transaction():
             connection.execute(_LIMITS, {"ms": self._limit})
-            # A role that may not make tables can use an existing one.
+            # A role without permission to create tables can use an existing one.
             if not self._has_keys and connection.execute(_FIND, (KEYS,)).fetchone() == (None,):
                 connection.execute(_LOCK)
                 connection.execute(MAKE_KEYS.encode())
@@ -129,7 +129,7 @@ class PostgresSink:
             cursor.executemany(statement.encode(), new.values(lambda name, one: _adapt(name, one, types)))
 
     def _types(self, connection: psycopg.Connection, new: TableRows) -> dict[str, str]:
-        """Return the columns of the table with their types, {} when it does not exist."""
+        """Return the table's columns with their types, or {} if it does not exist."""
         return dict(connection.execute(_COLUMNS, (quoted_table(new.table),)).fetchall())
 
     def _error(self, exc: Exception, new: TableRows) -> SinkRefused | DatabaseUnavailable | TransactionAborted:
@@ -148,7 +148,7 @@ class PostgresSink:
 
 
 def _adapt(name: str, value: JsonValue, types: Mapping[str, str]) -> object:
-    """Return *value* as its column takes it; none is rounded or guessed."""
+    """Return *value* in the form its column needs, without rounding or guessing."""
     kind = types[name]
     if value is None:
         return None

@@ -1,9 +1,9 @@
 """
 Run a phase that is made of steps, one after the other.
 
-A step that is a single call is done here. One with a loop or a retry becomes an execution, and the attempt waits for
-it; the worker that continues the attempt takes its result. Finished steps are stored one by one, so neither a wait, a
-crash nor the next attempt of the same round repeats them; the step that failed is begun anew.
+A single call is made here. A step with a loop or a retry becomes an execution, and the attempt waits for it; the worker
+that continues the attempt takes its result. Each finished step is stored, so that neither a wait, a crash nor the next
+attempt of the same round repeats it; a failed step is begun anew.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from adws.adw_modules.agent import Usage
     from adws.app import Home
 
-#: Characters of JSON of the results of a loop that stand in the checkpoint itself, which has those of all steps.
+#: Most characters of JSON of a loop's results that are stored in the checkpoint itself, which has those of all steps.
 MAX_INLINE = 64 * 1024
-#: Steps that an attempt may go through, those that it comes to again counted.
+#: Most steps an attempt may begin, including repeated ones.
 MAX_VISITS = 10_000
-#: How long an attempt waits before it is checked whether its execution still goes on.
+#: Seconds an attempt waits before it checks whether its execution is still running.
 LOOK_SECONDS = 3600.0
-#: Why executions are cancelled that an earlier attempt left.
+#: Why executions of an earlier attempt are cancelled.
 SUPERSEDED = "the phase was begun anew"
 
 
@@ -60,46 +60,46 @@ class StepRunner:
     """Runs phases that are made of steps; implements `Runner`."""
 
     def __init__(self, home: Home) -> None:
-        """Parts of *home* are read when a phase runs: building the runners must not open a database."""
+        """Parts of *home* are read only when a phase runs: building the runners must not open a database."""
         self._home = home
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is."""
+        """Return why this runner cannot run *phase*, or "" if it can."""
         return "" if phase.steps else f"phase {phase.name} has the runner steps and no steps: write one at least"
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
-        """Go on with the steps of *phase*; what is done already is not done again."""
+        """Run the steps of *phase* that are not done yet."""
         return _PhaseSteps(self._home, phase, context).run()
 
 
 @dataclass(kw_only=True, slots=True)
 class StepProgress:
-    """How far an attempt came with the steps of its phase: stored as a checkpoint after each step."""
+    """The progress of an attempt through the steps of its phase, stored as a checkpoint after each step."""
 
-    at: str | None = None  #: the step that comes next, "" at the end, None at the beginning
-    steps: JsonObject = field(default_factory=dict)  #: results by name, null for one that was skipped
+    at: str | None = None  #: the next step; "" at the end, None at the beginning
+    steps: JsonObject = field(default_factory=dict)  #: results by name, null for a skipped step
     statuses: JsonObject = field(default_factory=dict)  #: completed | skipped
-    cut: list[JsonValue] = field(default_factory=list)  #: steps whose calls were used up before their last page
+    cut: list[JsonValue] = field(default_factory=list)  #: steps that used up their calls before their last page
     vars: JsonObject = field(default_factory=dict)
     visits: dict[str, int] = field(default_factory=dict)  #: how often each step was begun
-    execution: str = ""  #: what the step that comes next waits for
-    call: str = ""  #: the single call with a sink that was begun
-    metas: list[JsonObject] = field(default_factory=list)  #: facts of calls that no attempt has reported yet
-    began_at: str = ""  #: when the step that comes next was begun
-    told: int = 0  #: events
-    last_event: str = ""  #: the last one of them
+    execution: str = ""  #: the execution that the next step waits for
+    call: str = ""  #: the single call with a sink that has begun
+    metas: list[JsonObject] = field(default_factory=list)  #: facts of calls not reported by an attempt yet
+    began_at: str = ""  #: when the next step was begun
+    told: int = 0  #: number of events stored
+    last_event: str = ""  #: id of the last event
 
     def to_json(self) -> JsonObject:
-        """Return it as a checkpoint."""
+        """Return the checkpoint."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepProgress:
-        """Return what `to_json` wrote."""
+        """Return the progress written by `to_json`."""
         return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
 
     def visit(self, step: str) -> int:
-        """Count that a step is begun, and return how often it was; raise ExpressionError when all that has no end."""
+        """Count that a step begins, and return how often it did; raise ExpressionError after MAX_VISITS steps."""
         if sum(self.visits.values()) >= MAX_VISITS:
             raise ExpressionError(f"its steps were begun {MAX_VISITS} times: look at next of step {step}", name=step)
         self.visits[step] = self.visits.get(step, 0) + 1
@@ -107,7 +107,7 @@ class StepProgress:
         return self.visits[step]
 
     def finish(self, step: str, status: str, stored: JsonValue, *, is_cut: bool = False) -> None:
-        """Note the result of a step."""
+        """Record the result of a step."""
         self.steps[step] = stored
         self.statuses[step] = status
         self.cut = [name for name in self.cut if name != step] + ([step] if is_cut else [])
@@ -127,14 +127,14 @@ class _PhaseSteps:
         self._checkpoints = PhaseCheckpoints(home.checkpoint_manager, context)
         self._catalog_id = f"{document.workflow.name}@{document.workflow.version}" if document.workflow else ""
         self._id = f"{document.adw_id}.{context.phase}.{context.attempt_number}"
-        #: The run that makes this attempt; it also asks for the runs of its calls.
+        #: The run of this attempt; the runs of its calls become its children.
         queue_id = context.queue.get("queue_id")
         self._run_id = queue_id if isinstance(queue_id, int) else None
-        # An earlier attempt of this round, or this one before it waited, may have come some way already.
+        # An earlier attempt of this round, or this one before a wait, may have finished some steps.
         checkpoint = home.checkpoint_manager.latest(task_of(document.adw_id, context.phase, context.round))
         is_usable = checkpoint is not None and holds(checkpoint, context)
         self._progress = StepProgress.from_json(checkpoint.data) if checkpoint and is_usable else StepProgress()
-        self._call_event: str | None = None  #: the event that began the call
+        self._call_event: str | None = None  #: the event of the call's start
 
     def run(self) -> RunReport | Suspended | WaitingForChildren:
         progress, steps = self._progress, {step.name: step for step in self._phase.steps}
@@ -159,7 +159,7 @@ class _PhaseSteps:
                 return early
 
         self._count_denied()
-        # The progress is deleted once this report is stored: a crash before that repeats nothing.
+        # The progress is deleted only after this report is stored: a crash before that repeats nothing.
         done = [name for name, status in progress.statuses.items() if status == "completed"]
         facts: JsonObject = {
             name: {
@@ -169,7 +169,7 @@ class _PhaseSteps:
             for name, status in progress.statuses.items()
         }
         last = progress.steps.get(done[-1]) if done else None
-        if len(json.dumps(last)) > MAX_VALUE:  # the document has where it is; later phases read it there
+        if len(json.dumps(last)) > MAX_VALUE:  # the document refers to it; later phases read it from there
             last = stored_result(last, f"{self._id}#result", self._executions)
         result: JsonObject = {"result": last, "steps": facts}
         if progress.vars:
@@ -178,13 +178,13 @@ class _PhaseSteps:
         return RunReport(ok=True, summary=f"{counted(len(done), 'step')} done", result=result, usage=self._usage())
 
     def _do(self, step: StepSpec) -> Suspended | WaitingForChildren | None:
-        """Do one step, or go on with it; return what ends the run before the next one."""
+        """Run or continue one step; return what ends the run before the next step."""
         progress = self._progress
         if progress.execution:
             execution = self._executions.get(progress.execution)
             if execution is None or execution.state is ExecutionState.RUNNING:
-                # Never stored, half stored, or stopped with the workflow: opening it goes on where it stood, with the
-                # lanes that were stopped opened anew by this run.
+                # Never stored, partly stored, or stopped with the workflow: opening it continues from there, and
+                # stopped lanes are opened anew by this run.
                 new = self._executions.plan(progress.execution)
                 new = new or replace(self._new(step, 1), execution_id=progress.execution)
                 new = replace(new, parent_run_id=self._run_id)
@@ -199,7 +199,7 @@ class _PhaseSteps:
             self._save(step)
             return None
 
-        if progress.call:  # a call that was interrupted has its old name, under which its sink saves
+        if progress.call:  # an interrupted call keeps its id, under which its sink saves
             new = replace(self._new(step, 1), execution_id=progress.call)
         else:
             new = self._new(step, progress.visit(step.name))
@@ -210,7 +210,7 @@ class _PhaseSteps:
         if not step.is_queued:
             return self._call(step, new)
         progress.execution = new.execution_id
-        self._save(step)  # before it is opened: after a crash it is found
+        self._save(step)  # before the execution is opened, so that it is found after a crash
 
         return self._take(step, self._opened(step, new, values))
 
@@ -218,11 +218,11 @@ class _PhaseSteps:
         return resolved(self._known(), self._executions, self._document.adw_id)
 
     def _known(self) -> JsonObject:
-        """Return what the templates of the phase know after the steps that are done."""
+        """Return the template values of the phase after the finished steps."""
         return known_of(self._document, self._context.results, self._progress.steps, self._progress.vars)
 
     def _following(self, step: StepSpec) -> str:
-        """Return the step after *step* in the order of the definition, "" at the end of the phase."""
+        """Return the step after *step* in the definition, or "" at the end of the phase."""
         names = [one.name for one in self._phase.steps]
 
         return next(iter(names[names.index(step.name) + 1 :]), "")
@@ -232,7 +232,7 @@ class _PhaseSteps:
         demands = Requirements.from_json(workflow.demands) if workflow else Requirements()
         touches_files = step.tool != "http" or (step.sink is not None and step.sink.tool != "postgres")
         if touches_files and home.settings.database_url.startswith("postgresql"):
-            demands = replace(demands, host=home.host)  # of several machines the one with the worktree
+            demands = replace(demands, host=home.host)  # only this machine has the worktree
 
         return NewExecution(
             execution_id=f"{self._id}.{step.name}" if visit == 1 else f"{self._id}.{step.name}~{visit}",
@@ -293,7 +293,7 @@ class _PhaseSteps:
         return None
 
     def _result_of(self, step: StepSpec, execution: Execution, cut: int) -> tuple[Value, JsonValue]:
-        """Return the result of an execution as templates know it, and as it is stored; *cut* iterations have more."""
+        """Return an execution's result as templates see it and as stored; *cut* iterations have further pages."""
         execution_id = execution.execution_id
         results = (value for _index, _state, value in self._executions.results(execution_id))
         if step.loop is None:
@@ -351,7 +351,7 @@ class _PhaseSteps:
     # --- ends --------------------------------------------------------------------------------------------------
 
     def _finish(self, step: StepSpec, result: Value, stored: JsonValue, *, is_cut: bool = False) -> None:
-        """Note the result of a step, set its variables, and find the step after it."""
+        """Record the result of a step, set its variables, and choose the next step."""
         progress = self._progress
         progress.finish(step.name, "completed", stored, is_cut=is_cut)
         ended: dict[str, Value] = {"result": result, "is_cut": is_cut}
@@ -372,12 +372,12 @@ class _PhaseSteps:
         )
 
     def _failed(self, step: StepSpec, exc: WorkflowError) -> RunReport:
-        """Report that a step failed; the next attempt begins it anew."""
+        """Report a failed step, which the next attempt begins anew."""
         usage = self._usage()
         self._count_denied()
         self._progress.execution = self._progress.call = ""
         self._progress.metas = []
-        self._progress.visits.pop(step.name, None)  # the next attempt has a number, and so executions, of its own
+        self._progress.visits.pop(step.name, None)  # the next attempt has its own number, and so its own executions
         self._tell("step_failed", step, data={"error": self._home.redactor.redact(str(exc)[:500])})
         self._save(step)
 
@@ -390,7 +390,7 @@ class _PhaseSteps:
         return used(self._progress.metas)
 
     def _count_denied(self) -> None:
-        """Add the hosts that sandboxes kept the calls from to those of the attempt."""
+        """Add the hosts that sandboxes denied to the calls to those of the attempt."""
         for meta in self._progress.metas:
             call = meta.get("call")
             hosts = call.get("denied") if isinstance(call, dict) else None
@@ -400,7 +400,7 @@ class _PhaseSteps:
     # --- events ------------------------------------------------------------------------------------------------
 
     def _tell(self, event_type: str, step: StepSpec, **more: Any) -> None:
-        """Store one event of *step*; the progress numbers them, so storing one twice changes nothing."""
+        """Store one event of *step*; the progress numbers the events, so storing one twice changes nothing."""
         progress, context, now = self._progress, self._context, self._home.clock.now()
         progress.told += 1
         event_id = f"{self._id}.s{progress.told}"
@@ -442,7 +442,7 @@ class _PhaseSteps:
         progress.last_event = event_id
 
     def _tell_call(self, event_type: str, step: StepSpec, report: CallReport, stored: JsonValue = None) -> None:
-        """Store how a single call ended; *stored* is what is kept of its result."""
+        """Store how a single call ended; *stored* is the stored form of its result."""
         redact, moment = self._home.redactor.redact, timestamps.to_text(self._home.clock.now())
         meta: JsonObject = {
             **report.meta,
@@ -464,7 +464,7 @@ class _PhaseSteps:
 
 
 def elements_of(loop: LoopSpec, values: Mapping[str, Value]) -> Iterator[JsonValue]:
-    """Yield what each iteration gets: the chosen elements, in their order, in pieces where that is asked for."""
+    """Yield the element of each iteration: filtered, sorted, chunked and limited as *loop* says."""
     collection = loop.collection
     is_text = isinstance(collection, str)
     value = expressions.evaluate(str(collection), values) if is_text else expressions.render(collection, values)
@@ -495,7 +495,7 @@ def elements_of(loop: LoopSpec, values: Mapping[str, Value]) -> Iterator[JsonVal
 
 
 def _error_of(error: Mapping[str, JsonValue], step: StepSpec) -> WorkflowError:
-    """Return the classified error of a step for the phase: an error is classified once."""
+    """Return the error of a step, already classified, as the error of the phase."""
     known = {category.value for category in ErrorCategory}
     category = error.get("category")
     metadata = error.get("metadata")

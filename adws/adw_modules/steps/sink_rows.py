@@ -1,8 +1,8 @@
 """
-What a sink saves of a result: rows, their columns, the text of a line, and the statements that save rows to a table.
+What a sink saves of a result: rows, their columns, lines of text, and the SQL that saves rows to a table.
 
-Pure. A list is many rows, a table is one, nothing is none; what is no table is a row with the column `value`. Values
-inside of values are written as JSON.
+Pure. A list becomes many rows, a table one, null none; any other value is a row with the column `value`. Nested values
+are written as JSON.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from adws.adw_modules.errors import SinkRefused
 from adws.adw_modules.identifiers import JsonObject, JsonValue
 
-#: The column of a row that is no table.
+#: The column of a row made of a value that is not a table.
 VALUE = "value"
-#: Columns of a table, and characters of a name: what both databases take.
+#: Most columns of a table, and characters of a name, that both databases accept.
 MAX_COLUMNS = 500
 MAX_NAME = 63
-#: What a column holds -> its type.
+#: Kind of values in a column -> column type.
 SQLITE_TYPES = {
     "nothing": "TEXT",
     "truth": "BOOLEAN",
@@ -41,7 +41,7 @@ POSTGRES_TYPES = {
 }
 _KINDS = {type(None): "nothing", bool: "truth", int: "whole", float: "number", str: "text"}
 
-#: What was saved, in the database of the user.
+#: Table in the user's database that records what was saved.
 KEYS = "_adw_sink_keys"
 MAKE_KEYS = (
     f"CREATE TABLE IF NOT EXISTS {KEYS} (sink_key text NOT NULL, table_name text NOT NULL, row_count integer NOT NULL,"
@@ -62,7 +62,7 @@ def rows_of(value: JsonValue | Sequence[JsonValue]) -> list[JsonObject]:
 
 
 def columns_of(rows: Iterable[JsonObject]) -> tuple[str, ...]:
-    """Return the columns of *rows* in the order they first stand in; raise SinkRefused for what can be none."""
+    """Return the columns of *rows* in order of first appearance; raise SinkRefused for an invalid column."""
     result = tuple(dict.fromkeys(name for row in rows for name in row))
     if not result:
         raise SinkRefused("a row has no columns: give the sink rows with something in them, see `rows`")
@@ -79,7 +79,7 @@ def columns_of(rows: Iterable[JsonObject]) -> tuple[str, ...]:
 
 
 def refuse_unknown(columns: Sequence[str], known: Iterable[str], place: str) -> None:
-    """Raise SinkRefused when the rows have *columns* that *place* does not know."""
+    """Raise SinkRefused if *columns* has one that *place* lacks."""
     there = list(known)
     missing = [name for name in columns if name not in there]
     if missing:
@@ -90,7 +90,7 @@ def refuse_unknown(columns: Sequence[str], known: Iterable[str], place: str) -> 
 
 
 def kind_of(values: Iterable[JsonValue]) -> str:
-    """Return what a column with *values* holds, as `SQLITE_TYPES` names it."""
+    """Return the kind of values in a column: a key of `SQLITE_TYPES`."""
     kinds = {_KINDS.get(type(value), "json") for value in values} - {"nothing"}
     if kinds == {"whole", "number"}:
         return "number"
@@ -114,14 +114,14 @@ def json_lines(rows: Iterable[JsonObject]) -> bytes:
     for row in rows:
         try:
             lines.append(f"{as_json(row)}\n".encode())
-        except UnicodeEncodeError:  # half of a pair of UTF-16, which JSON can only spell
+        except UnicodeEncodeError:  # a lone UTF-16 surrogate, which only an escape can represent
             lines.append(f"{json.dumps(row)}\n".encode())
 
     return b"".join(lines)
 
 
 def csv_lines(rows: Sequence[JsonObject], columns: Sequence[str], *, delimiter: str, with_header: bool) -> bytes:
-    """Return *rows* as lines of CSV; raise SinkRefused when a text cannot be written."""
+    """Return *rows* as CSV lines; raise SinkRefused if a text cannot be encoded."""
     file = io.StringIO()
     writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     if with_header:
@@ -136,7 +136,7 @@ def csv_lines(rows: Sequence[JsonObject], columns: Sequence[str], *, delimiter: 
 
 
 def csv_columns(header: bytes, *, delimiter: str) -> tuple[str, ...]:
-    """Return the columns that the first line of a file names; raise SinkRefused when it names none."""
+    """Return the columns named by the first line of a file; raise SinkRefused if it names none."""
     try:
         first = next(csv.reader([header.decode("utf-8-sig")], delimiter=delimiter, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as exc:
@@ -149,17 +149,17 @@ def csv_columns(header: bytes, *, delimiter: str) -> tuple[str, ...]:
 
 class TableRows:
     """
-    Rows on their way to a table of the user.
+    Rows to be saved to a table of the user.
 
-    The key of what is saved is a row of `_adw_sink_keys` in the same database, written in the same transaction: a table
-    of the user stays as it is. A table that does not exist is made from the first rows.
+    The key of saved rows is stored in `_adw_sink_keys`, in the same database and transaction, so that the user's table
+    needs no column for it. A missing table is created from the first rows.
     """
 
     def __init__(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...] = ()) -> None:
         """
-        Take rows, at least one; *key* has the columns that make two rows the same, () appends.
+        Take at least one row; *key* has the columns that identify a row for an upsert, () appends.
 
-        A schema may stand before the name of the *table*. Raises SinkRefused for rows that no table could take.
+        *table* may begin with a schema. Raises SinkRefused for rows that no table could take.
         """
         self.table = table
         self.rows = rows
@@ -173,7 +173,7 @@ class TableRows:
                     raise SinkRefused(f"row {number} has no {name}, which is the key of the upsert: each row needs it")
 
     def make_table(self, types: Mapping[str, str]) -> str:
-        """Return the statement that makes the table; *types* has the type for each kind of column."""
+        """Return the statement that creates the table; *types* maps each kind of column to a type."""
         parts = [f"{quoted(name)} {types[kind_of(row.get(name) for row in self.rows)]}" for name in self.columns]
         if self.key:
             parts.append(f"PRIMARY KEY ({', '.join(map(quoted, self.key))})")
@@ -181,7 +181,7 @@ class TableRows:
         return f"CREATE TABLE {quoted_table(self.table)} ({', '.join(parts)})"
 
     def insert(self, place: str) -> str:
-        """Return the statement that saves one row; *place* stands where a value comes."""
+        """Return the statement that saves one row; *place* is the placeholder for a value."""
         names, places = ", ".join(map(quoted, self.columns)), ", ".join([place] * len(self.columns))
         text = f"INSERT INTO {quoted_table(self.table)} ({names}) VALUES ({places})"
         if not self.key:
@@ -192,11 +192,11 @@ class TableRows:
         return f"{text} ON CONFLICT ({', '.join(map(quoted, self.key))}) DO {change}"
 
     def values(self, adapt: Callable[[str, JsonValue], object]) -> list[tuple[object, ...]]:
-        """Return the values of each row, in the order of the columns; *adapt* gets the column and the value."""
+        """Return the values of each row in column order; *adapt* gets the column and the value."""
         return [tuple(adapt(name, row.get(name)) for name in self.columns) for row in self.rows]
 
     def no_unique_index(self) -> SinkRefused:
-        """Return the error for a table that has no index on the key of an upsert."""
+        """Return the error for a table without a unique index on the upsert key."""
         columns = ", ".join(map(quoted, self.key))
 
         return SinkRefused(
@@ -206,10 +206,10 @@ class TableRows:
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column as SQL; a dot in it is a part of it."""
+    """Return a column name as SQL; a dot is part of the name."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_table(name: str) -> str:
-    """Return the name of a table, or of a schema and a table, as SQL."""
+    """Return the name of a table, with or without a schema, as SQL."""
     return ".".join(map(quoted, name.split(".")))

@@ -1,10 +1,10 @@
 """
-Sinks: saving what a call gave back to a file of lines, a table, a function or a plugin.
+Sinks save the result of a call to a file of lines, a table, a function or a plugin.
 
 Files of lines are JSON Lines and CSV. Each part is in the file once, however often it is written and wherever a writer
-is killed. Under the lock of the file: what a dead writer left is settled first (whole: kept; torn: cut off), then the
-part is written down, then it is written, and then it is settled. What people write into the file is never cut. The
-ledger is in `.adw-sinks` beside the file, which git does not see.
+is killed. Under the lock of the file, the writer first settles the part of a dead writer (complete: kept; torn: cut
+off), then records its own part, writes it and settles it. Text that people write into the file is never cut. The
+ledger is in `.adw-sinks` beside the file, ignored by git.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 LEDGERS = ".adw-sinks"
 #: Longest header of a CSV file.
 MAX_HEADER_BYTES = 1 << 16
-#: Ledgers that are kept open.
+#: Ledgers kept open.
 KEPT = 8
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 
-#: Connections that a parent process has open: never used, never closed, never collected.
+#: Connections opened by a parent process: never used, closed or garbage-collected.
 _PARENTS: list[sqlite3.Connection] = []
 
 
@@ -82,10 +82,10 @@ class LineFiles:
 
     def save(self, rows: list[JsonObject], *, root: Path, path: str, sink_key: str, delimiter: str = "") -> bool:
         """
-        Append *rows* to a file below *root*, once for *sink_key*; return whether this did it.
+        Append *rows* to a file below *root*, once for *sink_key*; return whether this call appended them.
 
-        With a *delimiter* it is a file of CSV, whose first line names the columns; else one of JSON Lines. Raises
-        SinkRefused when the file is not below *root*, also by way of a link.
+        With a *delimiter* the file is CSV, whose first line names the columns; else JSON Lines. Raises SinkRefused if
+        the file is not below *root*, also because of a symbolic link.
         """
         if why := why_outside(path):
             raise SinkRefused(f"the path {path!r} of the sink {why}")
@@ -108,7 +108,7 @@ class LineFiles:
                 refuse_unknown(columns, known, path)
                 payload = csv_lines(rows, known, delimiter=delimiter, with_header=False)
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                payload = b"\n" + payload  # somebody's last line has no end
+                payload = b"\n" + payload  # the last line, written by someone else, has no newline
             ledger.run("PRAGMA synchronous = FULL")
             part = (sink_key, size, len(payload), hashlib.sha256(payload).hexdigest())
             ledger.run("INSERT INTO parts (sink_key, start, length, sha256) VALUES (?, ?, ?, ?)", *part)
@@ -144,7 +144,7 @@ def _is_same(path: Path, seen: os.stat_result) -> bool:
 
 
 def _ledger_path(place: Path) -> Path:
-    """Return where the ledger of a file is, and see to it that git leaves it alone."""
+    """Return the path of a file's ledger, in a directory that git ignores."""
     folder = place.parent / LEDGERS
     if not folder.is_dir() or folder.is_symlink():
         if folder.is_symlink():
@@ -159,7 +159,7 @@ def _ledger_path(place: Path) -> Path:
 
 @contextmanager
 def _locked(place: Path) -> Iterator[int]:
-    """Open the file and hold its lock; a file that was moved away while we waited is not the one any more."""
+    """Open the file and hold its lock; open it again if it was moved away during the wait."""
     while True:
         try:
             fd = os.open(place, _FLAGS, 0o666)
@@ -173,7 +173,7 @@ def _locked(place: Path) -> Iterator[int]:
                 yield fd
                 return
         finally:
-            with suppress(OSError):  # closing frees it; a child that was forked meanwhile must not keep it
+            with suppress(OSError):  # closing frees the lock only if no child forked meanwhile has the descriptor
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
@@ -182,7 +182,7 @@ def _locked(place: Path) -> Iterator[int]:
 
 
 def _settle_left(fd: int, ledger: SinkLedger, place: Path) -> None:
-    """Find out what became of a part whose writer vanished: it is in the file, or nothing of it is."""
+    """Settle the part of a vanished writer: it is complete in the file, or removed from it."""
     left = ledger.run("SELECT sink_key, start, length, sha256 FROM parts WHERE is_settled = 0")
     if not left:
         return
@@ -220,10 +220,10 @@ def _header(fd: int, place: Path) -> bytes:
 
 
 class TableSink(Protocol):
-    """A database that rows are saved to: `SqliteSink`, `postgres_sink.PostgresSink`."""
+    """A database that rows are saved to: `SqliteSink` or `postgres_sink.PostgresSink`."""
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
-        """Save rows once for *sink_key*; return whether this did it."""
+        """Save rows once for *sink_key*; return whether this call saved them."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -231,10 +231,10 @@ class TableSink(Protocol):
 
 class Sinks:
     """
-    Saves results, in the job that made the call. One thread at a time uses it.
+    Saves results in the job that made the call; used by one thread at a time.
 
-    Once for each key, but for functions and plugins: those get the key and may be called again with it. A sink that
-    cannot save raises, and the call has failed.
+    Each key is saved once, except by functions and plugins: they get the key, and may be called with it again. If a
+    sink cannot save, it raises, and the call has failed.
     """
 
     def __init__(self, home: Home) -> None:
@@ -246,9 +246,9 @@ class Sinks:
 
     def save(self, sink: SinkSpec, result: JsonValue, *, values: Mapping[str, Value], root: Path, sink_key: str) -> int:
         """
-        Save *result* and return how many rows it made; what is saved under *sink_key* already is not saved again.
+        Save *result*, unless *sink_key* is saved already, and return the number of its rows.
 
-        *values* is what templates know, *root* the working directory. Raises ExpressionError, SinkRefused,
+        *values* are the template values, *root* the working directory. Raises ExpressionError, SinkRefused,
         DatabaseError, or whatever a function of the user raises.
         """
         known = {**values, "result": result}
@@ -281,7 +281,7 @@ class Sinks:
                     if sink.tool not in self._plugins:
                         self._plugins[sink.tool] = self._home.plugins.new_sink(sink.tool)
                     self._plugins[sink.tool].save(rows, sink_key=sink_key, options=options)
-            except SystemExit as exc:  # code of the user may mean to end its program, but not ours
+            except SystemExit as exc:  # a user's code may want to end its own program, but not ours
                 name = sink.call or sink.tool
                 text = f"{name} called sys.exit({exc.code!r})"
                 raise RunFailed(FailedRun(exit_code=1, text=text, tool=name), text) from exc
@@ -289,7 +289,7 @@ class Sinks:
         return len(rows)
 
     def close(self) -> None:
-        """Close all that is open."""
+        """Close everything that is open."""
         self._files.close()
         while self._open:
             self._open.popitem()[1].close()
@@ -299,7 +299,7 @@ class Sinks:
                 close()
 
     def _table_sink(self, sink: SinkSpec) -> TableSink:
-        """Return the sink of a connection; raise SinkRefused or ConfigError when it cannot be used here."""
+        """Return the sink of a connection; raise SinkRefused or ConfigError if it cannot be used here."""
         connections = self._home.settings.connections
         name = chosen(sink.connection, sink.tool, {one.name: one.type for one in connections.values()})
         if not name:
@@ -312,7 +312,7 @@ class Sinks:
             self._open[name] = SqliteSink(self._home.settings.home / Path(connection.path).expanduser())
             return self._open[name]
         try:
-            # The driver is an extra: an installation without PostgreSQL does not have it.
+            # The driver is an extra, missing in an installation without PostgreSQL.
             from adws.adw_modules.steps.postgres_sink import PostgresSink  # noqa: PLC0415 - see above
         except ImportError as exc:
             raise ConfigError(
@@ -333,28 +333,28 @@ class Sinks:
 
 
 class _SqliteFile:
-    """A SQLite file. A connection that a parent process opened, or to a file that was moved away, is not used."""
+    """A SQLite file. Connections of a parent process, or to a file moved away since, are not used."""
 
     def __init__(self, path: Path, patience_seconds: float, *setup: str) -> None:
-        """Statements of *setup* are run on every new connection."""
+        """Run the statements of *setup* on every new connection."""
         self._path = path
         self._patience_seconds = patience_seconds
         self._setup = setup
         self._connection: sqlite3.Connection | None = None
-        self._owner = 0  #: the process that opened it
+        self._owner = 0  #: the process that opened the connection
         self._seen: os.stat_result | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection that can be used."""
+        """Whether there is a usable connection."""
         return self._owner == os.getpid() and self._seen is not None and _is_same(self._path, self._seen)
 
     def connect(self) -> sqlite3.Connection:
-        """Return the connection."""
+        """Return a usable connection."""
         if self._connection is not None and self.is_open:
             return self._connection
         self.close()
-        # Another thread may close it: that of the worker, when those that saved have ended.
+        # The worker's thread may close it, after the threads that saved have ended.
         self._connection = sqlite3.connect(
             self._path, isolation_level=None, timeout=self._patience_seconds, check_same_thread=False
         )
@@ -386,23 +386,23 @@ _LEDGER_SETUP = (
 
 class SinkLedger(_SqliteFile):
     """
-    The parts of one file, by key: a small SQLite database beside it. Its user holds the lock of that file.
+    The parts of one file, by key: a small SQLite database beside it, used under the lock of that file.
 
-    A part is recorded before it is in the file, durably, and settled when it is. At most one part is not settled: the
-    one whose writer vanished, or is writing it; the next holder of the file's lock settles it.
+    A part is recorded durably before it is written to the file, and settled afterwards. At most one part is not
+    settled: its writer vanished or is still writing; the next holder of the file's lock settles it.
     """
 
     def __init__(self, path: Path) -> None:
-        """Use the ledger *path*, which is made when it is not there."""
+        """Use the ledger *path*, which is created if missing."""
         super().__init__(path, 30.0, *_LEDGER_SETUP)
 
     def settle(self, sink_key: str) -> None:
-        """Record that a part is in the file; when a power cut loses this, the file itself is checked."""
+        """Record that a part is in the file; if a power cut loses this record, the file itself is checked."""
         self.run("PRAGMA synchronous = NORMAL")
         self.run("UPDATE parts SET is_settled = 1 WHERE sink_key = ?", sink_key)
 
     def run(self, sql: str, *params: object) -> list[tuple[str, int, int, str]]:
-        """Run one statement in a transaction of its own, and return the rows it gives."""
+        """Run one statement in its own transaction, and return its rows."""
         try:
             return self.connect().execute(sql, params).fetchall()
         except sqlite3.Error as exc:
@@ -411,10 +411,10 @@ class SinkLedger(_SqliteFile):
             ) from exc
 
 
-#: Whole numbers that the file can hold.
+#: Bound of SQLite integers.
 _LARGEST = 2**63
 
-#: Errors that may go away by themselves.
+#: Errors that may pass.
 _TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -429,19 +429,19 @@ _TRANSIENT = frozenset(
 
 class SqliteSink:
     """
-    A SQLite file of the user that rows are saved to. One thread at a time uses it.
+    A SQLite file of the user that rows are saved to, used by one thread at a time.
 
-    One transaction for each call: its key and its rows, or neither. The file's own settings (journal, page size) are
-    left as they are.
+    One transaction per call stores both its key and its rows. The file's own settings (journal, page size) stay
+    unchanged.
     """
 
     def __init__(self, path: Path, *, patience_seconds: float = 30.0) -> None:
-        """Use the file *path*, which is made when it is not there."""
+        """Use the file *path*, which is created if missing."""
         self._path = path
         self._file = _SqliteFile(path, patience_seconds, "PRAGMA synchronous = FULL")
 
     def save(self, table: str, rows: Sequence[JsonObject], *, sink_key: str, key: tuple[str, ...]) -> bool:
-        """Save *rows* once for *sink_key*; return whether this did it. Raises SinkRefused or DatabaseUnavailable."""
+        """Save *rows* once for *sink_key*; return whether this call did. Raises SinkRefused or DatabaseUnavailable."""
         new = TableRows(table, rows, sink_key=sink_key, key=key)
         try:
             if not self._file.is_open:

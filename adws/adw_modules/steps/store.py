@@ -2,8 +2,8 @@
 Executions in the database: rows, events and runs change together or not at all.
 
 Every change of an execution is one transaction that locks its row first. A lane proves by its run that it may change
-anything; what it reports and what it takes next are the same transaction, and so is the end of the execution, which
-makes the run of the workflow due. Long lists are read in pieces, so memory does not grow with them.
+rows. What it reports and what it takes next are one transaction, which also ends the execution and then makes the
+workflow's run due. Long lists are read in pieces, so that memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from adws.adw_modules.workflow.requirements import Requirements
 if TYPE_CHECKING:
     from adws.adw_modules.redaction.redactor import Redactor
 
-#: Elements, and characters of them, that are stored in one transaction.
+#: Most elements, and characters of them, stored in one transaction.
 CHUNK, CHUNK_CHARACTERS = 500, 1_000_000
-#: Results and events that are read at a time.
+#: Results and events read at a time.
 READ_AT_ONCE = 100
 #: Executions whose spec is cached.
 SPECS = 256
@@ -83,7 +83,7 @@ SET state = :state, reason = :reason, total = :total, stored = :stored, next_ind
 WHERE execution_id = :execution_id
 """
 _MARK_TAKEN = "UPDATE executions SET taken_at = :moment WHERE execution_id = :execution_id AND ended_at IS NOT NULL"
-#: Whether the workflow is to go on: it has a run that is not over and does not undo it.
+#: Whether the workflow is to continue: it has a run that has not finished and is not a rollback.
 _IS_WANTED = """EXISTS (
     SELECT 1 FROM runs AS main
     WHERE main.adw_id = :adw_id AND main.slot = '' AND main.finished_at IS NULL AND main.kind <> 'rollback'
@@ -100,7 +100,7 @@ _CHANGE = f"""
 UPDATE iterations SET {", ".join(f"{name} = :{name}" for name in _NAMES if name not in ("idx", "element"))}
 WHERE execution_id = :execution_id AND idx = :idx
 """
-#: An iteration that begins for the first time: all else is as it was stored.
+#: For an iteration that begins for the first time: every other column is as inserted.
 _CHANGE_BEGUN = """
 UPDATE iterations
 SET state = 'running', why = '', attempts = 1, same_call = 1, run_id = :run_id, token = :token,
@@ -125,33 +125,33 @@ class IterationRepository:
         self._id = execution_id
 
     def of_lane(self, run_id: int) -> list[Iteration]:
-        """Return the iterations that a lane has, under whichever token."""
+        """Return the iterations that a lane is calling, under any token."""
         return self._all(self._executions.calling, "state = 'running' AND run_id = :run_id ORDER BY idx", run_id=run_id)
 
     def due(self, moment: str, most: int) -> list[Iteration]:
-        """Return iterations whose next call is due, the earliest first."""
+        """Return iterations whose next call is due, earliest first."""
         where = "state = 'retry_wait' AND next_at <= :moment ORDER BY next_at, idx LIMIT :most"
         return self._all(self._executions.waiting, where, moment=moment, most=most)
 
     def waiting(self, most: int) -> list[Iteration]:
-        """Return iterations that wait for their next call, whenever that is."""
+        """Return iterations that wait for their next call, due or not."""
         return self._all(self._executions.waiting, "state = 'retry_wait' ORDER BY next_at, idx LIMIT :most", most=most)
 
     def first_waiting(self) -> list[Iteration]:
-        """Return the first of those in the order of the collection; of a sequential loop at most one waits."""
+        """Return the first waiting iteration in collection order; a sequential loop has at most one."""
         return self._all(self._executions.waiting, "state = 'retry_wait' ORDER BY idx LIMIT 1")
 
     def one(self, index: int) -> Iteration | None:
-        """Return the iteration with that index."""
+        """Return the iteration *index*, or None."""
         return next(iter(self._all("iterations", "idx = :idx", idx=index)), None)
 
     def not_begun(self, first: int, most: int) -> list[Iteration]:
-        """Return iterations from number *first* on that have not begun."""
+        """Return iterations from index *first* that have not begun."""
         where = "idx >= :first AND state = 'pending' ORDER BY idx LIMIT :most"
         return self._all("iterations", where, first=first, most=most)
 
     def orphans(self) -> list[Iteration]:
-        """Return iterations that are being called by a lane which ended, or was claimed again without them."""
+        """Return iterations in a call whose lane has ended or was claimed again since."""
         where = """state = 'running' AND NOT EXISTS (
             SELECT 1 FROM runs WHERE runs.run_id = iterations.run_id AND runs.token = iterations.token
               AND runs.finished_at IS NULL
@@ -159,7 +159,7 @@ class IterationRepository:
         return self._all(self._executions.calling, where)
 
     def next_at(self) -> str | None:
-        """Return when the next call is due, None when none waits."""
+        """Return when the next call is due, or None if no call waits."""
         sql = f"""
         SELECT min(next_at) FROM {self._executions.waiting} WHERE execution_id = :execution_id AND state = 'retry_wait'
         """
@@ -168,7 +168,7 @@ class IterationRepository:
         return None if row is None else row[0]
 
     def cut(self) -> int:
-        """Return how many iterations completed when their calls were used up."""
+        """Return how many iterations completed with their calls used up."""
         sql = (
             "SELECT count(*) FROM iterations WHERE execution_id = :execution_id AND state = 'completed' AND why = 'cut'"
         )
@@ -177,11 +177,11 @@ class IterationRepository:
         return int(row[0]) if row else 0
 
     def parts(self, index: int) -> list[JsonValue]:
-        """Return the stored parts of the pages of an iteration."""
+        """Return the stored parts of an iteration's pages."""
         return [json.loads(row[0]) for row in self._session.all(_PAGES, {"execution_id": self._id, "idx": index})]
 
     def known(self, new: NewExecution) -> Mapping[str, Value]:
-        """Return the values that templates know."""
+        """Return the values available to templates."""
         return resolved(new.context, self._executions, new.adw_id)
 
     def _all(self, table: str, where: str, **params: object) -> list[Iteration]:
@@ -199,8 +199,8 @@ class Executions:
         self._redactor = redactor
         self._runs = RunStore(database, clock=clock)
         self._specs: dict[str, ExecutionSpec] = {}
-        # The tables by the partial index of iterations that wait or are being called, and of executions that are not
-        # taken. SQLite is told which: without statistics it takes the primary key, and walks over every iteration.
+        # The tables with the partial index of iterations that wait or are called, and of executions that are not taken.
+        # SQLite needs the name: without statistics it uses the primary key and walks over every iteration.
         is_told = database.dialect == "sqlite"
         self.waiting = "iterations INDEXED BY ix_iterations_waiting" if is_told else "iterations"
         self.calling = "iterations INDEXED BY ix_iterations_running" if is_told else "iterations"
@@ -209,7 +209,7 @@ class Executions:
     # --- storing -----------------------------------------------------------------------------------------------
 
     def open(self, new: NewExecution, elements: Iterable[JsonValue], *, lanes: int) -> Execution:
-        """Store an execution with its iterations and its lanes, or go on with storing it; idempotent by its id."""
+        """Store an execution with its iterations and lanes, or continue storing it; idempotent by its id."""
         if lanes < 1:
             raise UsageError(f"an execution needs at least one lane, not {lanes}")
         what, position = f"an element of step {new.step.name}", 0
@@ -232,7 +232,7 @@ class Executions:
             raise UsageError(f"the execution {new.execution_id} was deleted while it was stored: begin it again")
         execution = update.execution
         if execution.total is None:
-            first = max(position, execution.stored)  # of a chunk that is stored in part, the rest is stored
+            first = max(position, execution.stored)  # of a partly stored chunk, only the rest is stored
             params = [
                 {"execution_id": new.execution_id, "idx": index, "element": text}
                 for index, text in enumerate(chunk[first - position :], start=first)
@@ -243,7 +243,7 @@ class Executions:
                 update.start(execution.stored)
             self._save(session, update)
         if execution.total is not None and not update.is_over:
-            # Queue the lanes that are not there: all of them at first, later those that were stopped.
+            # Queue missing lanes: all of them at first, later those that were stopped.
             for lane in range(min(execution.lanes, lanes_of(new.step, execution.total))):
                 self._runs.enqueue_in(session, lane_run(new, f"{new.execution_id}/{lane}"))
 
@@ -270,21 +270,22 @@ class Executions:
     # --- lanes -------------------------------------------------------------------------------------------------
 
     def take(self, run: Run, *, most: int) -> Taken:
-        """Give *run* up to *most* iterations that are due."""
+        """Assign up to *most* due iterations to *run*."""
         return self.report(run, None, most=most)
 
     def report(self, run: Run, reports: Sequence[CallReport] | None, *, most: int) -> Taken:
         """
-        Store the results of calls, decide, and give *run* the next iterations: one transaction.
+        Store the results of calls, decide what follows, and assign the next iterations to *run*, in one transaction.
 
-        Without *reports* nothing is stored; an empty list puts back what the run has. Raises RunLost.
+        Without *reports* no results are stored; an empty list makes the iterations of the run wait again. Raises
+        RunLost.
         """
         execution_id = execution_of(run)
         lane = {"run_id": run.run_id, "token": run.token, "owner": run.owner, "adw_id": run.adw_id}
 
         def work(session: Session) -> Taken:
             update = self._update(session, execution_id, run=run)
-            # Locked, so that nobody else claims the run before this is done.
+            # Locked, so that no one else claims the run before the commit.
             row = session.one(
                 f"""
                 SELECT lane.state, lane.losses, {_IS_WANTED} FROM runs AS lane
@@ -302,7 +303,7 @@ class Executions:
             update.interrupt([row for row in called if row.token != run.token])
             if reports is not None:
                 update.report([row for row in called if row.token == run.token], reports)
-                if losses and reports:  # a lane that makes progress is not one that crashes its workers
+                if losses and reports:  # a lane that makes progress is not crashing its workers
                     session.run("UPDATE runs SET losses = 0 WHERE run_id = :run_id", {"run_id": run.run_id})
             taken = update.take(most, is_wanted=bool(is_wanted) and state != RunState.STOPPING.value)
             self._save(session, update)
@@ -312,7 +313,7 @@ class Executions:
         return self._database.transact(work)
 
     def record_process(self, run: Run, assignment: Assignment, process: ProcessRecord) -> None:
-        """Record which process makes a call, durable on return; raise RunLost."""
+        """Record which process makes a call, durable on return; raise RunLost if the run no longer has the call."""
         sql = """
         UPDATE iterations SET process = :process
         WHERE execution_id = :execution_id AND idx = :idx AND state = 'running' AND run_id = :run_id AND token = :token
@@ -328,14 +329,14 @@ class Executions:
             raise RunLost(run.run_id)
 
     def left_processes(self, run: Run) -> tuple[JsonObject, ...]:
-        """Return the processes of calls that an earlier owner of *run* left."""
+        """Return the processes of calls left by earlier owners of *run*."""
         with self._database.read() as session:
             called = IterationRepository(session, self, execution_of(run)).of_lane(run.run_id)
 
         return tuple(json.loads(row.process) for row in called if row.process and row.token != run.token)
 
     def give_up(self, run: Run, *, reason: str) -> None:
-        """Fail the calls of a lane that too many workers vanished with; another run takes its place."""
+        """Fail the calls of a lane with which too many workers vanished; a new run takes its place."""
         execution_id = execution_of(run)
 
         def work(session: Session) -> None:
@@ -347,7 +348,7 @@ class Executions:
                 update.cancel_some()
             self._save(session, update)
             if not update.is_over:
-                # Its own slot is taken until it has ended, which it has not yet.
+                # Its own slot stays taken until the run has ended, which happens later.
                 self._runs.enqueue_in(session, lane_run(update.spec.new, f"{run.slot}+"))
 
         self._database.transact(work)
@@ -355,7 +356,7 @@ class Executions:
     # --- cancelling --------------------------------------------------------------------------------------------
 
     def cancel(self, execution_id: str, *, reason: str, index: int | None = None) -> bool:
-        """End an execution, or the call of one iteration that waits for its time; False when there is none."""
+        """Cancel an open execution, or only iteration *index* if it waits for a call; return False if not found."""
         if index is not None:
 
             def cancel_one(session: Session) -> bool:
@@ -378,12 +379,12 @@ class Executions:
                 return result
 
     def _cancel_chunk(self, session: Session, execution_id: str, reason: str) -> tuple[bool, bool]:
-        """Cancel some iterations; return whether the execution was open, and whether there are more of them."""
+        """Cancel some iterations; return whether the execution was open and whether more iterations remain."""
         update = self._update(session, execution_id)
         if update is None or update.is_over:
             return False, False
         if update.execution.total is None:
-            update.start(update.execution.stored)  # what is not stored yet never will be
+            update.start(update.execution.stored)  # iterations not stored yet never will be
         update.ask_to_cancel(reason)
         lost = update.rows.orphans()
         if update.spec.new.step.tool == EXTERNAL:
@@ -396,7 +397,7 @@ class Executions:
         return True, has_more
 
     def cancel_left(self) -> int:
-        """Cancel executions of workflows that are over, and return how many there were."""
+        """Cancel the executions of finished workflows, and return how many there were."""
         with self._database.read() as session:
             rows = session.all("""
             SELECT execution_id FROM executions
@@ -409,7 +410,7 @@ class Executions:
         return sum(self.cancel(row[0], reason="its workflow is over") for row in rows)
 
     def cancel_all(self, adw_id: str, *, reason: str) -> int:
-        """Cancel what has not ended of a workflow's executions, and return how many that were."""
+        """Cancel the open executions of a workflow, and return how many there were."""
         sql = f"""
         SELECT execution_id FROM {self._untaken} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'
         """
@@ -418,16 +419,16 @@ class Executions:
 
         return sum(self.cancel(row[0], reason=reason) for row in rows)
 
-    # --- loops that are run outside ----------------------------------------------------------------------------
+    # --- loops run outside of adw ----------------------------------------------------------------------------------
 
     def open_outside(self, session: Session, new: NewExecution, total: int, said: Mapping[str, Any]) -> None:
-        """Store a loop whose iterations are reported from outside; raise EventRefused when it has begun already."""
+        """Store a loop whose iterations are reported from outside; raise EventRefused if it has begun already."""
         if not session.run(_INSERT, self._new_params(new, 0)):
             raise EventRefused(f"the loop {new.execution_id} has begun already: give another loop its own execution_id")
         session.run_each(
             _STORE, [{"execution_id": new.execution_id, "idx": index, "element": NULL} for index in range(total)]
         )
-        self._specs.pop(new.execution_id, None)  # of a transaction that was rolled back
+        self._specs.pop(new.execution_id, None)  # may be of a transaction that was rolled back
         update = self._open_loop(session, new.execution_id)
         update.execution.stored = total
         update.start(total, said)
@@ -445,9 +446,9 @@ class Executions:
         reason: str = "",
     ) -> None:
         """
-        Record that an iteration outside is running, with *value* as its element, or how it ended, with its result.
+        Record that an outside iteration runs, with its element in *value*, or has ended, with its result in *value*.
 
-        Raises EventRefused when that contradicts what is recorded: an iteration begins once and ends once.
+        Raises EventRefused if that contradicts the record: an iteration begins once and ends once.
         """
         update = self._open_loop(session, execution_id)
         execution, row = update.execution, update.rows.one(index)
@@ -475,7 +476,7 @@ class Executions:
             following = update.rows.not_begun(index + 1, 1)
             execution.next_index = following[0].index if following else execution.stored
         self._save(session, update)
-        has_more = bool(execution.cancel_reason)  # too many failed: what has not begun is cancelled
+        has_more = bool(execution.cancel_reason)  # too many failed: iterations not begun are cancelled
         while has_more and not update.is_over:
             update = self._open_loop(session, execution_id)
             has_more = update.cancel_some()
@@ -485,9 +486,9 @@ class Executions:
         self, session: Session, execution_id: str, state: ExecutionState, said: Mapping[str, Any], *, reason: str
     ) -> bool:
         """
-        Take the end of a loop; False when it has ended so already. Raises EventRefused.
+        Record the end of a loop; return False if it has that end already. Raises EventRefused.
 
-        adw counts itself: a loop is completed or failed when its last iteration ends. Only a cancellation ends it
+        adw does its own counting: a loop completes or fails with its last iteration. Only a cancellation ends it
         sooner.
         """
         known = self._update(session, execution_id)
@@ -508,7 +509,7 @@ class Executions:
         return True
 
     def cancel_outside(self, session: Session, adw_id: str, task_id: str, *, reason: str) -> None:
-        """Cancel what is open of the loops of a task that is over."""
+        """Cancel the open loops of a task that has ended."""
         sql = f"""
         SELECT execution_id FROM {self._untaken} WHERE adw_id = :adw_id AND taken_at IS NULL AND state = 'running'
           AND parent_execution_id = :task_id ORDER BY execution_id
@@ -529,12 +530,12 @@ class Executions:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def is_wanted(self, adw_id: str) -> bool:
-        """Return whether the workflow is to go on."""
+        """Return whether the workflow is to continue."""
         with self._database.read() as session:
             return session.one(f"SELECT 1 WHERE {_IS_WANTED}", {"adw_id": adw_id}) is not None
 
     def due_lanes(self, adw_id: str) -> tuple[int, ...]:
-        """Return the runs of the lanes of a workflow that wait and are due, the oldest first."""
+        """Return the ids of a workflow's waiting lane runs that are due, oldest first."""
         sql = """
         SELECT run_id FROM runs
         WHERE adw_id = :adw_id AND finished_at IS NULL AND kind = 'iteration' AND state = 'pending'
@@ -545,12 +546,12 @@ class Executions:
             return tuple(row[0] for row in session.all(sql, {"adw_id": adw_id, "moment": self._moment()}))
 
     def mark_taken(self, execution_id: str) -> None:
-        """Record that the phase has taken the result of an execution that has ended."""
+        """Record that the phase has taken the result of an ended execution."""
         params = {"execution_id": execution_id, "moment": self._moment()}
         self._database.transact(lambda session: session.run(_MARK_TAKEN, params))
 
     def wake(self, adw_id: str = "") -> int:
-        """Make runs due whose workflow waits for executions that have ended, and return how many."""
+        """Make the runs due whose workflows wait only for ended executions, and return how many."""
         sql = """
         SELECT DISTINCT adw_id FROM executions
         WHERE taken_at IS NULL AND state <> 'running' AND (:adw_id = '' OR adw_id = :adw_id)
@@ -567,7 +568,7 @@ class Executions:
         return self._database.transact(lambda session: sum(self._wake(session, row[0]) for row in rows))
 
     def _wake(self, session: Session, adw_id: str) -> int:
-        """Make the run due that waits for an execution."""
+        """Make the workflow's run due that waits for an execution."""
         sql = """
         UPDATE runs SET not_before = '', updated_at = :moment
         WHERE adw_id = :adw_id AND slot = '' AND finished_at IS NULL AND state = 'pending' AND kind <> 'rollback'
@@ -586,19 +587,19 @@ class Executions:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def get(self, execution_id: str) -> Execution | None:
-        """Return an execution as it stands."""
+        """Return the current row of an execution, or None."""
         with self._database.read() as session:
             return self._execution(session, execution_id, _EXECUTION)
 
     def plan(self, execution_id: str) -> NewExecution | None:
-        """Return the execution as it was asked for."""
+        """Return the execution as it was requested, or None."""
         with self._database.read() as session:
             row = session.one(_NEW, {"execution_id": execution_id})
 
         return None if row is None else _to_new(row)
 
     def retries(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
-        """Return the calls that wait for their time, the next one first."""
+        """Return the calls that wait for a retry, the next one first."""
         sql = """
         SELECT waits.execution_id, owner.adw_id, owner.phase, waits.next_at, waits.why, owner.step, waits.idx,
             waits.attempts, waits.page, waits.error
@@ -611,7 +612,7 @@ class Executions:
             return tuple(WaitingRetry("call", *row) for row in session.all(sql, {"adw_id": adw_id, "limit": limit}))
 
     def results(self, execution_id: str, *, first: int = 0) -> Iterator[tuple[int, IterationState, JsonValue]]:
-        """Yield index, state and result of each iteration in the order of the collection."""
+        """Yield index, state and result of each iteration in collection order."""
         sql = """
         SELECT idx, state, result FROM iterations WHERE execution_id = :execution_id AND idx > :after
         ORDER BY idx LIMIT :most
@@ -620,7 +621,7 @@ class Executions:
             yield index, IterationState(state), json.loads(text)
 
     def results_size(self, execution_id: str) -> int:
-        """Return about how many characters all results have as JSON."""
+        """Return the approximate number of JSON characters of all results."""
         sql = "SELECT coalesce(sum(length(result)), 0) FROM iterations WHERE execution_id = :execution_id"
         with self._database.read() as session:
             row = session.one(sql, {"execution_id": execution_id})
@@ -628,12 +629,12 @@ class Executions:
         return int(row[0]) if row else 0
 
     def cut(self, execution_id: str) -> int:
-        """Return how many iterations completed when their calls were used up."""
+        """Return how many iterations completed with their calls used up."""
         with self._database.read() as session:
             return IterationRepository(session, self, execution_id).cut()
 
     def last_error(self, execution_id: str) -> JsonObject | None:
-        """Return why the last iteration that failed did, with the error of its last call; None when none has."""
+        """Return the error of the latest failed iteration, with its reason as the message, or None if none failed."""
         new = self.plan(execution_id)
         if new is None:
             return None
@@ -657,7 +658,7 @@ class Executions:
         return {**error, "message": json.loads(failure[1]).get("reason") or error.get("message") or ""}
 
     def metas(self, execution_id: str) -> Iterator[JsonObject]:
-        """Yield the `meta` of each call that was reported."""
+        """Yield the `meta` of each reported call."""
         sql = """
         SELECT seq, meta FROM events
         WHERE adw_id = :adw_id AND seq > :after AND execution_id = :execution_id
@@ -669,7 +670,7 @@ class Executions:
             yield from (json.loads(row[1]) for row in self._in_pieces(sql, params, after=0))
 
     def _in_pieces(self, sql: str, params: Mapping[str, object], *, after: int) -> Iterator[Row]:
-        """Yield the rows of *sql*, a few at a time; their first column is above *after*, and they are ordered by it."""
+        """Yield the rows of *sql* a few at a time, ordered by their first column, which must exceed *after*."""
         while True:
             with self._database.read() as session:
                 rows = session.all(sql, {**params, "after": after, "most": READ_AT_ONCE})
@@ -679,7 +680,7 @@ class Executions:
             after = rows[-1][0]
 
     def denied(self, execution_id: str) -> JsonObject:
-        """Return the hosts that sandboxes kept the calls from, with how often."""
+        """Return the hosts that sandboxes denied to the calls, with counts."""
         new, result = self.plan(execution_id), Counter[str]()
         if new is None:
             return {}
@@ -704,7 +705,7 @@ class Executions:
         self._database.transact(lambda session: session.run(KEEP_PAGE, params))
 
     def kept(self, key: str) -> JsonValue:
-        """Return the result that was stored for *key*."""
+        """Return the result stored for *key*."""
         with self._database.read() as session:
             row = session.one(_PAGES, {"execution_id": key, "idx": -1})
         if row is None:
@@ -714,14 +715,14 @@ class Executions:
         return value
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Store events that belong to no execution of its own."""
+        """Store events that belong to no execution in this store."""
         params = [connection.event_params(event) for event in events]
         self._database.transact(lambda session: session.run_each(connection.EVENT_INSERT, params))
 
     # --- one update --------------------------------------------------------------------------------------------
 
     def _update(self, session: Session, execution_id: str, *, run: Run | None = None) -> ExecutionUpdate | None:
-        """Begin an update: lock the execution and read it, None when there is none."""
+        """Begin an update: lock and read the execution; return None if it does not exist."""
         execution = self._execution(session, execution_id, _EXECUTION + self._database.row_lock_sql)
         if execution is None:
             return None
@@ -758,7 +759,7 @@ class Executions:
         return result
 
     def _save(self, session: Session, update: ExecutionUpdate) -> None:
-        """Write what an update changed; the end of the execution makes the run of the workflow due."""
+        """Write the changes of an update; the end of the execution makes the workflow's run due."""
         execution, execution_id = update.execution, update.execution.execution_id
         begun: list[dict[str, object]] = []
         changed: list[dict[str, object]] = []
@@ -795,9 +796,9 @@ class Executions:
         )
         if not update.is_over or not update.events:
             return
-        # Nothing happens to an execution that has ended: so this update ended it.
+        # An ended execution gets no more events, so this update ended it.
         new = update.spec.new
-        if new.step.tool == EXTERNAL:  # no phase takes its result: it goes on when its task is reported
+        if new.step.tool == EXTERNAL:  # no phase takes its result: the workflow continues when its task is reported
             session.run(_MARK_TAKEN, {"execution_id": execution_id, "moment": self._moment()})
         else:
             self._wake(session, new.adw_id)
@@ -806,11 +807,11 @@ class Executions:
         return timestamps.to_text(self._clock.now())
 
     def _json_text(self, value: object, what: str) -> str:
-        """Return *value* as it is stored; raise StateUnserialisable, naming *what*, when it is not JSON."""
+        """Return *value* as stored JSON; raise StateUnserialisable, naming *what*, if it is not JSON."""
         return self._scrubbed(connection.json_text(value, what))
 
     def _scrubbed(self, text: str) -> str:
-        """Return a text of JSON without secrets."""
+        """Return JSON text without secrets."""
         payload = text.encode("ascii")
         clean = self._redactor.scrub_bytes(payload)
 
@@ -818,7 +819,7 @@ class Executions:
 
 
 def execution_of(run: Run) -> str:
-    """Return the execution that *run* is a lane of; raise UsageError when it is none."""
+    """Return the execution that *run* is a lane of; raise UsageError if it is not a lane."""
     result = run.payload.get("execution_id")
     if run.kind != ITERATION or not isinstance(result, str):
         raise UsageError(f"run {run.run_id} is of kind {run.kind} and no lane of an execution")
@@ -844,7 +845,7 @@ def _to_new(row: Row) -> NewExecution:
 
 
 def _event_params(events: Sequence[Event]) -> list[dict[str, object]]:
-    """Return the events of one update as parameters; values that many of them share are written once."""
+    """Return the events of one update as parameters; a value shared by many of them is encoded once."""
     texts: dict[int, str] = {}
 
     def text_of(value: object) -> str:
@@ -858,7 +859,7 @@ def _event_params(events: Sequence[Event]) -> list[dict[str, object]]:
         return known
 
     result: list[dict[str, object]] = []
-    for event in events:  # the events live as long as this call, and so do their values: an id means one of them
+    for event in events:  # the events and their values outlive this loop, so an id identifies one value
         params = dict(event.__dict__)
         for name in ("result", "context", "data", "meta"):
             params[name] = text_of(params[name])
@@ -868,7 +869,7 @@ def _event_params(events: Sequence[Event]) -> list[dict[str, object]]:
 
 
 def _chunked(texts: Iterator[str]) -> Iterator[tuple[list[str], bool]]:
-    """Yield the texts in pieces that fit a transaction, the last one marked; an empty one when there are none."""
+    """Yield the texts in chunks that fit a transaction, each with whether it is the last; even without texts, one."""
     chunk: list[str] = []
     size = 0
     for text in texts:

@@ -1,10 +1,9 @@
 """
 The tools that steps call: command, python, http and agent.
 
-A tool gets the inputs of a call, filled in, and returns plain JSON of a bounded size; what it raises is a failed call.
-A call may be made more than once: its worker may vanish before the report is stored. Processes of calls are started
-like every process of adw: recorded before they run, with few variables, ended on order, and nothing of them is left
-running.
+A tool gets the rendered inputs of a call and returns plain JSON of a bounded size; an exception is a failed call. A
+call may be made more than once: its worker may vanish before the report is stored. Processes of calls are started like
+every process of adw: recorded before they run, with few variables, ended on order, and leaving nothing running.
 """
 
 from __future__ import annotations
@@ -47,56 +46,56 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
-#: Most bytes of a result, as JSON: it is a row of the database and an input of later steps. What is larger belongs in a
-#: file, or comes in pages.
+#: Most bytes of a result as JSON: it is a database row and an input of later steps. A larger one belongs in a file or
+#: comes in pages.
 MAX_RESULT_BYTES = 8 * 1024 * 1024
-#: Directory of the files of calls that are under way, below the workflow's own.
+#: Directory for the files of running calls, below the workflow's own.
 FOLDER = "calls"
-#: Bytes of the note, and of the end, that a file of output has behind its limit.
+#: Bytes allowed beyond the limit of an output file, for the truncation note and the end.
 _BESIDES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallContext:
-    """All that a call may know and do."""
+    """Everything that a call may know and do."""
 
-    document: WorkflowDocument  #: as it was stored last; a call never changes it
+    document: WorkflowDocument  #: as last stored; a call never changes it
     phase: str
     phase_attempt: int  #: number of the phase's attempt
-    #: What templates know: issue, workload, vars, steps, phases, attempt, page, and of a loop the element and index.
+    #: Template values: issue, workload, vars, steps, phases, attempt, page, and in a loop the element and index.
     values: Mapping[str, Value]
-    cwd: Path  #: where the work is: the worktree, or the repository
+    cwd: Path  #: working directory: the worktree or the repository
     folder: Path  #: the workflow's own directory for output
-    orders: Orders  #: a tool that sees one ends the call and reports it as suspended
+    orders: Orders  #: a tool that sees an order ends the call and reports it as suspended
     record_process: Callable[[ProcessRecord], None]  #: returns when the record is durable
     say: Callable[[str], None] = lambda _line: None  #: shows a line of progress; never raises
     env: Mapping[str, str] = field(default_factory=dict)  #: variables for its process, besides the allowed ones
-    spent: Callable[[], float] = lambda: 0.0  #: US dollars that calls have cost and the document does not know of yet
-    model: str = ""  #: the model the phase's attempt was begun with, "": the agent's own choice
-    denied: dict[str, int] = field(default_factory=dict)  #: hosts that its sandbox kept it from, with how often
+    spent: Callable[[], float] = lambda: 0.0  #: US dollars spent on calls and not in the document yet
+    model: str = ""  #: the model with which the phase attempt began; "": the agent's own choice
+    denied: dict[str, int] = field(default_factory=dict)  #: hosts that the sandbox denied, with counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """The result of a call of a tool."""
+    """The result of a tool call."""
 
     value: JsonValue = None
-    facts: JsonObject = field(default_factory=dict)  #: besides: exit code, status, cost
-    ordered: str = ""  #: the kind of the order that ended it; then there is no value
+    facts: JsonObject = field(default_factory=dict)  #: also reported: exit code, status, cost
+    ordered: str = ""  #: kind of the order that ended the call, which then has no value
 
 
 class Tool(Protocol):
-    """Something that steps call."""
+    """A tool that steps can call."""
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
-        """Make one call; what this raises is a failed call."""
+        """Make one call; an exception is a failed call."""
 
 
 # --- inputs and results ----------------------------------------------------------------------------------------
 
 
 def checked(value: object) -> JsonValue:
-    """Return the result of a tool when it is plain JSON of at most MAX_RESULT_BYTES; raise RunFailed."""
+    """Return *value* if it is plain JSON of at most MAX_RESULT_BYTES; else raise RunFailed."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as exc:
@@ -109,7 +108,7 @@ def checked(value: object) -> JsonValue:
             "bad_output", "the result would not come back from JSON as it is: use text keys, and lists, not tuples"
         )
 
-    return value  # type: ignore[return-value]  # it was checked
+    return value  # type: ignore[return-value]  # checked above
 
 
 def _is_plain(value: object) -> bool:
@@ -122,7 +121,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _parse(payload: bytes, what: str) -> JsonValue:
-    """Return the JSON in *payload*; raise RunFailed when it is none."""
+    """Return the JSON in *payload*; raise RunFailed if it is not JSON."""
 
     def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is no JSON")
@@ -136,7 +135,7 @@ def _parse(payload: bytes, what: str) -> JsonValue:
 
 
 def _texts(value: object, what: str) -> Mapping[str, str]:
-    """Return a table of texts and numbers as texts; raise RunFailed for anything else."""
+    """Return a table of texts and numbers with all values as texts; raise RunFailed for anything else."""
     if not isinstance(value, Mapping):
         raise _wrong_input(f"{what} must be a table, and is {json.dumps(value)[:80]}")
 
@@ -144,7 +143,7 @@ def _texts(value: object, what: str) -> Mapping[str, str]:
 
 
 def _text(value: object, what: str) -> str:
-    """Return a text, a number or a truth as text; raise RunFailed for a list, a table or nothing."""
+    """Return a text, number or boolean as text; raise RunFailed for a list, a table or null."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -158,7 +157,7 @@ def _wrong_input(text: str) -> RunFailed:
 
 
 def _too_long(size: int) -> RunFailed:
-    """Return the error for a result of more bytes than are kept."""
+    """Return the error for a result that exceeds the limit."""
     return _failed(
         "invalid",
         f"the result has {size} bytes, and the limit is {MAX_RESULT_BYTES}: let the call give back less, or in pages",
@@ -174,7 +173,7 @@ def _failed(subtype: str, text: str) -> RunFailed:
 
 @contextmanager
 def _call_folder(home: Home, context: CallContext) -> Iterator[Path]:
-    """Make a directory for the files of a call, and remove it with what is in it."""
+    """Make a directory for the files of a call, and remove it with them afterwards."""
     folder = context.folder / FOLDER / home.clock.token()
     durable_file.make_directory(str(folder.parent))
     folder.mkdir(mode=0o700)
@@ -184,13 +183,13 @@ def _call_folder(home: Home, context: CallContext) -> Iterator[Path]:
         for path in folder.iterdir():
             with suppress(OSError):
                 path.unlink()
-        with suppress(OSError):  # what a program made there is removed with the workflow
+        with suppress(OSError):  # directories that a program made there are removed with the workflow
             folder.rmdir()
 
 
 @contextmanager
 def _watched(home: Home, context: CallContext) -> Iterator[None]:
-    """Fail the call when what all worktrees share is changed while it runs code of others."""
+    """Fail the call if the git state shared by all worktrees changes while it runs foreign code."""
     if not home.has_worktrees:
         yield
         return
@@ -210,7 +209,7 @@ def _watched(home: Home, context: CallContext) -> Iterator[None]:
 
 
 def _environment(home: Home, context: CallContext, names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that a process of a call gets; raise RunFailed when it asks for those of adw."""
+    """Return the variables of a call's process; raise RunFailed if the call requests adw's own secrets."""
     wanted = {*ALLOWED_VARIABLES, *names}
     if kept := sorted(OWN_SECRETS.intersection(wanted)):
         raise _wrong_input(f"env asks for {', '.join(kept)}, which adw keeps to itself: take it out")
@@ -236,7 +235,7 @@ def _run(
     stdin: bytes | None = None,
     names: Iterable[str] = (),
 ) -> ProcessEnd:
-    """Run *argv* in the working directory, its output in `stdout`; *names* are more variables. Raises RunFailed."""
+    """Run *argv* in the working directory with output to `stdout`; *names* are further variables. Raises RunFailed."""
     if stdin is not None:
         (folder / "stdin").write_bytes(stdin)
     command = CommandLine(
@@ -245,7 +244,7 @@ def _run(
         env=_environment(home, context, names),
         timeouts=Timeouts(wall=timeout_seconds, idle=None, after_result=None),
         stdout_path=folder / "stdout",
-        # One more than may be, so that output that is cut is seen to be too long.
+        # One byte above the limit, so that truncated output is recognised as too long.
         max_output_bytes=MAX_RESULT_BYTES + 1,
         grace_seconds=home.settings.grace_seconds,
         stdin_path=folder / "stdin" if stdin is not None else None,
@@ -273,7 +272,7 @@ def _run(
 
 
 def _phase_of(context: CallContext) -> PhaseSpec:
-    """Return the phase of a call, as the document has its definition."""
+    """Return the phase of a call as the document defines it."""
     frozen = context.document.workflow
     known = workflow_model.thaw(frozen).phase(context.phase) if frozen is not None and frozen.phases else None
 
@@ -281,7 +280,7 @@ def _phase_of(context: CallContext) -> PhaseSpec:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return what is in a file of a call, None when it is not there; raise RunFailed when it is too long."""
+    """Return the content of a call's file, or None if it does not exist; raise RunFailed if it is too long."""
     try:
         return durable_file.read_file(str(path), max_bytes=MAX_RESULT_BYTES + _BESIDES)[0]
     except FileNotFoundError:
@@ -292,23 +291,23 @@ def _read(path: Path) -> bytes | None:
 
 # --- command ---------------------------------------------------------------------------------------------------
 
-#: Characters of a line of shell that a message names it by.
+#: Most characters of a shell line in a message.
 MAX_NAME = 60
 
 
 class CommandTool:
     """
-    Runs a program, or a line for the shell, whose output is the result.
+    Runs a program or a shell line whose output is the result.
 
-    Values reach a program as its arguments, each of them whole. In a line for the shell each ends with `|quote`, which
-    is checked when the definition is loaded.
+    Values reach a program as its arguments, each of them whole. In a shell line each value ends with `|quote`, checked
+    when the definition is loaded.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
-        """Run the command; raise RunFailed unless it ends with 0 and its output can be read."""
+        """Run the command; raise RunFailed unless it exits with 0 and readable output."""
         home, given = self._home, inputs.get("command")
         argv: tuple[str, ...]
         if given is None:
@@ -336,7 +335,7 @@ class CommandTool:
             if failure := runner_command.failure_of(end, tool=tool, name=name):
                 raise failure
             printed = _read(folder / "stdout") or b""
-        # One byte more than may be was let through, and a note behind it.
+        # Output may have one byte above the limit, followed by a note.
         if len(printed) > MAX_RESULT_BYTES:
             raise _too_long(len(printed))
         output, text = inputs.get("output"), printed.decode("utf-8", "replace").rstrip("\n")
@@ -345,7 +344,7 @@ class CommandTool:
             value = list(text.split("\n")) if text else []
         elif output == "json":
             value = _parse(printed, "what the command printed")
-        elif not output and text.lstrip()[:1] in {"{", "["}:  # a list or a table of JSON is read, all else is a text
+        elif not output and text.lstrip()[:1] in {"{", "["}:  # a JSON list or table is parsed, anything else is text
             with suppress(RunFailed):
                 value = _parse(printed, "what the command printed")
 
@@ -354,7 +353,7 @@ class CommandTool:
 
 # --- python ----------------------------------------------------------------------------------------------------
 
-#: What the interpreter runs: reads code and arguments from its input, and leaves result or error in a file.
+#: The program of the interpreter: reads code and arguments from stdin, and writes the result or error to a file.
 CHILD = """
 import json, os, sys, traceback
 def leave(path, found):
@@ -382,20 +381,20 @@ sys.exit(run(sys.argv[1]))
 
 
 class CodeFailed(RunFailed):
-    """The code of a step raised something."""
+    """The code of a step raised an exception."""
 
     def __init__(self, type_name: str, message: str, run: FailedRun) -> None:
         super().__init__(run, f"{type_name}: {message}" if message else type_name)
-        self.type_name = type_name  #: of what it raised
+        self.type_name = type_name  #: of that exception
 
 
 class PythonTool:
     """
     Calls a function of an installed module, or code with a function `main`.
 
-    `call` is called in adw's own process and no clock ends it: it is the user's own module, like a phase with the
-    runner `python`. `code` never runs in our process: an interpreter of its own gets it, without the user's settings
-    and paths (`-I`), in the working directory, and is ended with all that it started when its time is over.
+    `call` runs in adw's own process, without a time limit: it is the user's own module, as for a phase with the runner
+    `python`. `code` never runs in our process: a separate interpreter runs it in the working directory, without the
+    user's settings and paths (`-I`), and is ended with everything it started once its time is up.
     """
 
     def __init__(self, home: Home) -> None:
@@ -414,7 +413,7 @@ class PythonTool:
             function = self._callables.find(call)
             try:
                 return ToolResult(value=function(**args))  # type: ignore[arg-type]  # checked by the caller
-            except SystemExit as exc:  # it means to end its program, not ours
+            except SystemExit as exc:  # the function means to end its program, not ours
                 exit_code = exc.code if isinstance(exc.code, int) else 1
                 text = f"{call} called sys.exit({exc.code!r})"
                 raise RunFailed(FailedRun(exit_code=exit_code, text=text, tool=call), text) from exc
@@ -456,33 +455,33 @@ class PythonTool:
 
 # --- http ------------------------------------------------------------------------------------------------------
 
-#: Characters of an answer that a message shows.
+#: Characters of a response in a message.
 EXCERPT = 200
-#: Shorter credentials are not looked for in answers: they could be anything.
+#: Shorter credentials are not masked in responses: they could be any text.
 SHORTEST_SECRET = 8
 
 
 class HttpTool:
     """
-    Makes one request, whose answer is the result: JSON as a value, anything else as a text.
+    Makes one request whose response is the result: JSON as a value, anything else as text.
 
-    A status of 400 and more is a failure, with what the server says about waiting. Credentials come from environment
-    variables (`headers_env`) and are in no message and no result.
+    A final status of 300 or more is a failure, with the server's retry advice. Credentials come from environment
+    variables (`headers_env`) and appear in no message or result.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
-        """Make the request; raise RunFailed when it has no answer, or one that is a failure."""
+        """Make the request; raise RunFailed if it gets no response, or one that is a failure."""
         home = self._home
         request = self._request(inputs, timeout_seconds)
         answer = home.step_http.ask(request, context.orders)
         if isinstance(answer, Order):
             return ToolResult(ordered=answer.kind)
         body = answer.body
-        for secret in request.secret_headers.values():  # a server may send back what was sent as a credential
-            for part in (secret, secret.rpartition(" ")[2]):  # "Bearer" is none
+        for secret in request.secret_headers.values():  # a server may echo a credential
+            for part in (secret, secret.rpartition(" ")[2]):  # "Bearer" is not secret
                 if len(part) >= SHORTEST_SECRET:
                     body = body.replace(part.encode(), MASK.encode())
         text = body.decode("utf-8", "replace")
@@ -520,7 +519,7 @@ class HttpTool:
         given = inputs.get("params") or {}
         if not isinstance(given, Mapping):
             raise _wrong_input(f"params must be a table, and is {json.dumps(given)[:80]}")
-        params = [  # a list gives one for each element, null none
+        params = [  # a list gives one parameter for each element, null none
             (str(name), _text(one, f"params.{name}"))
             for name, value in given.items()
             for one in (value if isinstance(value, list) else [value])
@@ -548,14 +547,14 @@ class HttpTool:
 
 # --- agent -----------------------------------------------------------------------------------------------------
 
-#: What an agent may do when its step does not say.
+#: Permissions of an agent whose step does not specify them.
 PERMISSIONS = "read"
-#: Options of a phase that a single question has no use for.
+#: Options of a phase that are useless for a single question.
 NO_OPTIONS = ("evidence", "session", "models")
 
 
 class AgentCallFailed(RunFailed):
-    """An agent that a step asked failed; what it used counts all the same."""
+    """An agent called by a step failed; its usage still counts."""
 
     def __init__(self, run: FailedRun, facts: JsonObject, message: str | None = None) -> None:
         super().__init__(run, message)
@@ -566,16 +565,16 @@ class AgentTool:
     """
     Asks a coding agent one question; its last answer is the result.
 
-    A fresh conversation for each call, started through the profile of the agent like that of a phase. It may read and
-    nothing else unless `options.permissions` says more: calls of a loop share one working directory. What it used is
-    in the report, however it ended; what is left of the workflow's budget ends it.
+    Each call is a new conversation, started through the agent's profile like that of a phase. It may only read unless
+    `options.permissions` says more: calls of a loop share one working directory. Its usage is reported however it
+    ended; it is ended once the rest of the workflow's budget is used up.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def call(self, inputs: Mapping[str, JsonValue], context: CallContext, *, timeout_seconds: float) -> ToolResult:
-        """Ask the agent; raise RunFailed when it failed, when its budget is used up, or when it cannot be asked."""
+        """Ask the agent; raise RunFailed if it fails, exceeds its budget, or cannot be asked."""
         home, settings = self._home, self._home.settings
         profile = agents_base.profile(str(inputs.get("agent") or settings.agent_name))
         able = profile.capabilities

@@ -1,7 +1,7 @@
 """
-Views of executions, their iterations and their calls, for people; a page costs the same however many there are.
+Views of executions, their iterations and calls for people; the cost of a page does not depend on how many there are.
 
-Light: they start without the libraries that check documents.
+Light: importing it loads none of the libraries that validate documents.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ class ExecutionLine:
     failed: int
     cancelled: int
     running: int  #: calls in flight
-    waiting: int  #: calls that wait for their time
+    waiting: int  #: calls that wait for their next attempt or page
     next_retry: str | None
     created_at: str
     ended_at: str | None
 
     @property
     def done(self) -> int:
-        """How many iterations are over."""
+        """Number of iterations that have ended."""
         return self.succeeded + self.failed + self.cancelled
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the line as JSON."""
         return {**asdict(self), "done": self.done}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IterationLine:
-    """An iteration in a list; of what it got and gave only the beginning."""
+    """An iteration in a list, with only the beginning of its element and result."""
 
     index: int
     state: str
     attempts: int  #: calls so far, over all pages
     page: int
-    next_at: str | None  #: of one that waits
-    why: str  #: on_error | on_success, of one that waits
-    is_cut: bool = False  #: completed at max_attempts: its result lacks the pages after that
+    next_at: str | None  #: of a waiting iteration
+    why: str  #: on_error | on_success, of a waiting iteration
+    is_cut: bool = False  #: completed at max_attempts: its result lacks the later pages
     error: str
     started_at: str | None
     ended_at: str | None
@@ -69,23 +69,23 @@ class IterationLine:
     result: str
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the line as JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IterationDetail:
-    """All about one iteration."""
+    """Everything stored about one iteration."""
 
     line: IterationLine
     element: JsonValue
     result: JsonValue
-    call: JsonObject  #: inputs that the page before asked for
-    pages: tuple[int, ...]  #: characters of what was kept of each page
+    call: JsonObject  #: inputs requested by the previous page
+    pages: tuple[int, ...]  #: characters of the stored part of each page
     calls: tuple[JsonObject, ...]  #: events of its calls, in order
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the details as JSON."""
         return {
             **self.line.to_json(),
             "element": self.element,
@@ -96,9 +96,9 @@ class IterationDetail:
         }
 
 
-#: Calls of an iteration that are shown.
+#: Most calls of an iteration shown.
 MOST_CALLS = 200
-#: The rows that are being called or wait are few, and have an index of their own.
+#: Iterations in a call or waiting are few, and have their own index.
 _EXECUTIONS = """
 SELECT execution_id, adw_id, phase, attempt_number, step, state, reason, total, succeeded, failed, cancelled,
     (SELECT count(*) FROM iterations WHERE execution_id = found.execution_id AND state = 'running'),
@@ -111,7 +111,7 @@ _LINE = """
 idx, state, attempts, page, next_at, why, error, started_at, ended_at, substr(element, 1, :shown),
 substr(result, 1, :shown)
 """
-#: States in which `why` says why it ended so, also when its last call went well.
+#: States for which `why` is the reason even if the last call succeeded.
 _UNWELL = (IterationState.FAILED.value, IterationState.CANCELLED.value)
 
 
@@ -122,7 +122,7 @@ class ExecutionViews:
         self._database = database
 
     def of_workflow(self, adw_id: str, *, step: str = "", limit: int = 100) -> tuple[ExecutionLine, ...]:
-        """Return the executions of a workflow, the newest first."""
+        """Return the executions of a workflow, newest first."""
         sql = f"""
         {_EXECUTIONS} WHERE adw_id = :adw_id AND (:step = '' OR step = :step)
         ORDER BY created_at DESC, execution_id DESC LIMIT :limit
@@ -132,7 +132,7 @@ class ExecutionViews:
             return tuple(ExecutionLine(*row) for row in session.all(sql, params))
 
     def get(self, execution_id: str) -> ExecutionLine:
-        """Return one; raise ExecutionNotFound."""
+        """Return one execution; raise ExecutionNotFound."""
         sql = f"{_EXECUTIONS} WHERE execution_id = :execution_id"
         with self._database.read() as session:
             row = session.one(sql, {"execution_id": connection.plain(execution_id)})
@@ -144,7 +144,7 @@ class ExecutionViews:
     def iterations(
         self, execution_id: str, *, states: Sequence[str] = (), after: int = -1, limit: int = 100
     ) -> tuple[IterationLine, ...]:
-        """Return iterations in the order of the collection, those with a higher index than *after*."""
+        """Return iterations with an index above *after*, in collection order."""
         wanted = {f"state{number}": IterationState(state).value for number, state in enumerate(dict.fromkeys(states))}
         among = f"AND state IN ({', '.join(f':{name}' for name in wanted)})" if wanted else ""
         sql = f"""
@@ -157,9 +157,9 @@ class ExecutionViews:
 
     def page(self, execution_id: str, index: int, page: int, *, limit: int) -> tuple[str, int]:
         """
-        Return the first *limit* characters of the stored part of one page, and how many there are.
+        Return the first *limit* characters of the stored part of a page, and its full length.
 
-        Raises ExecutionNotFound when nothing is stored.
+        Raises ExecutionNotFound if nothing is stored.
         """
         sql = """
         SELECT substr(part, 1, :shown), length(part) FROM iteration_pages
@@ -174,7 +174,7 @@ class ExecutionViews:
         return str(row[0]), int(row[1])
 
     def iteration(self, execution_id: str, index: int) -> IterationDetail:
-        """Return all about one iteration; raise ExecutionNotFound."""
+        """Return everything stored about one iteration; raise ExecutionNotFound."""
         execution = self.get(execution_id)
         which = {"execution_id": execution_id, "idx": index}
         one = "WHERE execution_id = :execution_id AND idx = :idx"

@@ -1,9 +1,8 @@
 """
-Check a workflow definition: what its fields declare, phases, steps, their templates, and how phases fit together.
+Check a workflow definition: the rules of its fields, phases, steps, templates, and how phases fit together.
 
-Pure: it is told which runners there are and whether a file is there. All that is wrong is reported at once, each with
-its key. Types and ranges are declared with the fields (`workflow.model`); the rest of this module checks what a type
-cannot say.
+Pure: the caller says which runners and files exist. All problems are reported at once, each with its key. Types and
+ranges are declared with the fields (`workflow.model`); the rest of this module checks what a type cannot say.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ from adws.adw_modules.workflow.model import (
 
 Problems: TypeAlias = Iterator[DefinitionProblem]
 
-#: Names of workflows and phases; they become parts of file names.
+#: Names of workflows and phases, which become parts of file names.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 NAME_RULE = "use letters, digits, '-' and '_' (at most 64), a letter first"
-#: Names of steps and variables: they stand in templates, where `-` is minus.
+#: Names of steps and variables: they appear in templates, where `-` is minus.
 STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 STEP_NAME_RULE = "use letters, digits and '_' (at most 64), a letter first"
-#: A function, as `call` names it.
+#: A function as given in `call`.
 CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 #: The name of an environment variable.
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -81,9 +80,9 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(?:\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
-#: Lists and tables inside each other in `options`.
+#: Most levels of nested lists and tables in `options`.
 MAX_DEPTH = 20
-#: Steps of a phase.
+#: Most steps of a phase.
 MAX_STEPS = 200
 
 
@@ -97,7 +96,7 @@ _Test: TypeAlias = Callable[[object], bool]
 
 
 def _is(*kinds: type) -> _Test:
-    """Return a test for values of *kinds*; True and False are no numbers."""
+    """Return a test for values of *kinds*; booleans are not numbers."""
     return lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
@@ -106,8 +105,8 @@ def _tuple_of(kind: type) -> _Test:
 
 
 _is_text = _is(str)
-#: What a field is declared as -> what it must be, and whether a value is that. Other fields may be of any type, or
-#: their rule says it.
+#: Declared type of a field -> how messages describe it, and a test for values. Other fields may have any type, or a
+#: rule checks it.
 _TYPES: Mapping[str, tuple[str, _Test]] = MappingProxyType(
     {
         "str": ("a text", _is_text),
@@ -135,7 +134,7 @@ _TYPES: Mapping[str, tuple[str, _Test]] = MappingProxyType(
 
 
 def shape_problems(part: _Part, *path: str | int) -> list[DefinitionProblem]:
-    """Return a problem for each field of another type than it is declared with, as a definition in Python may have."""
+    """Return a problem for each field without its declared type, which a definition in Python may contain."""
     before = f"{path[0]}." if path else ""
     result = []
     for one in fields(part):
@@ -148,7 +147,7 @@ def shape_problems(part: _Part, *path: str | int) -> list[DefinitionProblem]:
 
 
 def rule_problems(part: _Part, *path: str | int, called: str = "") -> Problems:
-    """Yield a problem for each value that breaks the rules of its field; *called* stands before its name."""
+    """Yield a problem for each value that breaks the rules of its field; messages put *called* before its name."""
     for one in fields(part):
         value, rules = getattr(part, one.name), one.metadata
         if value is None:
@@ -166,12 +165,12 @@ def rule_problems(part: _Part, *path: str | int, called: str = "") -> Problems:
 
 
 def _is_wait(value: object) -> bool:
-    # Compared, not converted: a whole number may be larger than any float. NaN is not less than anything.
+    # Compared, not converted: an integer may exceed any float. NaN compares as false.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_SECONDS
 
 
 def _wait_problems(base: float | None, most: float | None) -> Problems:
-    """Yield a problem when the first wait is longer than the longest; waits that are none are reported elsewhere."""
+    """Yield a problem if the first wait exceeds the longest one; invalid waits are reported elsewhere."""
     if base is not None and most is not None and _is_wait(base) and _is_wait(most) and base > most:
         yield _problem(("max_seconds",), f"max_seconds ({most:g}) is less than base_seconds ({base:g})")
 
@@ -187,7 +186,7 @@ def _call_problems(call: str) -> Problems:
 
 
 def why_outside(path: str) -> str:
-    """Return why *path* cannot be one below the working directory, "" when it is."""
+    """Return why *path* cannot be below the working directory, or "" if it can."""
     if not path.strip() or "\0" in path:
         return "is no path"
     pure = PurePosixPath(path)
@@ -198,7 +197,7 @@ def why_outside(path: str) -> str:
 
 
 def is_json(value: object, depth: int = MAX_DEPTH) -> bool:
-    """Whether *value* can be kept as JSON, with lists and tables at most *depth* deep."""
+    """Return whether *value* can be stored as JSON, with lists and tables nested at most *depth* deep."""
     if isinstance(value, float):
         return math.isfinite(value)
     if value is None or isinstance(value, str | int):
@@ -215,7 +214,7 @@ def is_json(value: object, depth: int = MAX_DEPTH) -> bool:
 
 # --- phases ----------------------------------------------------------------------------------------------------
 
-#: What a phase can run -> whose business that is.
+#: Fields that say what a phase runs -> the runner they are for.
 _RUNNER_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "command": "the runner command",
@@ -231,7 +230,7 @@ _RUNNER_KEYS: Mapping[str, str] = MappingProxyType(
 def check_phase(
     phase: PhaseSpec, *, runners: Collection[str], has_file: Callable[[str], bool]
 ) -> list[DefinitionProblem]:
-    """Return all that is wrong with *phase* itself; paths begin at the phase."""
+    """Return all problems of *phase* itself; paths begin at the phase."""
     problems = shape_problems(phase)
     if problems:
         return problems
@@ -261,7 +260,7 @@ def check_phase(
             problems.append(_problem(("env", index), message))
     for index, gate in enumerate(phase.gates):
         problems += (problem.below("gates", index) for problem in _gate_problems(gate))
-    for key, value in phase.options.items():  # a document keeps them, and JSON has no dates and no infinities
+    for key, value in phase.options.items():  # stored in documents, and JSON has no dates or infinities
         if not _is_text(key):
             problems.append(_problem(("options",), f"{shown(key)} in options is no text, and keys must be texts"))
         elif not is_json(value):
@@ -274,7 +273,7 @@ def check_phase(
 def _runner_problems(phase: PhaseSpec, runners: Collection[str], has_file: Callable[[str], bool]) -> Problems:
     if phase.runner not in runners:
         yield _problem(("runner",), f"there is no runner {phase.runner!r}{hint(phase.runner, runners)}")
-        return  # what an unknown runner needs is not known either
+        return  # the needs of an unknown runner are unknown, too
 
     is_agent = phase.runner in (AGENT, *AGENTS)
     own = "agents" if is_agent else f"the runner {phase.runner}"
@@ -338,48 +337,48 @@ def _gate_problems(gate: Gate) -> Problems:
 
 # --- templates -------------------------------------------------------------------------------------------------
 #
-# Which names a template knows depends on where it stands: that table is here, for checking templates and for
-# filling them in. Names that are asked for with `default` or `is defined` need not be there.
+# Which names a template knows depends on where it is: these tables are used to check templates and to render them.
+# Names used with `default` or `is defined` may be missing.
 
 
-#: What every template knows: the frozen issue, `[workflows.NAME.workload]`, values that steps have set, and the results
-#: of steps and of phases that are done.
+#: Known to every template: the frozen issue, `[workflows.NAME.workload]`, variables set by steps, and the results of
+#: finished steps and phases.
 EVERYWHERE = ("issue", "workload", "vars", "steps", "phases")
-#: What a call knows besides: the number of the element, and of the call.
+#: Known to a call as well: the index of the element, and the numbers of attempt and page.
 OF_A_LOOP = ("index",)
 OF_A_CALL = ("attempt", "page")
-#: The result of a call: for on_error, for on_success, and for all that is done with a result.
+#: The result of a call: for on_error, for on_success, and for sinks and variables.
 OF_A_FAILURE, OF_A_RESPONSE, OF_A_RESULT = ("error",), ("response",), ("result",)
 #: The result of a step, and whether its calls reached `max_attempts` before the last page.
 OF_AN_END = (*OF_A_RESULT, "is_cut")
-#: Names that no element can have.
+#: Names that an element cannot have.
 RESERVED = frozenset((*EVERYWHERE, *OF_A_LOOP, *OF_A_CALL, *OF_A_FAILURE, *OF_A_RESPONSE, *OF_AN_END))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepScope:
-    """What is known around the steps of a phase; None: not known, and not checked."""
+    """What is known around the steps of a phase; None: unknown, and not checked."""
 
     workload: frozenset[str] | None = None
-    phases: frozenset[str] | None = None  #: phases before this one
-    vars: frozenset[str] = field(default_factory=frozenset)  #: that steps of phases before may have set
+    phases: frozenset[str] | None = None  #: earlier phases
+    vars: frozenset[str] = field(default_factory=frozenset)  #: that steps of earlier phases may have set
     connections: Mapping[str, str] | None = None  #: name -> type
-    sinks: Collection[str] = SINK_TOOLS  #: the sinks there are
+    sinks: Collection[str] = SINK_TOOLS  #: the available sinks
 
 
-#: Nothing is known.
+#: Nothing is known around the steps.
 UNKNOWN = StepScope()
 
 
 class _Template(NamedTuple):
     path: KeyPath
     text: str
-    names: frozenset[str]  #: that are known there
+    names: frozenset[str]  #: known to the template
     is_condition: bool = False
 
 
 def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: StepScope) -> Problems:
-    """Yield a problem for each template or condition of *step*, one of *steps*, that cannot be filled in."""
+    """Yield a problem for each template or condition of *step*, one of *steps*, that cannot be rendered."""
     variables = around.vars | {name for one in steps for name in one.vars}
     known = {
         "workload": (around.workload, "and the workload of the workflow has no such value"),
@@ -416,7 +415,7 @@ def template_problems(step: StepSpec, steps: Sequence[StepSpec], around: StepSco
             is_quoted = all(name == "quote" for name in expressions.filters_of(str(line)))
         except ExpressionError:
             continue  # reported above
-        if not is_quoted:  # the shell would read a value as part of the line, whatever it holds
+        if not is_quoted:  # the shell would parse any value as part of the line
             rule = "shell puts a value into a line for the shell: end it with |quote, or use command with a list"
             yield _problem(path, rule)
 
@@ -451,7 +450,7 @@ def _templates(step: StepSpec) -> Iterator[_Template]:
 
 
 def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Template]:
-    """Yield each template in *value*, however deep it stands."""
+    """Yield each template in *value*, at any depth."""
     if isinstance(value, str) and ("{{" in value or "{%" in value):
         yield _Template(path, value, names)
     elif isinstance(value, Mapping):
@@ -463,14 +462,14 @@ def _texts(path: KeyPath, value: object, names: frozenset[str]) -> Iterator[_Tem
 
 
 def rule_paths(step: StepSpec) -> Iterator[tuple[KeyPath, RetryRule]]:
-    """Yield each rule of retry with its place in the file: by its kind, or in the list."""
+    """Yield each retry rule with its place in the file: its kind, or its index in the list."""
     kinds = [rule.kind for rule in step.retry]
     for index, rule in enumerate(step.retry):
         yield ("retry", rule.kind if len({*kinds}) == len(kinds) else index), rule
 
 
 def is_template(value: object) -> bool:
-    """Whether *value* is a text that is filled in."""
+    """Return whether *value* is a text to be rendered."""
     return isinstance(value, str) and "{{" in value
 
 
@@ -478,7 +477,7 @@ def _why_no_step(name: str, step: StepSpec, steps: Sequence[StepSpec]) -> str:
     places = {one.name: index for index, one in enumerate(steps)}
     if name not in places:
         return f"and there is no such step{hint(name, list(places))}"
-    # A step that goes back makes later ones earlier.
+    # A step that goes back lets later steps run before earlier ones.
     goes_back = any(rule.step in places and places[rule.step] <= places[one.name] for one in steps for rule in one.next)
 
     return "" if goes_back or places[name] <= places[step.name] else "which comes later"
@@ -487,7 +486,7 @@ def _why_no_step(name: str, step: StepSpec, steps: Sequence[StepSpec]) -> str:
 # --- steps -----------------------------------------------------------------------------------------------------
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-#: Headers whose value is a credential.
+#: Headers that hold a credential.
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token"})
 #: tool -> two inputs of which a step gives exactly one
 _ALTERNATIVES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -498,7 +497,7 @@ _ALTERNATIVES: Mapping[str, tuple[str, str]] = MappingProxyType(
 def check_steps(
     steps: Sequence[StepSpec], *, has_file: Callable[[str], bool], around: StepScope = UNKNOWN
 ) -> list[DefinitionProblem]:
-    """Return all that is wrong with the steps of a phase; paths begin at the phase."""
+    """Return all problems of the steps of a phase; paths begin at the phase."""
 
     def named(problems: Sequence[DefinitionProblem], step: StepSpec, index: int) -> list[DefinitionProblem]:
         who = f"step {step.name!r}" if step.name else f"step number {index + 1}"
@@ -506,7 +505,7 @@ def check_steps(
 
     problems = [one for index, step in enumerate(steps) for one in named(step_shape_problems(step), step, index)]
     if problems:
-        return problems  # a name that is a number: what it is good for cannot be asked
+        return problems  # with values of wrong types, further checks would fail
     if len(steps) > MAX_STEPS:
         return [_problem(("steps",), f"there are {len(steps)} steps, and a phase has at most {MAX_STEPS}")]
     for index, step in enumerate(steps):
@@ -524,7 +523,7 @@ def check_steps(
 
 
 def step_shape_problems(step: StepSpec) -> list[DefinitionProblem]:
-    """Return a problem for each field of another type than it is declared with; what it holds only when it is sound."""
+    """Return a problem for each field without its declared type; nested parts are checked only if the step is valid."""
     problems = shape_problems(step)
     if problems:
         return problems
@@ -571,7 +570,7 @@ def _tool_problems(step: StepSpec, has_file: Callable[[str], bool]) -> Problems:
             yield _problem((), f"the tool {tool} needs {first} or {second}, and has {'both' if given else 'neither'}")
         elif isinstance(inputs[given[0]], str) and not str(inputs[given[0]]).strip():
             yield _problem((given[0],), f"{given[0]} is empty")
-    # Of inputs of another kind, which are reported already, nothing more is asked.
+    # Inputs of a wrong kind are reported already and not checked further.
     texts = {key: value for key, value in inputs.items() if isinstance(value, str) and value.strip()}
     if tool == "http":
         if not inputs.get("url", ""):
@@ -634,7 +633,7 @@ def _is_variable(value: object) -> bool:
     return isinstance(value, str) and VARIABLE.fullmatch(value) is not None
 
 
-#: input -> what it must be, and whether a value is that
+#: input -> how messages describe it, and a test for values
 _KINDS: Mapping[str, tuple[str, _Test]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -662,17 +661,17 @@ _KINDS: Mapping[str, tuple[str, _Test]] = MappingProxyType(
 
 
 def _kind_problems(inputs: Mapping[str, object]) -> Problems:
-    """Yield a problem for each input of the wrong kind; a template of one expression may give any."""
+    """Yield a problem for each input of the wrong kind; a template of one expression may give any kind."""
     for key, value in inputs.items():
         if key in _KINDS and not _KINDS[key][1](value):
             yield _problem((key,), f"{key} must be {_KINDS[key][0]}, not {shown(value)}")
 
 
-# --- loops, retries, sinks, and what comes next ----------------------------------------------------------------
+# --- loops, retries, sinks and next ----------------------------------------------------------------------------
 
 
 def loop_problems(step: StepSpec) -> Problems:
-    """Yield what is wrong with the loop of *step*."""
+    """Yield the problems of the loop of *step*."""
     loop = step.loop
     if loop is None:
         return
@@ -697,7 +696,7 @@ def loop_problems(step: StepSpec) -> Problems:
 
 
 def _retry_problems(step: StepSpec) -> Problems:
-    """Yield what is wrong with the rules of *step*; later pages are made of responses, which strangers write."""
+    """Yield the problems of the retry rules of *step*; later pages are made of responses, which strangers write."""
     for path, rule in rule_paths(step):
         problems = [*rule_problems(rule), *_wait_problems(rule.base_seconds, rule.max_seconds)]
         if rule.kind == ON_ERROR:
@@ -736,7 +735,7 @@ def _next_call_problems(step: StepSpec, asked: Mapping[str, object]) -> Problems
                 yield _problem((second,), f"the step has {first}, so its next call cannot have {second}")
 
 
-#: tool -> the keys it needs, and those it may have besides
+#: tool -> the keys it requires, and those it also allows
 _SINK_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sqlite": (("table",), ("connection", "key")),
     "postgres": (("table",), ("connection", "key")),
@@ -747,7 +746,7 @@ _SINK_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _sink_problems(step: StepSpec, around: StepScope) -> Problems:
-    """Yield what is wrong with the sink of *step*."""
+    """Yield the problems of the sink of *step*."""
     if step.sink is None:
         return
     if step.sink.tool not in around.sinks:
@@ -760,7 +759,7 @@ def _sink_problems(step: StepSpec, around: StepScope) -> Problems:
 
 
 def _of_sink(sink: SinkSpec) -> Problems:
-    needed, possible = _SINK_KEYS.get(sink.tool, ((), ()))  # a plugin has options and nothing else
+    needed, possible = _SINK_KEYS.get(sink.tool, ((), ()))  # a plugin has only options
     for name in needed:
         if not getattr(sink, name):
             yield _problem((), f"a sink with the tool {sink.tool} needs {name}")
@@ -807,9 +806,9 @@ def _of_connection(sink: SinkSpec, connections: Mapping[str, str]) -> Problems:
 
 
 def _next_problems(steps: Sequence[StepSpec]) -> Problems:
-    """Yield what is wrong with the order of *steps*; paths begin at the list of them."""
+    """Yield the problems in the order of *steps*; paths begin at the list of steps."""
     names = [step.name for step in steps]
-    after: dict[str, str] = {}  #: step -> the one that follows it without a condition
+    after: dict[str, str] = {}  #: step -> the one that always follows it
     for index, step in enumerate(steps):
         for number, rule in enumerate(step.next):
             if rule.step and rule.step not in names:
@@ -851,10 +850,10 @@ def check_workflow(
     sinks: Collection[str] = SINK_TOOLS,
 ) -> list[DefinitionProblem]:
     """
-    Return all that is wrong with *spec*; a definition without a problem can be started.
+    Return all problems of *spec*; a definition without any can be started.
 
-    *connections* has the type of each named connection; None: which there are is not known here. *sinks* are those
-    there are.
+    *connections* has the type of each named connection, or is None if they are unknown here. *sinks* are those
+    available.
     """
     problems: list[DefinitionProblem] = []
     if not (_is_text(spec.name) and NAME.fullmatch(spec.name)):
@@ -876,7 +875,7 @@ def check_workflow(
     for index, phase in enumerate(spec.phases):
         of_phase(index, check_phase(phase, runners=runners, has_file=has_file))
     if any(shape_problems(phase) for phase in spec.phases):
-        return problems  # a need that is a number, a name that is none: how they hang together cannot be asked
+        return problems  # with values of wrong types, the relations between phases cannot be checked
     for index, phase in enumerate(spec.phases):
         earlier = spec.phases[:index]
         around = StepScope(
@@ -894,7 +893,7 @@ def check_workflow(
 
 
 def _order_problems(phases: Sequence[PhaseSpec]) -> Problems:
-    """Yield a problem for each name that is taken, and where a tier goes down."""
+    """Yield a problem for each duplicate name and each decreasing tier."""
     for index, phase in enumerate(phases):
         if any(phase.name == one.name for one in phases[:index]):
             message = f"there are two phases called {phase.name!r}: give one of them another name"
@@ -909,7 +908,7 @@ def _order_problems(phases: Sequence[PhaseSpec]) -> Problems:
 
 
 def _state_problems(phases: Sequence[PhaseSpec]) -> Problems:
-    """Yield what the table of states refuses: looked at one by one and in pairs, so that all of it is said."""
+    """Yield the problems with the state table: phases are checked one by one and in pairs, to report all of them."""
     sound: list[tuple[int, tuple[str, WorkflowState]]] = []
     for index, phase in enumerate(phases):
         try:
@@ -938,13 +937,13 @@ def _graph_problem(phases: Sequence[tuple[str, WorkflowState]]) -> str:
 
 
 def _need_problems(phases: Sequence[PhaseSpec]) -> Problems:
-    """Yield a problem for each need that can never be met, or not for sure, and one for each circle of needs."""
+    """Yield a problem for each need that can never, or not surely, be met, and for each cycle of needs."""
     places = {phase.name: index for index, phase in reversed([*enumerate(phases)])}
     needs = {phase.name: phase.needs for phase in phases}
-    reached: dict[str, set[str]] = {}  #: everything a phase waits for, directly or not
+    reached: dict[str, set[str]] = {}  #: all phases that a phase waits for, directly or not
     for name, needed_names in needs.items():
         reached[name], queue = set(), list(needed_names)
-        for other in queue:  # the list grows while it is walked
+        for other in queue:  # the list grows during the iteration
             if other not in reached[name]:
                 reached[name].add(other)
                 queue.extend(needs.get(other, ()))

@@ -1,8 +1,8 @@
 """
-Every workflow there is: those that come with adw, those of `adw.toml`, those registered in Python.
+All known workflows: those built into adw, those of `adw.toml`, and those registered in Python.
 
-Pure: it is given what the file says and who can run what. A definition is checked when it is taken in, and again when
-it is frozen for a start; what is wrong in the file is told all at once, each with its line.
+Pure: the caller passes the content of the file and the available runners. A definition is checked when it is added, and
+again when it is frozen for a start; all problems in the file are reported at once, each with its line.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from adws.adw_modules.workflow.model import (
 if TYPE_CHECKING:
     from adws.config.toml_file import ConfigSection
 
-# --- the workflows that come with adw, and the names under which users of ADW scripts know them ---------------------
+# --- the built-in workflows, and the names under which users of ADW scripts know them -------------------------------
 #
-# Shipping and cleaning up are done by adw itself; the other phases are meant for an agent, and where none is
-# set up, `[phases.NAME]` in `adw.toml` gives them a command (`overlaid`). A known name keeps its shape: one that never
-# shipped does not ship here either.
+# adw itself ships and cleans up; the other phases are meant for an agent, and without one `[phases.NAME]` in `adw.toml`
+# gives them a command (`overlaid`). A workflow under a known name does what it did there: one that never shipped does
+# not ship here either.
 
 
 BUILT_IN = "built in"
 
 _EIGHT = tuple(STATE_OF_PHASE)
-#: The phases that adw does itself.
+#: The phases that adw runs itself.
 _OWN_RUNNERS: Mapping[str, str] = MappingProxyType({"ship": SHIP, "clean": CLEAN})
-#: Built-in phases that can send the work back, and the one that they send it to.
+#: Built-in phases that can ask for rework, and the phase they send the work back to.
 _REWORKED, _REWORK = frozenset({"test", "review", "ship"}), "build"
 
 
-#: Name -> what it is for.
+#: Name -> description.
 _DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
     {
         "sdlc": "The whole way from an issue to a cleaned-up, shipped change.",
@@ -78,7 +78,7 @@ _DESCRIPTIONS: Mapping[str, str] = MappingProxyType(
         "clean": "Clean up after a change.",
     }
 )
-#: The phases of those whose names do not list them.
+#: The phases of workflows whose names do not list them.
 _PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sdlc": _EIGHT,
@@ -88,10 +88,10 @@ _PHASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-#: Workflow and phase -> the prompt, where it is not the name of the phase.
+#: Workflow and phase -> the prompt, if it is not the name of the phase.
 _PROMPTS: Mapping[tuple[str, str], str] = MappingProxyType({("patch", "plan"): "patch"})
 
-#: Name of an ADW script, without `adw_` and `_iso` -> the built-in of its shape.
+#: Name of an ADW script, without `adw_` and `_iso` -> the built-in workflow of the same shape.
 _SCRIPTS: Mapping[str, str] = MappingProxyType(
     {
         **{
@@ -100,7 +100,7 @@ _SCRIPTS: Mapping[str, str] = MappingProxyType(
             if name not in {"sdlc", "clean", "plan_build_test_review_document"}  # no script has these names or shapes
         },
         "sdlc": "plan_build_test_review_document",
-        # Shipping without review needs capitals: in lower case it means the chain that does not ship.
+        # Shipping without review needs capitals: the lower-case name means the chain that does not ship.
         "sdlc_zte": "plan_build_test_review_document",
         "sdlc_complete": "sdlc",
         "sdlc_complete_ZTE": "sdlc",
@@ -110,21 +110,21 @@ _SCRIPTS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Every known ADW name -> the built-in it means. `_iso` says that a script works in a worktree, as adw always does.
+#: Every known ADW name -> the built-in workflow. `_iso` means that a script works in a worktree, as adw always does.
 ALIASES: Mapping[str, str] = MappingProxyType(
     {f"adw_{script}{ending}": name for script, name in _SCRIPTS.items() for ending in ("_iso", "")}
 )
 
 
 def built_in_names() -> tuple[str, ...]:
-    """Return the names of the workflows that come with adw."""
+    """Return the names of the built-in workflows."""
     return tuple(_DESCRIPTIONS)
 
 
 def built_ins(
     overlays: Mapping[str, Mapping[str, object]] | None = None, *, max_attempts: int = DEFAULT_MAX_ATTEMPTS
 ) -> dict[str, WorkflowSpec]:
-    """Return every built-in by name; *overlays* are the fields that replace those of the phase of that name."""
+    """Return the built-in workflows by name; *overlays* has fields to replace, by name of the phase."""
     overlays = overlays or {}
     result = {}
     for name, description in _DESCRIPTIONS.items():
@@ -136,11 +136,11 @@ def built_ins(
                     state=STATE_OF_PHASE[phase],
                     runner=_OWN_RUNNERS.get(phase, AGENT),
                     prompt="" if phase in _OWN_RUNNERS else _PROMPTS.get((name, phase), phase),
-                    # Nothing ships without an explicit success of what was there to be done.
+                    # Nothing ships without the explicit success of every required phase before it.
                     needs=names[: names.index(phase)] if phase == "ship" else (),
-                    # What is shipped stays shipped, whether or not the clean-up works.
+                    # Shipped work stays shipped, whether or not the clean-up succeeds.
                     is_required=phase != "clean",
-                    # Shipping sends work back when the base moved and conflicts with it.
+                    # Shipping asks for rework if the base moved and conflicts with the change.
                     on_rework=_REWORK if phase in _REWORKED and _REWORK in names[: names.index(phase)] else "",
                     max_attempts=max_attempts,
                 ),
@@ -148,7 +148,7 @@ def built_ins(
             )
             for phase in names
         ]
-        # A required phase can only need required ones, and an overlay may have made one optional.
+        # A required phase can only need required phases, and an overlay may have made one optional.
         optional = {phase.name for phase in phases if not phase.is_required}
         phases = [replace(one, needs=tuple(need for need in one.needs if need not in optional)) for one in phases]
         result[name] = WorkflowSpec(name=name, description=description, phases=tuple(phases), source=BUILT_IN)
@@ -157,7 +157,7 @@ def built_ins(
 
 
 def overlaid(phase: PhaseSpec, fields: Mapping[str, object]) -> PhaseSpec:
-    """Return *phase* with *fields* of its own replaced; a new runner leaves nothing of what the old one ran."""
+    """Return *phase* with *fields* replaced; a new runner clears what the old one ran."""
     bare = replace(phase, command=(), shell="", call="", prompt="") if "runner" in fields else phase
 
     return replace(bare, **fields)  # type: ignore[arg-type]  # load.py checked names and types
@@ -179,18 +179,18 @@ class Workflows:
         sinks: Collection[str] = SINK_TOOLS,
     ) -> None:
         """
-        Take in the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all that is wrong.
+        Read the tables `[workflows]` and `[phases]` of the file; raise WorkflowInvalid with all problems.
 
-        *max_attempts* is for phases that do not say how many they have. *has_file* says whether a prompt is there.
-        *why_idle* says why a phase cannot be run on this machine, "" when it can: such a phase is no mistake in the
-        file, and is told about when its workflow is started. *connections* has the type of each named connection.
-        *runners* and *sinks* are those there are.
+        *max_attempts* is the default for phases. *has_file* says whether a prompt file exists. *why_idle* says why a
+        phase cannot run on this machine, or "": such a phase is no mistake in the file, and is reported when its
+        workflow is started. *connections* has the type of each named connection. *runners* and *sinks* are those
+        available.
         """
         self._sinks = sinks
         self._why_idle = why_idle
         self._connections = connections
         self._runners = runners
-        self._found_sound: WorkflowSpec | None = None  #: the last definition that was ready to be started
+        self._found_sound: WorkflowSpec | None = None  #: the last definition found ready to start
         self._has_file = has_file
         self._own: dict[str, WorkflowSpec] = {}
         overlays: dict[str, Overlay] = {}
@@ -209,18 +209,18 @@ class Workflows:
             {name: overlay.fields for name, overlay in overlays.items()}, max_attempts=max_attempts
         )
 
-    # --- looking -----------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------------------
 
     def names(self) -> tuple[str, ...]:
-        """Return the name of every workflow, those that come with adw first; aliases are not among them."""
+        """Return the names of all workflows, built-in ones first, without aliases."""
         return tuple(dict.fromkeys((*self._built_in, *self._own)))
 
     def aliases(self) -> Mapping[str, str]:
-        """Return the names that mean a workflow of another name."""
+        """Return the aliases and the workflows they mean."""
         return MappingProxyType({alias: name for alias, name in ALIASES.items() if alias not in self._own})
 
     def get(self, name: str) -> WorkflowSpec:
-        """Return the workflow that *name* means; raise UnknownWorkflow saying which there are."""
+        """Return the workflow that *name* means; raise UnknownWorkflow, which lists the known ones."""
         known = {**self._built_in, **self._own}
         meant = name if name in known else ALIASES.get(name, name)
         if meant not in known:
@@ -229,18 +229,18 @@ class Workflows:
         return known[meant]
 
     def all(self) -> tuple[WorkflowSpec, ...]:
-        """Return every workflow, in the order of their names."""
+        """Return every workflow, in the order of `names`."""
         return tuple(self.get(name) for name in self.names())
 
     def is_dependent(self, spec: WorkflowSpec) -> bool:
-        """Say whether *spec* goes on with the work of an earlier one: a built-in workflow that does not plan."""
+        """Return whether *spec* continues the work of an earlier workflow: a built-in one that does not plan."""
         return self._is_built_in(spec) and spec.phases[0].state != STATE_OF_PHASE["plan"]
 
     def joined(self, known: WorkflowSpec, named: WorkflowSpec) -> WorkflowSpec:
         """
-        Return *named* with the phases of *known* that it does not have, in the order of the pipeline.
+        Return *named* with those phases of *known* that it lacks, in pipeline order.
 
-        Raises UsageError when one phase has two states, and WorkflowInvalid when they do not fit together.
+        Raises UsageError if a phase has two states, and WorkflowInvalid if the phases do not fit together.
         """
         for phase in named.phases:
             other = known.phase(phase.name)
@@ -277,7 +277,7 @@ class Workflows:
         return spec.name in self._built_in and spec.name not in self._own
 
     def without_runner(self, spec: WorkflowSpec) -> Mapping[str, str]:
-        """Return the phases that nothing can run here, each with the reason."""
+        """Return the phases that cannot run here, each with the reason."""
         is_set_up = AGENT in self._runners
         result = {
             phase.name: self._why_idle(phase) if phase.runner != AGENT or is_set_up else "no agent is set up"
@@ -289,7 +289,7 @@ class Workflows:
     # --- changing ----------------------------------------------------------------------------------------------
 
     def register(self, spec: WorkflowSpec, *, replace: bool = False) -> None:
-        """Add a definition made in Python; raise WorkflowInvalid when it is not sound or its name is taken."""
+        """Add a definition made in Python; raise WorkflowInvalid if it is invalid or its name is taken."""
         if not replace and (taken := self._why_taken(spec.name)):
             raise WorkflowInvalid(f"{taken}: choose another name, or register it with replace=True")
         self._refuse(spec)
@@ -298,22 +298,22 @@ class Workflows:
     # --- starting ----------------------------------------------------------------------------------------------
 
     def check_ready(self, spec: WorkflowSpec) -> None:
-        """Raise WorkflowInvalid when *spec* cannot be started: a phase without a runner, or anything else."""
+        """Raise WorkflowInvalid if *spec* cannot be started: a phase lacks a runner, or the definition is invalid."""
         idle = self.without_runner(spec)
         if idle:
             raise WorkflowInvalid(_no_runner(spec, idle))
-        # Every start asks, mostly for the same definition. A prompt's file may be gone since; nothing else can change.
+        # Every start checks, mostly the same definition, of which only a prompt's file can have gone since.
         if spec is not self._found_sound:
             self._refuse(spec)
             self._found_sound = None if any(phase.prompt for phase in spec.phases) else spec
 
     def freeze(self, spec: WorkflowSpec) -> JsonObject:
-        """Return *spec* as the document of a starting workflow keeps it; raise WorkflowInvalid like `check_ready`."""
+        """Return *spec* as stored in the document of a new workflow; raise WorkflowInvalid like `check_ready`."""
         self.check_ready(spec)
 
         return workflow_model.freeze(spec)
 
-    # --- what is wrong -----------------------------------------------------------------------------------------
+    # --- problems --------------------------------------------------------------------------------------------------
 
     def _refuse(self, spec: WorkflowSpec) -> None:
         problems = self._check(spec)
@@ -337,7 +337,7 @@ class Workflows:
         problems = [*overlay.problems]
         if not problems:
             phase = built_ins({overlay.name: overlay.fields})[overlay.name].phases[0]
-            # One that is still left to the agent of the built-in is told about when a workflow with it is started.
+            # A phase still left to the built-in agent is reported when a workflow with it is started.
             is_left = "runner" not in overlay.fields
             runners = (*self._runners, AGENT) if is_left else self._runners
             has_file = (lambda _name: True) if is_left else self._has_file
@@ -355,14 +355,14 @@ class Workflows:
             message = f"there is no workflow {name!r} to replace{hint(name, built_in_names())}"
             yield DefinitionProblem(("replace",), message)
         yield from definition.problems
-        # What could not be read is no matter for further complaints.
+        # Parts that could not be read get no further complaints.
         unread = {problem.path[:2] for problem in definition.problems}
         if not unread & {(), ("phases",)}:
             yield from (problem for problem in self._check(definition.spec) if problem.path[:2] not in unread)
 
 
 def _no_runner(spec: WorkflowSpec, idle: Mapping[str, str]) -> str:
-    """Return the sentence about phases that nothing can run, with each reason once."""
+    """Return the message about phases without a runner, with each reason once."""
     names, why = list(idle), "; ".join(dict.fromkeys(idle.values()))
     whole = (
         f"phase {names[0]} of {spec.name} has no runner"

@@ -1,10 +1,10 @@
 """
 Read the workflows, phases and steps that a user writes in `adw.toml`.
 
-Syntax only: tables become the dataclasses of `workflow.model`, whose fields say which keys there are and of which type.
-Every unknown key and every value of the wrong type is a problem at its own place; nothing is silently left out. A step
-may be written in several ways, each of which means one thing: `retry = true`, `retry = 5`, a table, tables `on_error`
-and `on_success`, or a list of rules. Whether the whole is sound is decided by `workflow.checks`.
+Syntax only: tables become the dataclasses of `workflow.model`, whose fields define the keys and their types. Every
+unknown key and every value of the wrong type is a problem at its own place; nothing is silently ignored. Some keys have
+several forms, each with one meaning: `retry = true`, `retry = 5`, a table, tables `on_error` and `on_success`, or a
+list of rules. `workflow.checks` decides whether the whole is valid.
 """
 
 from __future__ import annotations
@@ -50,40 +50,40 @@ from adws.adw_modules.workflow.requirements import NO_DEMANDS, Requirements
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a definition a value stands; what is wrong in the definition is noted with its place."""
+    """The place of a value in a definition, at which problems are noted."""
 
     problems: list[DefinitionProblem]
-    name: str  #: what sentences call the value: its key, or what it is an element of
+    name: str  #: what messages call the value: its key, or what it is an element of
     path: KeyPath = ()
 
     def below(self, key: str | int, name: str = "") -> Place:
-        """Return the place of what stands under *key* there."""
+        """Return the place of the value under *key*."""
         return Place(self.problems, name or str(key), (*self.path, key))
 
     def note(self, sentence: str) -> None:
-        """Note what is wrong here."""
+        """Note a problem at this place."""
         self.problems.append(DefinitionProblem(self.path, sentence))
 
     def refuse(self, rule: str) -> None:
-        """Note that the value breaks *rule*, which goes on where its name stops."""
+        """Note that the value breaks *rule*, which completes a sentence begun with its name."""
         self.note(f"{self.name} {rule}")
 
     def include(self, problems: Iterable[DefinitionProblem], who: str) -> None:
-        """Note *problems* of what stands here, and *who* that is."""
+        """Note *problems* of the value at this place, which messages call *who*."""
         self.problems.extend(
             DefinitionProblem((*self.path, *one.path), f"{who}: {one.message}" if who else one.message)
             for one in problems
         )
 
 
-#: Returns what a value becomes. One that cannot be read is noted at its place, and what is returned then is dropped.
+#: Converts a value. For an invalid value it notes a problem at its place, and the result is dropped.
 Read: TypeAlias = Callable[[object, Place], Any]
 
 # --- single values ---------------------------------------------------------------------------------------------
 
 
 def _reader(is_right: Callable[[object], bool], rule: str) -> Read:
-    """Return what gives a value back, and refuses one that is not right."""
+    """Return a reader that returns its value unchanged, and refuses an invalid one."""
 
     def read(value: object, place: Place) -> object:
         if not is_right(value):
@@ -109,7 +109,7 @@ tables = _reader(
 text = _reader(lambda value: isinstance(value, str), "must be a text")
 whole = _reader(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
 flag = _reader(lambda value: isinstance(value, bool), "must be true or false")
-#: A key that says something by being there.
+#: A key that has a meaning only by being present.
 yes = _reader(lambda value: value is True, "must be true, or be left out")
 seconds = _reader(_is_number, "must be a number of seconds")
 number = _reader(_is_number, "must be a number")
@@ -121,7 +121,7 @@ _clock = _reader(
 
 
 def clock(value: object, place: Place) -> Any:
-    """Return a number of seconds, None for false."""
+    """Return a number of seconds, or None for false."""
     return None if value is False else _clock(value, place)
 
 
@@ -144,7 +144,7 @@ def argv(value: object, place: Place) -> tuple[str, ...]:
 
 
 def json_value(value: object, place: Place) -> JsonValue:
-    """Return a value that can be kept as JSON."""
+    """Return a value that can be stored as JSON."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list):
@@ -157,7 +157,7 @@ def json_value(value: object, place: Place) -> JsonValue:
 
 
 def json_table(value: object, place: Place) -> JsonValue:
-    """Return a table of values that can be kept as JSON."""
+    """Return a table of values that can be stored as JSON."""
     return json_value(table(value, place), place)
 
 
@@ -169,7 +169,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Key(NamedTuple):
     """A key of a table."""
 
-    field: str  #: where its value goes in the dataclass
+    field: str  #: the field of the dataclass for its value
     read: Read
 
 
@@ -177,12 +177,12 @@ def read_table(
     raw: object, keys: Mapping[str, Key], what: str, place: Place, *, elsewhere: Mapping[str, str] = _NOTHING
 ) -> dict[str, Any]:
     """
-    Return the fields in *raw*, and note each key that is not known or has a bad value.
+    Return the fields in *raw*, and note each unknown key and each bad value.
 
-    *elsewhere* says of keys that are known in other places what to do about them.
+    *elsewhere* has messages for keys that belong to other places.
     """
     fields: dict[str, Any] = {}
-    given: dict[str, str] = {}  #: field -> the key that gave it
+    given: dict[str, str] = {}  #: field -> the key that set it
     if not isinstance(raw, Mapping):
         table(raw, place)
         return fields
@@ -206,7 +206,7 @@ def read_table(
 def _read_spec(
     kind: type, keys: Mapping[str, Key], what: str, /, *, needs: str = "", words: str = "", **more: object
 ) -> Read:
-    """Return what reads a table into a *kind*; *words* say that the field *needs* is missing, *more* are fields."""
+    """Return a reader of tables into *kind*; *words* say that the field *needs* is missing, *more* are fixed fields."""
 
     def read(value: object, place: Place) -> Any:
         before = len(place.problems)
@@ -220,23 +220,23 @@ def _read_spec(
 
 
 def _each(value: Iterable[object], read: Read, what: str, place: Place) -> tuple[Any, ...]:
-    """Return what *read* makes of each element of a list; sentences call an element *what*."""
+    """Return the elements of a list as read by *read*; messages call an element *what*."""
     return tuple(read(element, place.below(index, what)) for index, element in enumerate(value))
 
 
 def keys_of(renamed: Mapping[str, str] = _NOTHING, /, **readers: Read) -> Mapping[str, Key]:
-    """Return a table of keys; *renamed* has the fields of those that are called otherwise in the dataclass."""
+    """Return a table of keys; *renamed* has the field of each key that differs from its field's name."""
     return MappingProxyType({key: Key(renamed.get(key, key), read) for key, read in readers.items()})
 
 
 def keys_for(kind: type, **readers: Read) -> Mapping[str, Key]:
-    """Return the keys of the fields of *kind*, read as they are declared; *readers* are for those that are special."""
+    """Return the keys of the fields of *kind*, read by declared type, or by *readers* where one is given."""
     return keys_of(**{one.name: readers.get(one.name) or _READERS[str(one.type)] for one in fields(kind)})
 
 
 # --- steps -----------------------------------------------------------------------------------------------------
 
-#: Calls of a step that goes on by `on_success`, unless it says otherwise: pages are many.
+#: Default for the calls of a step with `on_success`: pages are many.
 DEFAULT_PAGES = 100
 
 _WORD = re.compile(r"\b(error|response)\b")
@@ -259,7 +259,7 @@ def read_steps(value: object, place: Place) -> tuple[StepSpec, ...]:
 
 def _read_step(raw: object, place: Place) -> StepSpec:
     tool = raw.get("tool") if isinstance(raw, Mapping) else None
-    is_known = tool in TOOLS  # an unknown tool is reported elsewhere: then inputs of all tools are read
+    is_known = tool in TOOLS  # an unknown tool is reported elsewhere: then the inputs of all tools are accepted
     own = INPUTS_OF_TOOL.get(str(tool), ())
     inputs_of = {str(tool): own} if is_known else INPUTS_OF_TOOL
     inputs = {name: Key(name, json_value) for names in inputs_of.values() for name in names}
@@ -327,12 +327,12 @@ def _on_success(value: object, place: Place, what: str = ON_SUCCESS, **more: obj
         return None
     if "max_attempts" not in value:
         rule = replace(rule, max_attempts=DEFAULT_PAGES)
-    # One page after the other; only polling waits.
+    # Pages follow each other at once; only polling waits.
     return replace(rule, base_seconds=0.0) if rule.next_call and "base_seconds" not in value else rule
 
 
 def _rule(value: object, place: Place) -> Any:
-    """Return a rule of the unified list: when it applies, and then what."""
+    """Return a rule of the unified list: `when` is its condition, `then` its effect."""
     before = len(place.problems)
     outer = read_table(value, RULE_KEYS, "a rule of retry", place)
     if len(place.problems) > before:
@@ -352,7 +352,7 @@ def _rule(value: object, place: Place) -> Any:
 
 
 def _kind_meant(when: str, then: Mapping[str, object]) -> str:
-    """Return whether a rule is about failures or successes, by what it does or tests; "" when that is not clear."""
+    """Return the kind of a rule, derived from what it does or tests, or "" if that is unclear."""
     words = {*_WORD.findall(when)}
     if {"next_call", "collect", "merge_path", "on_limit"} & then.keys() or words == {"response"}:
         return ON_SUCCESS
@@ -382,9 +382,9 @@ def _next_rule(value: object, place: Place) -> Any:
     return _read_spec(NextRule, NEXT_KEYS, "next", needs="step", words=missing)(value, place)
 
 
-# --- every key there is: docs/steps.md explains the same --------------------------------------------------------
+# --- all keys: docs/steps.md explains them ----------------------------------------------------------------------
 
-#: What a field is declared as -> what reads it.
+#: Declared type of a field -> its reader.
 _READERS: Mapping[str, Read] = MappingProxyType(
     {
         "str": text,
@@ -428,7 +428,7 @@ _RETRY_TABLES = keys_of(on_error=_on_error, on_success=_on_success)
 SINK_KEYS = keys_for(SinkSpec, key=_names)
 NEXT_KEYS = keys_for(NextRule)
 _sink = _read_spec(SinkSpec, SINK_KEYS, "sink", needs="tool", words=f"sink has no tool{hint('', SINK_TOOLS)}")
-#: The keys of every step; those of its tool stand beside them.
+#: The keys of every step, besides those of its tool.
 STEP_KEYS: Mapping[str, Key] = MappingProxyType(
     {
         name: key
@@ -440,7 +440,7 @@ STEP_KEYS: Mapping[str, Key] = MappingProxyType(
 
 # --- workflows and phases --------------------------------------------------------------------------------------
 
-#: What a phase can run -> its runner.
+#: Key that says what a phase runs -> its runner.
 _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
     {"command": COMMAND, "shell": COMMAND, "call": PYTHON, "prompt": AGENT, "steps": STEPS}
 )
@@ -448,16 +448,16 @@ _RUNNER_OF_KEY: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """A `[workflows.NAME]`; with problems it is as much of it as could be read."""
+    """A `[workflows.NAME]`; with problems, the part of it that could be read."""
 
     spec: WorkflowSpec
-    is_replacement: bool = False  #: may take the name of a workflow that comes with adw
+    is_replacement: bool = False  #: may take the name of a built-in workflow
     problems: tuple[DefinitionProblem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlay:
-    """A `[phases.NAME]`: fields of PhaseSpec that replace those of the built-in phases of that name."""
+    """A `[phases.NAME]`: fields that replace those of the built-in phases of that name."""
 
     name: str
     fields: Mapping[str, object]
@@ -467,7 +467,7 @@ class Overlay:
 def read_workflow(
     name: str, raw: object, *, source: str = "adw.toml", max_attempts: int = DEFAULT_MAX_ATTEMPTS
 ) -> Definition:
-    """Return the definition in *raw*; *max_attempts* is for phases that do not say how many they have."""
+    """Return the definition in *raw*; *max_attempts* is the default for phases."""
     place = Place([], name)
     values = _read_named(raw, WORKFLOW_KEYS, "a workflow", place, "workflows")
     phases = []
@@ -476,7 +476,7 @@ def read_workflow(
         phases.append(_read_phase(written, of_phase, max_attempts))
         at, who = place.below("phases").below(index), f"phase {phases[-1].name!r}" if phases[-1].name else ""
         for one in of_phase.problems:
-            at.include([one], who if one.path else "")  # a problem of the phase as a whole has its name already
+            at.include([one], who if one.path else "")  # a problem of the whole phase has its name already
     spec = WorkflowSpec(
         name=name,
         phases=tuple(phases),
@@ -511,7 +511,7 @@ def _read_named(
 
 
 def written_path(raw: object, path: KeyPath) -> KeyPath:
-    """Return where in *raw* stands what its definition has at *path*: the gate of the key `gate` is in no list."""
+    """Return the path in *raw* for *path* in its definition: a gate given by the key `gate` is in no list."""
     if "gates" not in path:
         return path
     place = path.index("gates")
@@ -526,13 +526,13 @@ def written_path(raw: object, path: KeyPath) -> KeyPath:
 
 
 def _read_phase(raw: object, place: Place, max_attempts: int) -> PhaseSpec:
-    """Return the phase in *raw* with what is missing left empty, and note each thing that is wrong."""
+    """Return the phase in *raw*, with missing fields left empty, and note all problems."""
     fields = read_table(raw, PHASE_KEYS, "a phase", place)
     name = fields.setdefault("name", "")
     fields.setdefault("state", STATE_OF_PHASE.get(name, ""))
     fields["runner"] = _runner_of(fields)
     fields.setdefault("max_attempts", max_attempts)
-    # What is there and could not be read is not missing.
+    # A value that could not be read is not missing.
     unread = {key for problem in place.problems for key in problem.path[:1]}
     needed = {
         "name": ({"name"}, "give it one"),
@@ -548,7 +548,7 @@ def _read_phase(raw: object, place: Place, max_attempts: int) -> PhaseSpec:
 
 
 def _runner_of(fields: Mapping[str, object]) -> str:
-    """Return the runner that *fields* name, or that what they run speaks of."""
+    """Return the runner named in *fields*, or implied by what they run."""
     if "runner" in fields:
         return str(fields["runner"])
 
@@ -594,7 +594,7 @@ _GATE_THINGS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# --- every key there is: docs/workflows.md explains the same ------------------------------------------------------
+# --- all keys: docs/workflows.md explains them --------------------------------------------------------------------
 
 
 def _demands(value: object, place: Place) -> Requirements:
@@ -642,7 +642,7 @@ PHASE_KEYS: Mapping[str, Key] = MappingProxyType(
         "gate": Key("gates", _gate_word),
     }
 )
-#: Keys that say how a phase stands among others; a built-in workflow has decided that.
+#: Keys that place a phase among others; fixed for a built-in workflow.
 PLACING_KEYS = ("name", "state", "tier", "needs", "on_rework")
 _PLACING: Mapping[str, str] = MappingProxyType(
     {key: f"{key} places a phase in its workflow: define a workflow of your own to change that" for key in PLACING_KEYS}

@@ -1,9 +1,9 @@
 """
 A workflow as data: named phases in the order they run, and everything each of them may and must do.
 
-Data types only. `workflow.checks` says whether a definition is sound, `workflow.library` has those that come with adw,
-`workflow.load` reads those of a user. A definition is frozen into the document when a workflow starts: later edits of a
-file change nothing about a running workflow.
+Data types only. `workflow.checks` validates a definition, `workflow.library` has the built-in ones, `workflow.load`
+reads those of a user. A definition is frozen into the document when a workflow starts: later edits of a file do not
+change a running workflow.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 # --- limits ----------------------------------------------------------------------------------------------------
 
-#: The longest wait that a definition of a workflow may ask for, some thirty years.
+#: The longest wait that a workflow definition may request, about thirty years.
 MAX_SECONDS = 1e9
-#: Tiers a workflow may have, and attempts a phase may have in one round.
+#: Most tiers of a workflow, and attempts of a phase in one round.
 MAX_TIER = 1000
 MAX_ATTEMPTS = 100
-#: The most of what a loop or a retry rule may ask for.
+#: The most that a loop or a retry rule may request.
 MAX_CONCURRENCY = 1000
 MAX_CHUNK = 10_000
 MAX_ITERATIONS = 10_000_000
@@ -39,11 +39,11 @@ MAX_CALLS = 10_000
 
 
 class BackoffStrategy(Enum):
-    """How waits grow."""
+    """How wait times grow."""
 
     FIXED = "fixed"  #: always the base
     LINEAR = "linear"  #: the base, twice the base, three times the base ...
-    EXPONENTIAL = "exponential"  #: the base, multiplied again by the factor each time
+    EXPONENTIAL = "exponential"  #: the base, then multiplied by the factor each time
 
 
 RETRY_STRATEGIES = tuple(strategy.value for strategy in BackoffStrategy)
@@ -53,23 +53,23 @@ _Default = TypeVar("_Default")
 
 def _declared(default: _Default, **rules: object) -> _Default:
     """
-    Return a field with that default and *rules*, which `workflow.checks.rule_problems` holds its value against.
+    Return a field with *default* and *rules*, which `workflow.checks.rule_problems` checks.
 
-    `range` is the least and the most; `choice` what it is, and all there are; `seconds` "positive", or "any" when 0 is
-    possible; `key` what the file calls it, when that is another name ("": it has none there).
+    `range` is the least and the most; `choice` what the value is, and all allowed ones; `seconds` "positive", or "any"
+    if 0 is allowed; `key` the field's name in the file, if it differs ("": it has none there).
     """
     return field(default=default, metadata=rules)
 
 
 # --- steps -----------------------------------------------------------------------------------------------------
 #
-# A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` calls again after a
-# failure or for the next page, `sink` saves what a call gave back; each goes with each.
+# A step is one call of a tool. `loop` makes one call for each element of a collection, `retry` repeats the call after a
+# failure or for the next page, `sink` saves the result of each call; all three can be combined.
 
 
 #: What a step can call.
 TOOLS = ("command", "python", "http", "agent")
-#: tool -> what it gets, in the order of the documentation; texts in it are templates, but for NO_TEMPLATES.
+#: tool -> its inputs, in the order of the documentation; texts in them are templates, except in NO_TEMPLATES.
 INPUTS_OF_TOOL: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "http": ("url", "method", "params", "headers", "headers_env", "json", "body"),
@@ -78,31 +78,31 @@ INPUTS_OF_TOOL: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "agent": ("prompt", "prompt_file", "agent", "model", "options"),
     }
 )
-#: Inputs that stand for themselves: code is never made of values, and names of variables are no templates.
+#: Inputs that are taken literally: code is never made of values, and names of variables are not templates.
 NO_TEMPLATES = ("headers_env", "env", "output", "call", "code", "prompt_file", "agent")
-#: What the tool command makes of what a program printed.
+#: How the tool command interprets the output of a program.
 OUTPUTS = ("text", "lines", "json")
 #: The runner of phases that are made of steps.
 STEPS = "steps"
 
 SEQUENTIAL, ASYNC = "sequential", "async"
 LOOP_MODES = (SEQUENTIAL, ASYNC)
-#: Calls at a time of an async loop that does not say how many.
+#: Concurrent calls of an async loop that does not specify them.
 DEFAULT_CONCURRENCY = 5
 #: What a loop does about iterations that failed for good.
 FAIL_FAST, CONTINUE, THRESHOLD = "fail_fast", "continue", "threshold"
 FAILURE_POLICIES = (FAIL_FAST, CONTINUE, THRESHOLD)
 
 ON_ERROR, ON_SUCCESS = "on_error", "on_success"
-#: What becomes of the results of a sequence of calls.
+#: How the results of a sequence of calls are combined.
 COLLECT_STRATEGIES = ("append", "replace", "collect", "merge")
-#: What becomes of a sequence that reaches its `max_attempts` while its condition still holds.
+#: What happens to a sequence that reaches its `max_attempts` while its condition still holds.
 ACCEPT, FAIL = "accept", "fail"
 LIMIT_POLICIES = (ACCEPT, FAIL)
 
 SINK_TOOLS = ("sqlite", "postgres", "jsonl", "csv", "python")
 SINK_MODES = ("append", "upsert")
-#: Sink -> the options it understands; those of `python` are arguments of its function, whatever their names.
+#: Sink -> its options; those of `python` are arguments of its function, of any name.
 SINK_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"sqlite": (), "postgres": (), "jsonl": (), "csv": ("delimiter",)}
 )
@@ -112,15 +112,13 @@ SINK_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class LoopSpec:
     """One call for each element."""
 
-    collection: JsonValue  #: a template that gives a list, or the list itself
-    element: str = "item"  #: the name an element has in templates
+    collection: JsonValue  #: a template of a list, or the list itself
+    element: str = "item"  #: the name of an element in templates
     mode: str = _declared(SEQUENTIAL, choice=("mode of a loop", LOOP_MODES))
-    concurrency: int = _declared(1, range=(1, MAX_CONCURRENCY))  #: most calls at a time; sequential is one
-    chunk_size: int | None = _declared(
-        None, range=(1, MAX_CHUNK)
-    )  #: so many elements make one iteration, which gets them as a list
-    where: str = ""  #: a condition; elements for which it does not hold are left out
-    order_by: str = ""  #: an expression; elements are done in the order of its values
+    concurrency: int = _declared(1, range=(1, MAX_CONCURRENCY))  #: most concurrent calls; sequential is one
+    chunk_size: int | None = _declared(None, range=(1, MAX_CHUNK))  #: elements per iteration, which gets them as a list
+    where: str = ""  #: a condition; elements that do not meet it are left out
+    order_by: str = ""  #: an expression whose values give the order of the elements
     limit: int | None = _declared(None, range=(1, MAX_ITERATIONS))  #: most iterations
     on_failure: str = _declared(FAIL_FAST, choice=("policy about failures", FAILURE_POLICIES))
     threshold: float = 0.0  #: policy threshold: most failures; below 1 a share of all iterations
@@ -128,19 +126,19 @@ class LoopSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryRule:
-    """When to call again, and how. Of several the first one that matches decides."""
+    """When and how to call again. Of several rules the first match decides."""
 
     kind: str = field(metadata={"choice": ("kind of rule", (ON_ERROR, ON_SUCCESS)), "key": ""})
     when: str = ""  #: a condition over `error`, `response`, `attempt`, `page`; "": always (on_error)
-    max_attempts: int = _declared(3, range=(1, MAX_CALLS))  #: calls in all, the first one counted
+    max_attempts: int = _declared(3, range=(1, MAX_CALLS))  #: calls in all, including the first
     strategy: str = _declared("exponential", choice=("way for a wait to grow", RETRY_STRATEGIES), key="backoff")
     base_seconds: float = _declared(1.0, seconds="any")
     max_seconds: float = _declared(60.0, seconds="any")
     next_call: Mapping[str, JsonValue] = field(default_factory=dict)  #: inputs of the next call, as templates
     collect: str = "replace"
-    merge_path: str = ""  #: where in a response its items are, such as `data.items`
-    max_same_failures: int = _declared(5, range=(1, MAX_CALLS))  #: the same failure so often in a row ends the sequence
-    on_limit: str = ACCEPT  #: on_success, when max_attempts calls are made: hand on what was collected, or fail
+    merge_path: str = ""  #: path to the items of a response, such as `data.items`
+    max_same_failures: int = _declared(5, range=(1, MAX_CALLS))  #: this many equal failures in a row end the sequence
+    on_limit: str = ACCEPT  #: on_success, after max_attempts calls: use what was collected, or fail
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,9 +150,9 @@ class SinkSpec:
     table: str = ""
     path: str = ""  #: of a file, below the working directory
     mode: str = _declared("append", choice=("mode of a sink", SINK_MODES))
-    key: tuple[str, ...] = ()  #: columns that make two rows the same, for upsert
+    key: tuple[str, ...] = ()  #: columns that identify a row, for upsert
     call: str = ""  #: tool python: `package.module:function`
-    rows: str = ""  #: a template that gives the rows; "": the result itself
+    rows: str = ""  #: a template of the rows; "": the result itself
     options: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
@@ -172,27 +170,27 @@ class StepSpec:
 
     name: str
     tool: str
-    inputs: Mapping[str, JsonValue] = field(default_factory=dict)  #: what the tool gets, texts in it are templates
-    when: str = ""  #: a condition; when it does not hold the step is skipped
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)  #: inputs of the tool, with texts as templates
+    when: str = ""  #: a condition; the step is skipped if it does not hold
     next: tuple[NextRule, ...] = ()  #: the first that holds; empty: the step after this one
     loop: LoopSpec | None = None
     retry: tuple[RetryRule, ...] = ()
     sink: SinkSpec | None = None
-    vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when it has ended, as templates over `result`
+    vars: Mapping[str, JsonValue] = field(default_factory=dict)  #: set when the step ends; templates over `result`
     timeout_seconds: float = _declared(600.0, seconds="positive")  #: of one call
 
     @property
     def is_queued(self) -> bool:
-        """Whether its calls are runs of their own: a loop or a retry is not done inside the phase's own run."""
+        """Whether its calls are separate runs: loops and retries do not happen inside the phase's own run."""
         return self.loop is not None or bool(self.retry)
 
 
-#: Keys of a path.
+#: Most keys of a path.
 MAX_KEYS = 50
 
 
 def path_problem(path: str) -> str:
-    """Return how a sentence about *path* goes on that is none, "" when it is one."""
+    """Return the end of a message about an invalid *path*, or "" if it is valid."""
     keys = path.split(".")
     if path and (len(keys) > MAX_KEYS or not all(key.strip() == key and key for key in keys)):
         return f"is {path[:60]!r} and must be keys with dots between, such as data.items"
@@ -200,9 +198,9 @@ def path_problem(path: str) -> str:
     return ""
 
 
-# --- connections: where sinks save to; they have no password, and name the environment variable that has it -----------
+# --- connections: databases that sinks save to; instead of a password they name the environment variable with it ------
 
-#: The databases that there can be connections to; each is the tool of a sink, too.
+#: The supported databases; each is also the tool of a sink.
 CONNECTION_TYPES = ("sqlite", "postgres")
 
 
@@ -214,15 +212,15 @@ class Connection:
     type: str  #: sqlite | postgres
     path: str = ""  #: sqlite: the file, below the home unless it is absolute
     url: str = ""  #: postgres: `postgresql://user@host:5432/database`, without a password
-    url_env: str = ""  #: postgres: the variable that has the whole address
-    password_env: str = ""  #: postgres: the variable that has the password
+    url_env: str = ""  #: postgres: environment variable with the whole URL
+    password_env: str = ""  #: postgres: environment variable with the password
 
 
 def chosen(name: str, tool: str, types: Mapping[str, str]) -> str:
     """
-    Return the connection that a sink with *tool* means by *name*, "" when it cannot be said.
+    Return the connection that a sink with *tool* means by *name*, or "" if there is no such one.
 
-    Without a name it is the only one of that type. *types* has the type of each connection.
+    An empty *name* means the only connection of that type. *types* has the type of each connection.
     """
     if name:
         return name if types.get(name) == tool else ""
@@ -233,25 +231,25 @@ def chosen(name: str, tool: str, types: Mapping[str, str]) -> str:
 
 #: Attempts of a phase in one round, unless its definition says otherwise.
 DEFAULT_MAX_ATTEMPTS = 5
-#: The runners that are no agents.
+#: The runners that are not agents.
 COMMAND, PYTHON = "command", "python"
-#: The runner of built-in phases: whichever agent is set up.
+#: The runner of built-in phases: the configured agent.
 AGENT = "agent"
-#: The runners of the built-in phases that adw does itself.
+#: The runners of the built-in phases that adw runs itself.
 SHIP, CLEAN = "ship", "clean"
-#: Runners that ask no model.
+#: Runners that use no model.
 NO_MODEL = frozenset({COMMAND, PYTHON, SHIP, CLEAN})
 #: The agents, each a runner of that name.
 AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
-#: What this version can run.
+#: All runners of this version.
 RUNNERS = (COMMAND, PYTHON, STEPS, EXTERNAL, SHIP, CLEAN, AGENT, *AGENTS)
-#: What a gate may look at.
+#: What a gate may check.
 GATE_KINDS = ("command", "artifact", "result", "human")
-#: What a gate means that is red on the base commit: no agent starts, only new failures count, or it is not run there.
+#: If a gate is red on the base commit: start no agent, count only new failures, or do not run the gate there.
 BASE_MODES = ("require", "compare", "ignore")
-#: Which box a command runs in.
+#: Sandboxes that a command can run in.
 SANDBOXES = ("auto", "off", "landlock", "bubblewrap")
-#: The eight phases everybody knows -> the state each runs under.
+#: The eight standard phases -> the state each runs under.
 STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
     {
         "plan": "planning",
@@ -264,16 +262,16 @@ STATE_OF_PHASE: Mapping[str, str] = MappingProxyType(
         "clean": "cleaning",
     }
 )
-#: States whose phases report and change nothing, and those where only an agent changes something.
+#: States whose phases only report, and those in which only an agent changes files.
 _READING_STATES = frozenset({"reviewing", "cleaning"})
 _CHECKING_STATES = frozenset({"linting", "testing"})
-#: The way to a value in a definition: names of keys, and places in a list.
+#: The path to a value in a definition: keys of tables and indexes of lists.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """The three clocks of a phase's process, in seconds; None: that clock is not looked at."""
+    """The three time limits of a phase's process, in seconds; None: no such limit."""
 
     wall: float | None = _declared(3600.0, seconds="positive")  #: from start to end
     idle: float | None = _declared(None, seconds="positive")  #: without output
@@ -282,25 +280,25 @@ class Timeouts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetrySpec:
-    """How a phase waits between attempts; None: what the kind of error asks for."""
+    """How a phase waits between attempts; None: as the category of the error requires."""
 
     strategy: str | None = _declared(None, choice=("retry strategy", RETRY_STRATEGIES))
     base_seconds: float | None = _declared(None, seconds="any")
     max_seconds: float | None = _declared(None, seconds="any")
-    categories: tuple[str, ...] | None = None  #: kinds of error that are retried
+    categories: tuple[str, ...] | None = None  #: categories of errors that are retried
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """What has to hold after a phase's own success; one that cannot be decided does not hold."""
+    """A condition checked after a phase's own success; one that cannot be decided fails."""
 
     kind: str  #: command | artifact | result | human
-    command: tuple[str, ...] = ()  #: command: exits with 0
-    shell: str = ""  #: command, as one line for the shell
+    command: tuple[str, ...] = ()  #: command: must exit with 0
+    shell: str = ""  #: command, as a shell line
     artifact: str = ""  #: artifact: a path or pattern below the working directory that exists and is not empty
     timeout_seconds: float = _declared(600.0, seconds="positive")
-    base: str = ""  #: command: one of BASE_MODES; "": as the workflow or the setting gates.base says
-    sandbox: str = ""  #: command: one of SANDBOXES; "": as its phase or the setting sandbox.mode says
+    base: str = ""  #: command: one of BASE_MODES; "": as set for the workflow or by gates.base
+    sandbox: str = ""  #: command: one of SANDBOXES; "": as set for the phase or by sandbox.mode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -312,34 +310,34 @@ class PhaseSpec:
     runner: str  #: command | python | steps | external | ship | clean | the name of an agent
     tier: int = _declared(
         0, range=(0, MAX_TIER)
-    )  #: phases of a later tier never start before every required one of an earlier is complete
+    )  #: a phase never starts before every required phase of earlier tiers is complete
     needs: tuple[str, ...] = ()  #: phases that must be complete first
-    is_required: bool = True  #: False: when it fails for good, the workflow goes on without it
+    is_required: bool = True  #: False: if it fails for good, the workflow continues without it
     max_attempts: int = _declared(DEFAULT_MAX_ATTEMPTS, range=(1, MAX_ATTEMPTS))
     timeouts: Timeouts = field(default_factory=Timeouts)
     retry: RetrySpec = field(default_factory=RetrySpec)
     gates: tuple[Gate, ...] = ()
     allowed_paths: tuple[str, ...] = ()  #: patterns of files it may change; empty: all
     command: tuple[str, ...] = ()  #: runner command, as arguments
-    shell: str = ""  #: runner command, as one line for the shell
+    shell: str = ""  #: runner command, as a shell line
     call: str = ""  #: runner python: `package.module:function`
     prompt: str = ""  #: file of the prompt, for agents
-    env: tuple[str, ...] = ()  #: names of further environment variables its process gets
+    env: tuple[str, ...] = ()  #: names of further environment variables for its process
     on_rework: str = ""  #: phase to go back to when its result asks for rework
-    options: Mapping[str, object] = field(default_factory=dict)  #: what its runner understands beyond this
+    options: Mapping[str, object] = field(default_factory=dict)  #: further options of its runner
     steps: tuple[StepSpec, ...] = ()  #: runner steps
     deadline_seconds: float | None = _declared(
         None, seconds="positive"
-    )  #: runner external: when nobody has reported by then, it has failed
-    sandbox: str = ""  #: one of SANDBOXES; "": as the setting sandbox.mode says
+    )  #: runner external: it fails if no result is reported within this time
+    sandbox: str = ""  #: one of SANDBOXES; "": as set by sandbox.mode
     egress: tuple[str, ...] = ()  #: hosts it may reach besides those of its agent and of sandbox.egress
-    setup: tuple[str, ...] = ()  #: lines of shell before it, each done once for the same lock files
-    setup_egress: tuple[str, ...] = ()  #: what only they may reach
-    commits: bool | None = None  #: whether what it leaves is committed, or discarded; None: by its runner and its state
+    setup: tuple[str, ...] = ()  #: shell lines run before it, each once for the same lock files
+    setup_egress: tuple[str, ...] = ()  #: hosts that only the setup may reach
+    commits: bool | None = None  #: whether its changes are committed or discarded; None: decided by runner and state
 
     @property
     def commits_work(self) -> bool:
-        """Whether what it leaves in the worktree is committed; what other phases leave there is discarded."""
+        """Whether its changes in the worktree are committed; those of other phases are discarded."""
         if self.commits is not None:
             return self.commits
         if self.runner in (AGENT, *AGENTS):
@@ -366,10 +364,10 @@ class WorkflowSpec:
     phases: tuple[PhaseSpec, ...]
     version: str = "1"
     description: str = ""
-    source: str = "built in"  #: where the definition stands, for messages
-    demands: Requirements = NO_DEMANDS  #: of the workers that may run it
-    workload: Mapping[str, JsonValue] = field(default_factory=dict)  #: values that templates of all its steps know
-    base: str = ""  #: one of BASE_MODES, for gates that do not say their own; "": as the setting gates.base says
+    source: str = "built in"  #: where the definition comes from, for messages
+    demands: Requirements = NO_DEMANDS  #: on the workers that may run it
+    workload: Mapping[str, JsonValue] = field(default_factory=dict)  #: values for the templates of all its steps
+    base: str = ""  #: one of BASE_MODES, the default of its gates; "": as set by gates.base
 
     def phase(self, name: str) -> PhaseSpec | None:
         """Return the phase called *name*."""
@@ -377,27 +375,27 @@ class WorkflowSpec:
 
     @property
     def catalog_id(self) -> str:
-        """Name and version, as events carry them."""
+        """Name and version, as in events."""
         return f"{self.name}@{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionProblem:
-    """Something that is wrong with a definition."""
+    """A problem of a definition."""
 
     path: KeyPath  #: inside the definition, such as ("phases", 2, "runner"); () is the definition itself
     message: str  #: one sentence that says what is wrong and what to do
 
     def below(self, *keys: str | int) -> DefinitionProblem:
-        """Return the same problem of something that stands under *keys*."""
+        """Return the same problem with its path below *keys*."""
         return DefinitionProblem((*keys, *self.path), self.message)
 
 
-# --- JSON, as it is frozen in the document ---------------------------------------------------------------------
+# --- JSON as frozen in the document ----------------------------------------------------------------------------
 
 
 def freeze(spec: WorkflowSpec) -> JsonObject:
-    """Return *spec* as a document keeps it, without what is as usual."""
+    """Return *spec* as stored in a document, without defaults."""
     rest: JsonObject = {"demands": spec.demands.to_json(), "workload": dict(spec.workload), "base": spec.base}
 
     return {
@@ -409,7 +407,7 @@ def freeze(spec: WorkflowSpec) -> JsonObject:
 
 
 def thaw(frozen: WorkflowRef) -> WorkflowSpec:
-    """Return the definition a document keeps; raise StateInvalid when it keeps none, or not a whole one."""
+    """Return the definition in a document; raise StateInvalid if it is missing or incomplete."""
     if not frozen.phases:
         raise StateInvalid(
             f"the document has no definition of its workflow {frozen.name}: older versions did not keep one"
@@ -432,7 +430,7 @@ def thaw(frozen: WorkflowRef) -> WorkflowSpec:
 
 
 _Spec = TypeVar("_Spec", PhaseSpec, StepSpec)
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made when first used: commands that only look start faster
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}  #: made on first use, so that read-only commands start faster
 
 
 def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
@@ -443,15 +441,15 @@ def _adapter(kind: type[_Spec]) -> TypeAdapter[_Spec]:
 
 
 def to_json(spec: _Spec) -> JsonObject:
-    """Return a phase or a step as JSON; fields with their defaults are left out."""
-    # Definitions made in Python may have tuples where JSON has lists: no reason to warn.
+    """Return a phase or a step as JSON without fields that have their defaults."""
+    # Definitions made in Python may have tuples where JSON has lists, which needs no warning.
     result: JsonObject = _adapter(type(spec)).dump_python(spec, mode="json", exclude_defaults=True, warnings=False)
 
     return result
 
 
 def from_json(kind: type[_Spec], data: Mapping[str, object]) -> _Spec:
-    """Return what `to_json` wrote, unknown keys left out; raise TypeError when it is not whole."""
+    """Return the spec written by `to_json`, ignoring unknown keys; raise TypeError if it is incomplete."""
     try:
         return _adapter(kind).validate_python(data)
     except ValidationError as exc:
@@ -462,21 +460,21 @@ def from_json(kind: type[_Spec], data: Mapping[str, object]) -> _Spec:
 
 # --- options of agents -----------------------------------------------------------------------------------------
 
-#: Most turns and most dollars of one attempt that make sense.
+#: Highest sensible numbers of turns and dollars for one attempt.
 MAX_TURNS = 10_000
 MAX_BUDGET_USD = 100_000.0
 
-#: States whose phases must leave something behind -> what, when the phase itself does not say.
+#: States whose phases must produce evidence -> its kind, unless the phase specifies it.
 _EVIDENCE_OF_STATE: Mapping[str, str] = MappingProxyType(
     {"planning": "change", "building": "change", "testing": "result", "reviewing": "result"}
 )
-#: The name of a model: no option of a command line, no control characters.
+#: The name of a model: neither a command-line option nor control characters.
 _ModelName = Annotated[str, Field(pattern=r"^[^-\s]\P{C}*$")]
 _Argument = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
 class AgentOptions(BaseModel):
-    """What a phase says to its agent in `options`; each description ends the sentence about a wrong value."""
+    """The `options` of an agent's phase; each description completes the message about a wrong value."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -488,28 +486,28 @@ class AgentOptions(BaseModel):
     arguments: Annotated[tuple[_Argument, ...], Field(strict=False)] = Field(
         (), min_length=1, description="a list of texts, further arguments of the agent"
     )
-    #: Whether an attempt goes on with the conversation of the one before.
+    #: Whether an attempt continues the conversation of the previous one.
     session: Literal["continue", "fresh"] = Field("continue", description="one of continue, fresh")
     budget_usd: float | None = Field(None, gt=0, le=MAX_BUDGET_USD, description="an amount of US dollars, more than 0")
-    #: What the agent may do without asking; None: as the settings say.
+    #: What the agent may do without asking; None: as set in the settings.
     permissions: Literal["read", "edit", "all"] | None = Field(None, description="one of read, edit, all")
-    #: What is looked for after the agent said that it worked; None: by the state and the gates of the phase.
+    #: The evidence required after the agent reports success; None: by the state and gates of the phase.
     evidence: Literal["change", "result", "none"] | None = Field(None, description="one of change, result, none")
 
 
-#: Every option there is, for the documentation.
+#: All options, for the documentation.
 OPTIONS = tuple(AgentOptions.model_fields)
 
 
 def evidence_of(phase: PhaseSpec) -> str:
-    """Return what has to be seen after the agent said that it worked: change | result | none."""
+    """Return the evidence required after the agent reports success: change | result | none."""
     said = phase.options.get("evidence")
     if isinstance(said, str) and said:
         return said
     kinds = {gate.kind for gate in phase.gates} - {"human"}
     if "result" in kinds:
         return "result"
-    # A plan may be a file that git ignores: there a gate is what shows that the work is done.
+    # A plan may be a file that git ignores: then a gate shows that the work is done.
     if kinds and phase.state == "planning":
         return "none"
 
@@ -517,7 +515,7 @@ def evidence_of(phase: PhaseSpec) -> str:
 
 
 def problems_of(phase: PhaseSpec) -> Iterator[str]:
-    """Yield a sentence for each option of *phase* that is not known or has a value it cannot have."""
+    """Yield a sentence for each unknown option of *phase* and each invalid value."""
     try:
         AgentOptions.model_validate(dict(phase.options))
     except ValidationError as exc:
