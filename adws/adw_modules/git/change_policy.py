@@ -211,7 +211,7 @@ class DiffRules:
     """The limits and exceptions of a home."""
 
     guards_files: bool = True  #: refuse files that decide what runs, or what an agent may do
-    allowed_paths: tuple[str, ...] = ()  #: patterns of files that are exempt from the checks
+    allowed_paths: tuple[str, ...] = ()  #: patterns of files whose content is exempt from the checks
     max_files: int = MAX_FILES
     max_lines: int = 20_000  #: added and removed
 

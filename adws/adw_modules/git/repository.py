@@ -279,7 +279,7 @@ class Repository:
 
     def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
         """
-        Remove the worktree locked with *reason*; False if there is none. Raises NotOurs for another owner's.
+        Remove the worktree locked with *reason*; False if it is gone. Raises NotOurs for another owner's.
 
         A damaged one is removed if its files show that it was one of ours, or if the ledger does (*is_recorded*).
         """

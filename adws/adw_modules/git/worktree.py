@@ -70,7 +70,7 @@ class GitWorkplace:
         return self.head_and_status(path)[1]
 
     def head_and_status(self, path: Path) -> tuple[str, tuple[str, ...]]:
-        """Return the commit of the head, "" if there is none, and the paths with uncommitted changes."""
+        """Return the commit of the head, or "" without one, and the paths with uncommitted changes."""
         options = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--untracked-files=all", "--no-renames")
         head, names = "", []
         for part in self._git(path, "status", *options, _SUBMODULES).parts:
