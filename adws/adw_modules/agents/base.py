@@ -103,7 +103,7 @@ class JsonLines:
 
 
 def parse(text: str) -> Event | None:
-    """Return the JSON object in *text*, or None if it is another value, invalid or too long."""
+    """Return the JSON object in *text*, or None if it is anything else, or too long."""
     if len(text) > MAX_LINE:
         return None
     try:

@@ -70,7 +70,7 @@ def clean(text: str, *, limit: int = MAX_TEXT) -> str:
         shorter = _without_hidden(kept)
         if shorter == kept:
             break
-        kept = shorter  # removing one part may have joined another hidden one
+        kept = shorter  # removing a part may have joined the halves of another hidden one
     else:
         kept = _without_hidden(kept.replace("<", "(").replace("&#", "("))
 

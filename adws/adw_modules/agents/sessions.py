@@ -148,7 +148,7 @@ _COLUMNS = (
 
 
 class AgentSessions:
-    """`AgentSessions` in the table sessions."""
+    """The agent sessions in the table `sessions`."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database

@@ -2,8 +2,8 @@
 Guard what all worktrees share: compared before and after a phase or a gate runs code of others.
 
 Any change there fails the attempt, is named key by key and needs a person. adw's own git ignores such changes in any
-case (`git.private_dir`); people's own git would not. The state before is stored before the phase starts, so that a
-crash hides nothing.
+case (`git.private_dir`); people's own git would not. The marks are stored before the phase starts, so that a crash
+hides nothing.
 """
 
 from __future__ import annotations

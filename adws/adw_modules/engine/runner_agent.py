@@ -150,7 +150,7 @@ _CUT_OFF = frozenset({"interrupted", "suspended", "parked"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One attempt."""
+    """One attempt of an agent."""
 
     profile: AgentProfile
     options: AgentOptions

@@ -348,7 +348,7 @@ class GitHubForge:
         return tuple(sorted(result, key=lambda one: one.at, reverse=True))
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
-        """Ask GitHub to repeat a delivery. Not repeated."""
+        """Ask GitHub to send a delivery again. Not repeated."""
         self._call("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
 
     # --- requests ----------------------------------------------------------------------------------------------

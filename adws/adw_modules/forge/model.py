@@ -212,4 +212,4 @@ class Redelivers(Protocol):
         """Return every delivery attempt since a moment, newest first."""
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
-        """Ask the forge to repeat a delivery. Not repeated."""
+        """Ask the forge to send a delivery again. Not repeated."""

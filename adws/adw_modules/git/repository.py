@@ -72,7 +72,7 @@ class Worktree:
 
     path: Path
     branch: str  #: "" when its head is detached
-    head: str  #: commit, "" when there is none
+    head: str  #: commit, "" without one
     lock_reason: str = ""  #: names its owner, as `git worktree lock --reason` recorded it
     is_prunable: bool = False  #: its directory is gone
 
