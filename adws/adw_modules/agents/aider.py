@@ -1,9 +1,9 @@
 """
-aider: plain text instead of events, and exit code 0 even when the model never answered.
+aider: plain text instead of events, and exit code 0 even if the model never answered.
 
-The evidence is the line about tokens that follows each answer, of which there may be several; an error of the model's
-library, at the start of a line, stands until the next such line. Conversations are not resumed: what was
-done is in the commits.
+Success is shown by the line about tokens after each answer, of which there may be several; an error of the model
+library, at the start of a line, counts until the next such line. Conversations are not resumed: the work is in the
+commits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOKENS = re.compile(
 )
 _ERROR = re.compile(r"litellm\.(?:exceptions\.)?([A-Za-z]{1,60})\b")
 _DONE = re.compile(r"(?:Applied edit to|Commit [0-9a-f]{7,40}|Creating empty file|Retrying in) ?")
-#: Beginnings of lines that say that the work failed although the model was reached -> the name of the failure.
+#: Beginnings of lines that report a failure although the model was reached -> name of the failure.
 _TROUBLE: Mapping[re.Pattern[str], str] = MappingProxyType(
     {
         re.compile(r"Model \S{1,200} has hit a token limit!"): "context",
@@ -51,7 +51,7 @@ _TROUBLE: Mapping[re.Pattern[str], str] = MappingProxyType(
         re.compile(r"Only \d+ reflections allowed, stopping"): "bad_output",
     }
 )
-#: Names of errors of the model's library -> the name of the failure.
+#: Names of errors of the model library -> name of the failure.
 _ERRORS: Mapping[str, str] = MappingProxyType(
     {
         "APIConnectionError": "network",
@@ -77,7 +77,7 @@ _NO_CREDIT = re.compile(r'insufficient credits|"code"\s?:\s?402\b', re.IGNORECAS
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
-    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    """Return the arguments for *task*; values follow `=`, so that none can be read as an option."""
     files = (
         f"--message-file={task.prompt_file}",
         f"--chat-history-file={task.folder / 'aider.chat.history.md'}",
@@ -89,18 +89,18 @@ def argv(task: AgentTask) -> tuple[str, ...]:
 
 
 class Parser:
-    """The reading of aider's lines."""
+    """Parses aider's lines."""
 
     def __init__(self) -> None:
         self._reading = AgentReading()
 
     @property
     def reading(self) -> AgentReading:
-        """What the lines so far say."""
+        """The result of the lines so far."""
         return self._reading
 
     def line(self, text: str) -> str:
-        """Take in a line; return what to show of it."""
+        """Process a line; return the text to show."""
         now = self._reading
         if len(text) > MAX_LINE:
             return ""
@@ -129,7 +129,7 @@ class Parser:
 
 
 def _count(text: str | None) -> int:
-    """Return the count that aider writes as 648, 1,024, 1.2k or 3M."""
+    """Return a count that aider writes as 648, 1,024, 1.2k or 3M."""
     if not text:
         return 0
     factor = {"k": 1_000, "M": 1_000_000}.get(text[-1], 1)
@@ -140,16 +140,16 @@ def _count(text: str | None) -> int:
 def _number(text: str) -> float:
     try:
         return float(text.replace(",", ""))
-    except ValueError:  # such as "1.2.3"
+    except ValueError:  # for example "1.2.3"
         return 0.0
 
 
 def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
-    """Return why it failed, None when nothing speaks against its success."""
+    """Return why aider failed, or None without a sign of failure."""
     if not reading.turns:
         return agents_base.failure(reading, end, tool="aider")
 
-    # What it writes after the model answered is mostly the answer, which says nothing about a failure.
+    # After the model has answered, the output is mostly the answer, which is no evidence of a failure.
     return agents_base.failure(replace(reading, has_result=True), replace(end, tail=""), tool="aider")
 
 

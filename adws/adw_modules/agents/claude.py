@@ -1,10 +1,10 @@
 """
 Claude Code: `claude -p` with its stream of JSON lines.
 
-An API failure arrives as subtype "success" with is_error true, a refused write ends with exit code 0, and so does an
-interrupt: all of them have to be good at once. `total_cost_usd` and `modelUsage` are of this call in some versions
-(2.1.197) and of the whole conversation in others (2.1.325); `usage` is always of this call, and `costs.scope_of`
-compares them. Before there is a result, the tokens are those of this run alone.
+An API failure arrives as subtype "success" with is_error true, and a denied write or an interrupt ends with exit code
+0: success needs all signs to be good. `total_cost_usd` and `modelUsage` are of this call in some versions (2.1.197) and
+of the whole conversation in others (2.1.325); `usage` is always of this call, and `costs.scope_of` compares them. Until
+there is a result, the tokens are those of this run alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from adws.adw_modules.agents.base import (
 from adws.adw_modules.error_tables import class_of_text
 from adws.adw_modules.structured_logger import to_plain
 
-#: What each degree of permission is called; the tools are named, so that nothing has to be asked.
+#: The arguments for each permission level; the tools are named, so that no permission prompt is needed.
 _READ_TOOLS = "Read,Glob,Grep,LS,NotebookRead,TodoWrite,Task,WebFetch,WebSearch"
 _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
-#: Ends of a turn that say more than the result's subtype does; `error_tables.SUBTYPES` knows them.
+#: Reasons for the end of a turn that are more specific than the result's subtype; see `error_tables.SUBTYPES`.
 _TELLING_REASONS = frozenset(
     {
         "aborted_streaming",
@@ -63,16 +63,16 @@ _TELLING_REASONS = frozenset(
     }
 )
 _INTERRUPTED_REASONS = frozenset({"aborted_streaming", "aborted_tools"})
-#: How the message begins that stands for an interruption in the conversation.
+#: Beginning of the message that marks an interruption in the conversation.
 _INTERRUPTION = "[Request interrupted by user"
-#: How notes begin that Claude Code writes for its own makers among the errors of a result.
+#: Prefix of diagnostics for Claude Code's developers among the errors of a result.
 _DIAGNOSTIC = "[ede_diagnostic]"
-#: Names of API errors that say more than the HTTP status beside them.
+#: Names of API errors that are more specific than the HTTP status.
 _TELLING_ERRORS = frozenset({"usage_limit_reached", "connection_failed", "credits_required", "billing_error"})
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
-    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    """Return the arguments for *task*; values follow `=`, so that none can be read as an option."""
     arguments = ["-p", "--output-format=stream-json", "--verbose"]
     if task.session_id:
         option = "--resume" if task.is_resumed else "--session-id"
@@ -88,11 +88,11 @@ def argv(task: AgentTask) -> tuple[str, ...]:
 
 
 class Parser(JsonLines):
-    """The reading of Claude Code's events."""
+    """Parses Claude Code's events."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._messages: dict[str, TokenUsage] = {}  # by the message's id: every block of a message repeats its usage
+        self._messages: dict[str, TokenUsage] = {}  # by message id: every block of a message repeats its usage
 
     def on_system(self, event: Event) -> str:
         kind = text_at(event, "subtype")
@@ -109,7 +109,7 @@ class Parser(JsonLines):
 
     def _init(self, event: Event) -> str:
         source, model = text_at(event, "apiKeySource"), text_at(event, "model")
-        # A log-in pays by the month; the clouds of others have no key of ours either, but other names for models.
+        # A log-in is a subscription; other clouds have no key of ours either, but other names for models.
         is_log_in = source == "none" and model.startswith("claude-") and "@" not in model
         self.note(
             session_id=session_at(event, "session_id"),
@@ -134,7 +134,7 @@ class Parser(JsonLines):
             http_status=status_at(event, "api_error_status"),
             resets_at=self.reading.resets_at if error else None,
         )
-        # What an agent's own helpers say is not its answer.
+        # Output of subagents is not the agent's answer.
         if said and value_at(event, "parent_tool_use_id") is None:
             self.note(text=said)
 
@@ -145,14 +145,14 @@ class Parser(JsonLines):
         )
 
     def _count(self, message_id: str, usage: TokenUsage) -> TokenUsage:
-        """Return the tokens of all messages so far; a message's newest count replaces the one before."""
+        """Return the tokens of all messages so far; a message's newest count replaces the previous one."""
         before = self._messages.get(message_id, TokenUsage())
         self._messages[message_id] = usage
 
         return TokenUsage.sum_of([self.reading.tokens.minus(before), usage])
 
     def on_user(self, event: Event) -> str:
-        """Note that the turn was interrupted: after SIGINT it ends with exit code 0, and often without a result."""
+        """Record an interruption of the turn: after SIGINT it ends with exit code 0, and often without a result."""
         blocks = list_at(object_at(event, "message"), "content")
         if not any(text_at(block, "text").startswith(_INTERRUPTION) for block in blocks):
             return ""  # results of tools
@@ -181,7 +181,7 @@ class Parser(JsonLines):
     def on_result(self, event: Event) -> str:
         kind, reason = text_at(event, "subtype"), text_at(event, "terminal_reason")
         has_failed = value_at(event, "is_error") is not False or kind != "success" or reason in _TELLING_REASONS
-        # The last answer is no text of a failure, unless it was one.
+        # The last answer is not a failure message, unless it was an error.
         before = self.reading.text if self.reading.is_error or not has_failed else ""
         self.note(
             has_result=True,
@@ -197,7 +197,7 @@ class Parser(JsonLines):
             structured=plain if isinstance(plain := to_plain(value_at(event, "structured_output")), dict) else None,
         )
 
-        # The result names all that were refused, also those that were told on the way.
+        # The result lists all denials, including those reported before.
         denials = list_at(event, "permission_denials")
         self.note(denials=() if denials else self.reading.denials)
         for denial in denials:
@@ -206,13 +206,13 @@ class Parser(JsonLines):
         return f"failed: {self.reading.text}" if has_failed else "done"
 
     def _name_of_failure(self, event: Event, kind: str) -> str:
-        """Return the name of the failure that says most; "" leaves it to the HTTP status and the text."""
+        """Return the most specific name of the failure; "" leaves it to the HTTP status and the text."""
         reason = text_at(event, "terminal_reason")
         if reason in _TELLING_REASONS:
             return reason
         if not count_at(event, "num_turns") and agents_base.is_unknown_session(_words(event)):
             return "unknown_session"
-        # A limit that was reported before is what ended it, unless the answer had another reason.
+        # A limit that was reported before ended it, unless the response had another reason.
         if self.reading.subtype in {"quota_window", "credits_required"}:
             return self.reading.subtype
 
@@ -237,7 +237,7 @@ def _tokens(usage: Event) -> TokenUsage:
 
 
 def _totals(result: Event) -> TokenUsage | None:
-    """Return the tokens of all models; `usage` beside it has the main loop alone."""
+    """Return the tokens of all models; `usage` in the same result covers the main loop only."""
     parts = [
         TokenUsage(
             input=count_at(part, "inputTokens"),
@@ -254,10 +254,10 @@ def _totals(result: Event) -> TokenUsage | None:
 
 def _own_tokens(result: Event, *, streamed: TokenUsage) -> TokenUsage | None:
     """
-    Return the tokens of this call alone; None when the result lacks them, or the sums to compare them with.
+    Return the tokens of this call alone; None if the result lacks them, or the sums to compare them with.
 
-    `usage` leaves out what its helpers used, which the messages that were *streamed* have; those may lack the end of an
-    output. So the higher count is taken.
+    `usage` omits the usage of subagents, which the *streamed* messages include; those in turn may lack the end of an
+    output. So the higher count of each is taken.
     """
     if not object_at(result, "usage") or not object_at(result, "modelUsage"):
         return None
@@ -303,7 +303,7 @@ PROFILE = AgentProfile(
     settings=MappingProxyType(
         {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "2",  # how often and when is decided by adw
+            "CLAUDE_CODE_MAX_RETRIES": "2",  # adw decides how often and when to retry
             "DISABLE_AUTOUPDATER": "1",
             "DISABLE_ERROR_REPORTING": "1",
             "DISABLE_TELEMETRY": "1",

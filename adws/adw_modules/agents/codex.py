@@ -1,8 +1,8 @@
 """
 Codex: `codex exec --json` with its stream of JSON lines.
 
-A failure is reported as text alone, without a status field; `error` in a turn that continues is a note, not the end.
-The tokens are those of the whole conversation, and there is no cost, no limit of turns and none of money.
+A failure is reported only as text, without a status field; `error` in a turn that continues is a note, not the end. The
+tokens are those of the whole conversation; there is no cost, and no limit of turns or money.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _SANDBOXES: Mapping[str, str] = MappingProxyType({"read": "read-only", "edit": "
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _QUIET = ("--config=check_for_update_on_startup=false", "--config=analytics.enabled=false")
 _STATUS = re.compile(r"\b(?:unexpected status|last status:?) (\d{3})\b")
-#: A request that was refused as wrong is told by the body of the answer alone, as it came.
+#: A rejected request is reported only by the unchanged body of the response.
 _REFUSED_BODY = re.compile(r"\s*\{.*\"(?:error|detail)\"\s*:", re.DOTALL)
 _BAD_REQUEST = 400
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
-    """Return the arguments for *task*; the prompt is its input, which the last `-` says."""
+    """Return the arguments for *task*; the final `-` makes it read the prompt from its input."""
     arguments = ["--json", *_QUIET]
-    # Its sandbox keeps it in the working directory; its result is written elsewhere.
+    # Its sandbox confines it to the working directory, but it writes its result elsewhere.
     opened = (f"--add-dir={task.folder}",) if task.permissions == "edit" else ()
     if task.model:
         arguments.append(f"--model={task.model}")
     if task.is_resumed:
-        # `resume` has no --sandbox and no --add-dir of its own. Behind `--` nothing is an option.
+        # `resume` has no --sandbox or --add-dir of its own. After `--` nothing is an option.
         access = _access(task, '--config=sandbox_mode="{}"')
         return (
             "exec",
@@ -55,7 +55,7 @@ def _access(task: AgentTask, form: str) -> str:
 
 
 class Parser(JsonLines):
-    """The reading of Codex's events."""
+    """Parses Codex's events."""
 
     def on_thread_started(self, event: Event) -> str:
         self.note(session_id=session_at(event, "thread_id"))
@@ -87,7 +87,7 @@ class Parser(JsonLines):
         return f"failed: {text}"
 
     def on_error(self, event: Event) -> str:
-        # It may be no more than a line that broke: work that continues takes this back.
+        # It may be only a lost connection: work that continues clears this error.
         self.note(is_error=True, text=text_at(event, "message"))
 
         return self.reading.text
@@ -112,7 +112,7 @@ class Parser(JsonLines):
 
 
 def _status_of(text: str) -> int | None:
-    """Return the HTTP status that the text of a failure mentions, None when it mentions none."""
+    """Return the HTTP status mentioned in the text of a failure, or None."""
     match = _STATUS.search(text)
     if match:
         return int(match[1])

@@ -1,8 +1,8 @@
 """
 Gemini CLI: `gemini --output-format=stream-json`, with its prompt as input.
 
-It ends with the HTTP status of the answer that failed as its exit code, of which the system keeps the low 8 bits. Its
-counts are of this run.
+Its exit code is the HTTP status of the failed response, of which the system keeps the low 8 bits. Its counts are of
+this run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STATUS_CODES = range(400 - 256, 256)
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
-    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    """Return the arguments for *task*; values follow `=`, so that none can be read as an option."""
     arguments = ["--output-format=stream-json", f"--approval-mode={_MODES[task.permissions]}", "--skip-trust"]
     if task.session_id:
         option = "--resume" if task.is_resumed else "--session-id"
@@ -47,12 +47,12 @@ def argv(task: AgentTask) -> tuple[str, ...]:
 
 
 class Parser(JsonLines):
-    """The reading of Gemini CLI's events."""
+    """Parses Gemini CLI's events."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._tools: dict[str, str] = {}  # name of a tool by the id of its use
-        self._goes_on = False  # the next piece of an answer belongs to the last one
+        self._tools: dict[str, str] = {}  # tool-call id -> name of the tool
+        self._goes_on = False  # the next piece of an answer continues the last one
 
     def on_init(self, event: Event) -> str:
         self.note(session_id=session_at(event, "session_id"), model=text_at(event, "model"))
@@ -95,7 +95,7 @@ class Parser(JsonLines):
         has_failed = text_at(event, "status") != "success"
         kind, said = text_at(event, "error", "type"), text_at(event, "error", "message")
         match = _CODE.search(said)
-        # Some failures are told in the event before.
+        # The text of some failures is in the event before.
         why = said or (self.reading.text if self.reading.is_error else "")
         self.note(
             has_result=True,
@@ -114,14 +114,14 @@ def _tokens(stats: Event) -> TokenUsage:
 
     return TokenUsage(
         input=count_at(stats, "input") or max(sent - cached, 0),
-        # What was reasoned stands in the total alone.
+        # Reasoning tokens are included in the total only.
         output=max(count_at(stats, "output_tokens"), count_at(stats, "total_tokens") - sent),
         cache_read=cached,
     )
 
 
 def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
-    """Return why it failed, None when nothing speaks against its success."""
+    """Return why Gemini CLI failed, or None without a sign of failure."""
     code = end.exit_code or 0
     has_status = reading.is_error and reading.http_status is None and code in _STATUS_CODES
 

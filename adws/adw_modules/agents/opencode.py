@@ -1,8 +1,8 @@
 """
 OpenCode: `opencode run --format=json`, with its prompt as input.
 
-It has no event that ends the work: the evidence is a last step that finished because the model stopped, and an exit
-code of 0. Each step tells its own cost and tokens; they are of this run.
+It has no final event: success is a last step that finished because the model stopped, and exit code 0. Each step
+reports its own cost and tokens; they are of this run.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from adws.adw_modules.process.run import ProcessEnd
 _PERMISSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"read": ("--agent=plan",), "edit": (), "all": ("--auto",)}
 )
-#: What a tool says that was not allowed; "permission denied" alone is what a file system says.
+#: A denied tool's error; "permission denied" alone comes from a file system.
 _REFUSED = re.compile(r"rejected permission|a rule which prevents", re.IGNORECASE)
-#: The name of a state, not of a failure: a step has begun, or asked for tools, and the model did not stop yet.
+#: A state, not a failure: a step has begun or called tools, and the model has not stopped yet.
 _UNFINISHED = "unfinished"
-#: Why a step ended that is no good end -> the name of the failure.
+#: Bad reasons for the end of a step -> name of the failure.
 _BAD_REASONS: Mapping[str, str] = MappingProxyType({"length": "max_output_tokens", "content-filter": "refused"})
 
 
 def argv(task: AgentTask) -> tuple[str, ...]:
-    """Return the arguments for *task*; values stand behind `=`, so that none of them can be an option."""
+    """Return the arguments for *task*; values follow `=`, so that none can be read as an option."""
     arguments = ["run", "--format=json"]
     if task.is_resumed:
         arguments.append(f"--session={agents_base.checked_session(task.session_id)}")
@@ -53,11 +53,11 @@ def argv(task: AgentTask) -> tuple[str, ...]:
 
 
 class Parser(JsonLines):
-    """The reading of OpenCode's events."""
+    """Parses OpenCode's events."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps: dict[str, tuple[TokenUsage, float | None]] = {}  # by id, so that none counts twice
+        self._steps: dict[str, tuple[TokenUsage, float | None]] = {}  # by id, so that none is counted twice
 
     def _named(self, event: Event) -> Event:
         """Return the part of *event*; every event names the conversation."""
@@ -103,7 +103,7 @@ class Parser(JsonLines):
         self._named(event)
         error = object_at(event, "error")
         data = object_at(error, "data")
-        # The provider's own name for it stands in the answer, as text.
+        # The response body, a text, has the provider's own name of the error.
         body = parse(text_at(data, "responseBody")) or {}
         kinds = [kind for kind in (text_at(body, "error", "type"), text_at(body, "type")) if kind not in {"", "error"}]
         said = text_at(data, "message") or text_at(error, "name")
@@ -129,7 +129,7 @@ def _tokens(counts: Event) -> TokenUsage:
 
 
 def failure(reading: AgentReading, end: ProcessEnd) -> FailedRun | None:
-    """Return why it failed, None when nothing speaks against its success."""
+    """Return why OpenCode failed, or None without a sign of failure."""
     is_open = reading.subtype == _UNFINISHED
     seen = replace(reading, has_result=reading.turns > 0 and not is_open, subtype="" if is_open else reading.subtype)
 

@@ -1,7 +1,7 @@
 """
-Is an agent there, which version is it, and is it logged in? Asked before work is given to it.
+Check that an agent is installed, which version it is, and whether it is logged in, before it gets work.
 
-Looking for the program starts nothing. Version and log-in are asked of the program itself, once per process.
+Finding the program starts nothing. Version and log-in are requested from the program itself, once per process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from adws.adw_modules.workflow.model import Timeouts
 if TYPE_CHECKING:
     from adws.app import Home
 
-#: Seconds an agent has to say its version, or whether it is logged in.
+#: Time limit for an agent to report its version or log-in.
 ASK_SECONDS = 20.0
-#: Seconds it has for the second question before a start: a person waits for the answer.
+#: Time limit of the log-in check before a start: a person waits for it.
 LOGIN_SECONDS = 5.0
-#: Variables that every agent gets when they are set, besides those of all processes: where the user's settings are.
+#: Variables passed on to every agent besides those of all processes: where the user's settings are.
 AGENT_VARIABLES = (
     "NODE_EXTRA_CA_CERTS",
     "NO_PROXY",
@@ -39,23 +39,23 @@ AGENT_VARIABLES = (
     "XDG_STATE_HOME",
     "no_proxy",
 )
-#: The same for those that may carry a password: with one, they have to be named in `agent.env`.
+#: Likewise, but with a password in its value such a variable has to be named in `agent.env`.
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentState:
-    """What is known about an agent on this machine."""
+    """The state of an agent on this machine."""
 
     name: str
-    program: str  #: as the settings name it
+    program: str  #: as in the settings
     path: str = ""  #: "": it is not installed
-    version: str = ""  #: "": it did not say
-    is_logged_in: bool | None = None  #: None: it cannot be asked, or did not answer
+    version: str = ""  #: "": not reported
+    is_logged_in: bool | None = None  #: None: it cannot be checked, or did not answer
     problem: str = ""  #: what is wrong and what to do
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return it as JSON for programs."""
         return {
             "name": self.name,
             "program": self.program,
@@ -74,15 +74,15 @@ class AgentPreflight:
         self._known: dict[str, AgentState] = {}
 
     def program(self, profile: AgentProfile) -> str:
-        """Return the program of an agent, as the settings name it."""
+        """Return the program of an agent, from the settings."""
         return (self._home.settings.agent_programs or {}).get(profile.name, profile.name)
 
     def missing(self, profile: AgentProfile) -> str:
-        """Return why the agent cannot be started, "" when its program is there."""
+        """Return why the agent cannot be started, "" if its program was found."""
         return self._find(profile)[1]
 
     def look(self, profile: AgentProfile, env: Mapping[str, str]) -> AgentState:
-        """Return what is known about the agent, *env* being what it is run with; asked once."""
+        """Return the state of the agent run with *env*; checked once."""
         if (known := self._known.get(profile.name)) is not None:
             return known
         path, problem = self._find(profile)
@@ -103,12 +103,12 @@ class AgentPreflight:
         return self._known.setdefault(profile.name, state)
 
     def why_logged_out(self, profile: AgentProfile, env: Mapping[str, str]) -> str:
-        """Return what to do when the agent says that it is not logged in, "" when it does not; asked each time."""
+        """Return what to do if the agent reports that it is not logged in, else ""; checked each time."""
         path, problem = self._find(profile)
         if problem or not profile.login_argv:
             return problem
         end = self._run((path, *profile.login_argv), env, seconds=LOGIN_SECONDS)
-        # One that gives no answer in time may still work.
+        # An agent that does not answer in time may still work.
         return "" if end.timed_out or end.exit_code == 0 else _log_in(profile, path)
 
     def _find(self, profile: AgentProfile) -> tuple[str, str]:
@@ -125,7 +125,7 @@ class AgentPreflight:
         return path, ""
 
     def _run(self, argv: tuple[str, ...], env: Mapping[str, str], *, seconds: float = ASK_SECONDS) -> ProcessEnd:
-        # Not where we are: an agent may take the files of its directory for its settings.
+        # Not in our own directory: an agent may read its settings from there.
         with tempfile.TemporaryDirectory(prefix="adw-agent-") as place:
             return run_process(
                 CommandLine(
@@ -144,7 +144,7 @@ class AgentPreflight:
 
 
 def variables_of(profile: AgentProfile, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the variables of *env* that the agent gets besides those of every process."""
+    """Return the names of the variables of *env* passed on to the agent besides those of every process."""
     open_proxies = (name for name in PROXY_VARIABLES if "@" not in env.get(name, ""))
 
     return (*AGENT_VARIABLES, *open_proxies, *profile.variables)

@@ -1,7 +1,7 @@
 """
-What tokens cost, in US dollars per million, for agents that do not say it themselves.
+Token prices in US dollars per million, for agents that do not report their cost.
 
-List prices, so every sum made of them is an estimate. A model that is in no family here has no price: None, never 0. A
+List prices, so every sum based on them is an estimate. A model of no family listed here has no price: None, never 0. A
 user's own prices come first.
 """
 
@@ -30,11 +30,11 @@ class Price:
 
     input: float
     output: float
-    cache_read: float | None = None  #: None: as much as input
+    cache_read: float | None = None  #: None: same as input
     cache_write: float | None = None  #: likewise
 
     def of(self, tokens: TokenUsage) -> float:
-        """Return what *tokens* cost."""
+        """Return the cost of *tokens*."""
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
         sums = (
@@ -48,7 +48,7 @@ class Price:
 
 
 def _claude(price: float) -> Price:
-    """Return a price of Anthropic: output is 5 times *price*, the cache a tenth to read, a quarter more to write."""
+    """Return an Anthropic price: output costs 5 times *price*, a cache read a tenth, a cache write a quarter more."""
     return Price(input=price, output=5 * price, cache_read=price / 10, cache_write=1.25 * price)
 
 
@@ -56,7 +56,7 @@ def _price(price: float, output: float, cached: float) -> Price:
     return Price(input=price, output=output, cache_read=cached)
 
 
-#: Family of models -> price. A name that ends with "*" stands for all that begin so; the longest one counts.
+#: Family of models -> price. A name that ends with "*" matches every name with that prefix; the longest one wins.
 PRICES: Mapping[str, Price] = MappingProxyType(
     {
         "claude-opus-5*": _claude(4.0),
@@ -71,7 +71,7 @@ PRICES: Mapping[str, Price] = MappingProxyType(
         "claude-haiku-*": _claude(1.0),
         "claude-3-5-haiku*": _claude(0.8),
         "claude-3-haiku*": _claude(0.25),
-        # What Claude Code and aider call the newest of each: all that is known before the agent says its name.
+        # Aliases of Claude Code and aider for the newest models: the only name known until the agent reports one.
         "opus": _claude(4.0),
         "sonnet": _claude(3.0),
         "haiku": _claude(1.0),
@@ -103,25 +103,25 @@ PRICES: Mapping[str, Price] = MappingProxyType(
     }
 )
 
-#: What stands around a model's own name: who sells it before, its date and revision behind.
+#: Parts around a model's own name: its seller before, its date and revision after.
 _SELLER = re.compile(r"^(?:[\w.-]+/)*(?:(?:us|eu|apac|global|jp|au)\.)?(?:anthropic\.)?")
 _REVISION = re.compile(r"(?:\[\w+\]|-v\d+|-\d{8}|-\d{4}-\d\d-\d\d|-latest|@\w+|:\w+)+$")
 _KEYS = ("input", "output", "cache_read", "cache_write")
-#: US dollars per million tokens that no model costs.
+#: Upper bound of a valid price, in US dollars per million tokens.
 MAX_PRICE = 100_000.0
-#: Characters of a model's name that are looked at.
+#: Characters of a model's name that are considered.
 MAX_NAME = 200
 
 
 def cost_of(model: str, tokens: TokenUsage, prices: Mapping[str, Price] = MappingProxyType({})) -> float | None:
-    """Return what *tokens* of *model* cost in US dollars, by *prices* first; None when its price is not known."""
+    """Return the cost of *tokens* of *model* in US dollars, by *prices* first; None if its price is unknown."""
     price = price_of(model, prices)
 
     return None if price is None else price.of(tokens)
 
 
 def price_of(model: str, prices: Mapping[str, Price] = MappingProxyType({})) -> Price | None:
-    """Return the price of *model*, None when it is not known. *prices* may name it with seller and date, or without."""
+    """Return the price of *model*, or None. Names in *prices* may include seller and date, or omit them."""
     full = model[:MAX_NAME].strip().lower()
     plain = _REVISION.sub("", _SELLER.sub("", full))
     own = {name.strip().lower(): price for name, price in prices.items()}
@@ -130,7 +130,7 @@ def price_of(model: str, prices: Mapping[str, Price] = MappingProxyType({})) -> 
 
 
 def read_prices(tables: Mapping[str, object]) -> Mapping[str, Price]:
-    """Return the prices in the tables `[prices.MODEL]` of a user; raise ConfigError for what is no price."""
+    """Return the prices in a user's tables `[prices.MODEL]`; raise ConfigError for an invalid one."""
     result = {}
     for model, table in tables.items():
         where = f"[prices.{model}]"
@@ -159,10 +159,10 @@ def _found(name: str, prices: Mapping[str, Price]) -> Price | None:
     return prices[max(families, key=len)] if families else None
 
 
-# When a used-up quota is open again, where an agent says it as people do: "resets 3:45pm", "try again at Aug 9th,
+# When a used-up quota is available again, for agents that say it in prose: "resets 3:45pm", "try again at Aug 9th,
 # 2026".
 #
-# Agents write such times in the time zone of the machine, or name UTC. The caller passes the time there in.
+# Agents write such times in the time zone of the machine, or name UTC. The caller passes the machine's local time.
 
 
 _CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap])\.?m\b\.?"
@@ -177,7 +177,7 @@ _DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
 def with_reset(failed: FailedRun, *, now: datetime) -> FailedRun:
-    """Return *failed* with the moment that its text names, when it has none yet; *now* is in the machine's zone."""
+    """Return *failed* with the reset time from its text, if it has none yet; *now* is in the machine's zone."""
     if failed.resets_at is not None:
         return failed
     moment = reset_in(failed.text, now=now)
@@ -186,7 +186,7 @@ def with_reset(failed: FailedRun, *, now: datetime) -> FailedRun:
 
 
 def reset_in(text: str, *, now: datetime) -> datetime | None:
-    """Return the moment after *now* at which *text* says that a quota is open again, None when it says none."""
+    """Return the moment after *now* at which *text* says that a quota is available again, or None."""
     match = _RESET.search(text)
     if match is None or int(match["hour"]) > 12 or int(match["minute"] or 0) > 59:
         return None
@@ -195,11 +195,11 @@ def reset_in(text: str, *, now: datetime) -> datetime | None:
     today = there.replace(hour=hour, minute=int(match["minute"] or 0), second=0, microsecond=0)
     if match["month"]:
         month, day = _MONTHS.index(match["month"].lower()) + 1, int(match["date"])
-        # Without a year, a date that is over is one of the next year; with one, it says nothing.
+        # Without a year, a past date means next year; with one, it is ignored.
         years = [int(match["year"])] if match["year"] else [today.year, today.year + 1]
         try:
             moments = [today.replace(year=year, month=month, day=day) for year in years]
-        except ValueError:  # such as Feb 30
+        except ValueError:  # for example Feb 30
             return None
         return next((moment for moment in moments if moment > now), None)
     days = (_DAYS.index(match["day"].lower()) - today.weekday()) % 7 if match["day"] else 0
@@ -208,21 +208,21 @@ def reset_in(text: str, *, now: datetime) -> datetime | None:
     return moment if moment > now else moment + timedelta(days=7 if match["day"] else 1)
 
 
-# Which model an attempt is made with.
+# Choosing the model of an attempt.
 #
 # Pure. The model is chosen when the attempt begins and recorded with it, so that it is still known after a crash.
 
 
-#: The sets that older tools write into documents. They name no model, unless the settings say which.
+#: Model sets that older tools write into documents. They are not models; the settings may map them to some.
 KNOWN_SETS = frozenset({"base", "heavy", "lightweight"})
 
 
-#: The models of Claude Code for the sets that adw knows.
+#: The models of Claude Code for the known sets.
 _CLAUDE_SETS: Mapping[str, str] = {"base": "sonnet", "heavy": "opus", "lightweight": "haiku"}
 
 
 def model_sets(settings: Settings) -> dict[str, str]:
-    """Return the model of each set of models: as the settings say, else as the usual agent has one for it."""
+    """Return the model of each model set: from the settings, else the default agent's model for it."""
     usual = _CLAUDE_SETS if settings.agent_name == "claude" else {}
     said = {name: model for name, model in (settings.agent_model or {}).items() if name in KNOWN_SETS}
 
@@ -240,8 +240,9 @@ def model_for(
     """
     Return the model of the next attempt of *phase*, "" for the agent's own choice.
 
-    First what the advisor decided, then what the phase's options say (`models` by attempt of the round, the last one
-    stays; `model`), then the model set of the workflow (a name in *sets*, or a model itself), then the *usual* one.
+    The advisor's decision comes first, then the phase's options (`models`, one per attempt of the round, the last one
+    repeated; or `model`), then the model set of the workflow (a name in *sets*, or a model itself), then the *usual*
+    one.
     """
     if not phase.has_model:
         return ""
@@ -249,7 +250,7 @@ def model_for(
     if record.model and record.model not in ladder:
         return record.model
     if ladder:
-        # What the advisor chose from the same list is a step up: later attempts never fall back behind it.
+        # A model that the advisor chose from the same list is a step up: later attempts never fall back below it.
         least = ladder.index(record.model) if record.model else 0
         return ladder[min(max(record.attempts_used, least), len(ladder) - 1)]
     wanted = phase.options.get("model")
@@ -262,7 +263,7 @@ def model_for(
 
 
 def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:
-    """Return the models of *phase*, from its first attempt up."""
+    """Return the models of *phase*, beginning with that of the first attempt."""
     models = phase.options.get("models")
     if not isinstance(models, Sequence) or isinstance(models, str):
         return ()
@@ -271,7 +272,7 @@ def ladder_of(phase: PhaseSpec) -> tuple[str, ...]:
 
 
 def another_model(phase: PhaseSpec, record: PhaseRecord, spare: Sequence[str] = ()) -> str:
-    """Return a model that no attempt of this round was made with, of the phase's own or the *spare* ones; "": none."""
+    """Return a model not used in this round, from the phase's own or the *spare* ones, or ""."""
     if not phase.has_model:
         return ""
     tried = {attempt.model for attempt in record.attempts if attempt.round == record.round}

@@ -1,9 +1,9 @@
 """
-What an agent is told in one attempt: a template of the user, and what adw knows, put where the template wants it.
+Build the prompt of an attempt: a template of the user, filled with what adw knows.
 
-Pure. The goal is in every prompt, whatever the template says. What strangers wrote is fenced by a mark that nobody can
-guess, cleaned of what people do not see, and called data. A template is filled in one pass: what is put in is never
-looked through for variables.
+Pure. The goal is in every prompt, whatever the template says. Text of strangers is fenced with an unguessable mark,
+stripped of hidden content, and declared to be data. A template is filled in one pass: inserted text is never searched
+for variables.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from types import MappingProxyType
 from adws.adw_modules.errors import UsageError
 from adws.adw_modules.identifiers import JsonObject, hint
 
-# Text of strangers, made safe to be read by an agent: what a person would not see is not there either.
+# Cleaning text of strangers for an agent: what a person would not see is removed.
 #
-# Pure. A hidden channel is a place where a text says something to a program that its readers do not see: comments,
-# characters without width, alternative texts of pictures, titles of links. What a person sees stays as it is.
+# Pure. A hidden channel is a part of a text that programs read but people do not see: comments, zero-width characters,
+# alternative texts of pictures, titles of links. Visible text stays unchanged.
 
 
 #: Most characters of one text that are kept.
 MAX_TEXT = 100_000
-#: Stands where a text was cut.
+#: Appended to a text that was cut.
 CUT_MARK = "\n[adw: the rest of this text is left out]"
 
 _COMMENT = re.compile(r"<!--.*?(?:--!?>|\Z)", re.DOTALL)
-#: Other things that are not shown: declarations, processing instructions, CDATA, scripts and styles.
+#: Other parts that are not displayed: declarations, processing instructions, CDATA, scripts and styles.
 _UNSHOWN = re.compile(
     r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)|<(script|style|template|noscript)\b.*?(?:</\1\s*>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
-#: A link definition that nothing links to is how Markdown is given comments: [//]: # (text), [x]: <> "text".
+#: An unused link definition serves as a comment in Markdown: [//]: # (text), [x]: <> "text".
 _DEFINITION = re.compile(
     r"^ {0,3}\[[^\]\n]{1,200}\]:[ \t]*(<[^>\n]*>|[^\s<]\S*)(?:[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*'|\([^)\n]*\)))?[ \t]*$",
     re.MULTILINE,
@@ -51,12 +51,12 @@ _ATTRIBUTE = re.compile(
 )
 _ENTITY = re.compile(r"&#(?:[xX]([0-9a-fA-F]{1,6})|([0-9]{1,7}));")
 _NAMED_HIDDEN = re.compile(r"&(?:zwnj|zwj|lrm|rlm|shy|ZeroWidthSpace|NoBreak|InvisibleTimes|InvisibleComma|ic|it|af);")
-#: Characters that show nothing though they are no format characters: variation selectors and fillers.
+#: Invisible characters that are not format characters: variation selectors and fillers.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffc\U000e0000-\U000e0fff]"
 )
 _BRACKETS = re.compile(r"!\[|\[|\]")
-#: Rounds of cleaning after which a text is taken for one that was made to hide something.
+#: Rounds of cleaning after which a text is assumed to hide something on purpose.
 _ROUNDS = 20
 _KEPT_CONTROLS = frozenset("\n\t")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
@@ -64,13 +64,13 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
 
 def clean(text: str, *, limit: int = MAX_TEXT) -> str:
     """Return *text* without what a person would not see, at most *limit* characters of it and a note."""
-    # Cut before and after: a text of many megabytes is not worth reading through, and cleaning may not grow it.
+    # Cut before and after: a huge text is not worth processing, and cleaning must not enlarge it.
     kept = text[: limit * 4].replace("\r\n", "\n").replace("\r", "\n")
     for _ in range(_ROUNDS):
         shorter = _without_hidden(kept)
         if shorter == kept:
             break
-        kept = shorter  # what was taken out may have brought together what then is hidden itself
+        kept = shorter  # removing a part may have joined the halves of another hidden one
     else:
         kept = _without_hidden(kept.replace("<", "(").replace("&#", "("))
 
@@ -91,7 +91,7 @@ def _without_hidden(text: str) -> str:
 
 
 def _without_alternatives(text: str) -> str:
-    """Return *text* without the texts that stand for pictures; brackets are paired, so that none is missed."""
+    """Return *text* without alternative texts of pictures; brackets are paired, so that none is missed."""
     open_at: list[tuple[bool, int]] = []
     hidden: list[tuple[int, int]] = []
     for item in _BRACKETS.finditer(text):
@@ -103,7 +103,7 @@ def _without_alternatives(text: str) -> str:
                 hidden.append((start, item.start()))
     kept, place = [], 0
     for start, end in sorted(hidden):
-        if start >= place:  # else it is inside of another
+        if start >= place:  # otherwise it is inside another one
             kept.append(text[place:start])
             place = end
 
@@ -115,7 +115,7 @@ def _is_seen(letter: str) -> bool:
 
 
 def _entity(found: re.Match[str]) -> str:
-    """Return a letter that was written as a number, but not one that would become markup that was none."""
+    """Return the letter of a numeric entity, except one that would create new markup."""
     code = int(found[1], 16) if found[1] else int(found[2])
     if code > 0x10FFFF or not _is_seen(chr(code)) or _BLANK.match(chr(code)):
         return ""
@@ -124,7 +124,7 @@ def _entity(found: re.Match[str]) -> str:
 
 
 def _definition(found: re.Match[str]) -> str:
-    """Return a link definition without its title; one that leads nowhere is a comment."""
+    """Return a link definition without its title; one without a target is a comment."""
     target = found[1].strip("<>")
     if target in {"", "#"}:
         return ""
@@ -136,24 +136,24 @@ def _tag(found: re.Match[str]) -> str:
     return _ATTRIBUTE.sub("", found[0])
 
 
-#: Those that come into every prompt, whether the template names them or not; all but the first come at its end.
+#: Variables included in every prompt, even if the template does not name them; all but the first at its end.
 ALWAYS = ("situation", "goal", "results", "hints", "result")
 
-#: How much of each thing is told, in characters.
+#: Most characters of each part.
 MAX_TROUBLE = 4_000
 MAX_OUTPUT = 24_000
 MAX_RESULT = 8_000
 
 _VARIABLE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-#: A variable that has its lines to itself, with the empty line after it.
+#: A variable on a line of its own, with the empty line after it.
 _PARAGRAPH = re.compile(rf"^[ \t]*{_VARIABLE.pattern}[ \t]*\n(?:[ \t]*\n)?", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptFacts:
-    """All that a prompt can say."""
+    """The content of a prompt's variables."""
 
-    mark: str  #: nobody can guess it
+    mark: str  #: unguessable
     adw_id: str
     phase: str
     title: str = ""
@@ -168,36 +168,36 @@ class PromptFacts:
     wants_result: bool = False
     results: Mapping[str, JsonObject] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
-    # What went before this attempt.
+    # Facts about earlier attempts.
     is_resumed: bool = False  #: it resumes a conversation
-    is_handed_over: bool = False  #: there was a conversation, which cannot be resumed
+    is_handed_over: bool = False  #: there was a conversation that cannot be resumed
     attempt: int = 1
-    ended: str = ""  #: how the attempt before ended: interrupted | suspended | failed | ...
+    ended: str = ""  #: how the previous attempt ended: interrupted | suspended | failed | ...
     trouble: str = ""  #: what was wrong with it
-    gate_output: str = ""  #: the output of the gate that did not let it pass
+    gate_output: str = ""  #: the output of the gate that failed
     sent_back_by: str = ""  #: the phase that sent the work back for this round
     sent_back_why: str = ""
-    sent_back_output: str = ""  #: the output of the gate that it was sent back for
-    last_words: str = ""  #: what the agent said last
+    sent_back_output: str = ""  #: the output of that phase's gate
+    last_words: str = ""  #: the agent's last message
 
 
 def problems_of(template: str) -> tuple[str, ...]:
-    """Return a sentence for each variable in *template* that does not exist."""
+    """Return a sentence for each unknown variable in *template*."""
     unknown = dict.fromkeys(name for name in _VARIABLE.findall(template) if name not in VARIABLES)
 
     return tuple(f"{{{{{name}}}}} is no variable of a prompt{hint(name, VARIABLES)}" for name in unknown)
 
 
 def lacks_goal(template: str, facts: PromptFacts) -> bool:
-    """Say whether *template* asks for the goal, and nobody said what it is: neither an issue nor a hint."""
+    """Say whether *template* asks for the goal, but neither an issue nor a hint states it."""
     return "goal" in _VARIABLE.findall(template) and not _goal(facts) and not facts.hints
 
 
 def build(template: str, facts: PromptFacts) -> str:
-    """Return the prompt: *template* with its variables filled in, and what every prompt has."""
+    """Return the prompt: the filled-in *template* and the parts that every prompt has."""
     values = {name: make(facts) for name, (_, make) in _PARTS.items()}
     placed = {name for name in _VARIABLE.findall(template) if name in VARIABLES}
-    # A part that there is nothing to say in leaves no hole.
+    # A part without content leaves no empty paragraph.
     spoken = _PARAGRAPH.sub(lambda found: found[0] if values.get(found[1], found[0]) else "", template)
     text = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), spoken).strip()
     before = [values[name] for name in ALWAYS[:1] if name not in placed]
@@ -210,7 +210,7 @@ def build(template: str, facts: PromptFacts) -> str:
 
 
 def _fenced(name: str, text: str, mark: str) -> str:
-    # A mark that stands in the text itself could end the fence: it is random, but the text may have come later.
+    # The mark in the text itself could end the fence: it is random, but the text may have been written later.
     inside = text.replace(mark, "")
 
     return f"<<<{name} {mark}\n{inside}\n{mark} {name}>>>"
@@ -264,7 +264,7 @@ def _result(facts: PromptFacts) -> str:
 
 
 def _situation(facts: PromptFacts) -> str:
-    """Return what went before: how the work is resumed, why it was sent back, what was wrong with the last attempt."""
+    """Return the history: how the work is resumed, why it was sent back, what was wrong with the last attempt."""
     mark, said = facts.mark, list[str]()
     if facts.is_resumed:
         said.append(
@@ -298,7 +298,7 @@ def _situation(facts: PromptFacts) -> str:
 
 
 def _output(text: str, mark: str) -> str:
-    """Return the output of a gate, fenced; of a long one the beginning and, as most is said there, more of the end."""
+    """Return a gate's output, fenced; a long one is cut to its beginning and a larger part of its more telling end."""
     whole = text.strip("\n")
     if not whole.strip():
         return ""
@@ -309,7 +309,7 @@ def _output(text: str, mark: str) -> str:
     return _fenced("OUTPUT", clean(whole, limit=MAX_OUTPUT + 100), mark)
 
 
-#: Every variable of a template -> what stands there, and how it is made.
+#: Variable of a template -> its description and the function that makes its text.
 _PARTS: Mapping[str, tuple[str, Callable[[PromptFacts], str]]] = MappingProxyType(
     {
         "adw_id": ("The id of the workflow.", lambda facts: facts.adw_id),
@@ -346,30 +346,29 @@ _PARTS: Mapping[str, tuple[str, Callable[[PromptFacts], str]]] = MappingProxyTyp
 VARIABLES: Mapping[str, str] = MappingProxyType({name: said for name, (said, _) in _PARTS.items()})
 
 
-# Where prompts are: those of the user in the home, and those that come with adw.
+# Where prompts are: the user's in the home, and those shipped with adw.
 #
-# A prompt is looked for by its name, `<home>/prompts/<name>.md` first; what names a file is that file, below the home.
-# It is read again for every attempt, so that a correction counts at once; never from a worktree, which an agent can
-# change.
+# A prompt is looked up by its name, `<home>/prompts/<name>.md` first, or by a file's path below the home. It is read
+# again for every attempt, so that a correction takes effect at once; never from a worktree, which an agent can change.
 
 
 #: Directory of the user's prompts, below the home.
 FOLDER = "prompts"
 #: Most bytes of a prompt.
 MAX_BYTES = 256 * 1024
-#: Where the prompts are that come with adw.
+#: Package of the shipped prompts.
 PACKAGE = "adws.prompts"
-#: Their names: the eight phases, and the small change that a comment asks for.
+#: Their names: the eight phases, and the small change that a comment requests.
 DEFAULTS = ("plan", "build", "lint", "test", "review", "document", "ship", "clean", "patch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """A template, and where it stands."""
+    """A template and its source."""
 
     name: str
     text: str
-    source: str  #: a path, or `adw` for one that comes with it
+    source: str  #: a path, or `adw` for a shipped one
 
 
 class PromptFiles:
@@ -379,11 +378,11 @@ class PromptFiles:
         self._home = home
 
     def has(self, name: str) -> bool:
-        """Say whether there is a prompt called *name*, whatever is in it."""
+        """Say whether a prompt called *name* exists, whatever its content."""
         return self._own(name) is not None or name in DEFAULTS
 
     def problem(self, name: str) -> str:
-        """Return what is wrong with the prompt called *name*, "" when nothing is."""
+        """Return what is wrong with the prompt called *name*, or ""."""
         try:
             content = self.read(name)
         except UsageError as exc:
@@ -393,7 +392,7 @@ class PromptFiles:
         return f"the prompt {content.source} cannot be used: {wrong}" if wrong else ""
 
     def read(self, name: str) -> Prompt:
-        """Return the prompt called *name*; raise UsageError when there is none, or when it cannot be read."""
+        """Return the prompt called *name*; raise UsageError if it is missing or unreadable."""
         path = self._own(name)
         if path is not None:
             return Prompt(name=name, text=_read(path), source=str(path))
@@ -407,11 +406,11 @@ class PromptFiles:
 
     @staticmethod
     def shipped(name: str) -> str:
-        """Return the text of a prompt that comes with adw, one of DEFAULTS."""
+        """Return the text of a shipped prompt, one of DEFAULTS."""
         return (resources.files(PACKAGE) / f"{name}.md").read_text(encoding="utf-8")
 
     def _own(self, name: str) -> Path | None:
-        """Return the user's file for *name*, None when there is none."""
+        """Return the user's file for *name*, or None."""
         pure = PurePosixPath(name)
         if not name or "\0" in name or ".." in pure.parts:
             return None

@@ -1,8 +1,8 @@
 """
-Conversations with agents: which one an attempt resumes, and when a new one is begun.
+Conversations with agents: which one an attempt resumes, and when a new one begins.
 
-Pure. The document is where conversations are kept: each attempt's record says under which id it spoke to which agent.
-One is resumed while its round lasts and nothing says that it is spoilt; a round begins with a fresh one.
+The rules are pure and use the document: each attempt's record has its agent and the id of the conversation. One is
+resumed within its round unless something spoilt it; a new round begins with a new one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: The name of the failure of a conversation that the agent does not know (any more).
+#: The failure name for a conversation that the agent does not know (any more).
 UNKNOWN_SESSION = "unknown_session"
-#: Classes of failure after which a conversation is not resumed: it is full, refused, or its history is broken.
+#: Failure classes after which a conversation is not resumed: it is full, refused, or its history is broken.
 SPOILING = frozenset({"context", "refused", "invalid", "crashed"})
 
 
 def session_for(record: PhaseRecord, *, agent: str) -> str:
-    """Return the conversation that the newest attempt of *record*, which begins now, resumes; "": a new one."""
+    """Return the conversation that the newest attempt of *record*, which begins now, resumes; "" for a new one."""
     before = newest_before(record)
-    # One that succeeded is followed by another in its round only when a person rejected it, or planned again.
+    # A successful attempt is followed by another in its round only if a person rejected it, or it was planned again.
     if before is None or before.round != record.round or before.status == "running":
         return ""
     facts = before.agent or {}
@@ -49,12 +49,12 @@ def session_for(record: PhaseRecord, *, agent: str) -> str:
 
 
 def newest_before(record: PhaseRecord) -> AttemptRecord | None:
-    """Return the attempt before the one that begins now, None for the first."""
+    """Return the attempt before the one that begins now, or None for the first."""
     return record.attempts[-2] if len(record.attempts) > 1 else None
 
 
 def had_session(record: PhaseRecord) -> bool:
-    """Say whether the attempt before, in the same round, spoke with an agent: a new one has to be handed over to."""
+    """Say whether the previous attempt of the round had a conversation, so that a new one needs a handover."""
     before = newest_before(record)
 
     return before is not None and before.round == record.round and bool((before.agent or {}).get("session_id"))
@@ -64,7 +64,7 @@ def base_of(record: PhaseRecord, *, default: str) -> str:
     """
     Return the commit that the work of this round is compared with: that of its first attempt.
 
-    What an attempt committed before it was cut off counts for the one that resumes its work.
+    So the commits of an interrupted attempt count for the attempt that resumes its work.
     """
     bases = ((attempt.agent or {}).get("base") for attempt in record.attempts if attempt.round == record.round)
 
@@ -76,14 +76,14 @@ def is_unknown_session(failure: FailedRun) -> bool:
     return failure.subtype == UNKNOWN_SESSION or agents_base.is_unknown_session(failure.text)
 
 
-# Writing down whose agents are at work: a session is opened with the facts about an agent, and ended with its attempt.
+# Recording which agents are at work: a session is opened with the facts about an agent and ended with its attempt.
 #
-# What goes wrong here is logged and never keeps anybody from working: the run ends its sessions in any case.
+# Errors here are logged and never stop the work: the end of the run ends its sessions in any case.
 
 
 logger = logging.getLogger("adw.sessions")
 
-#: How a session ends with its attempt; every other end is a failure.
+#: How a session ends with its attempt; any other status is a failure.
 _ENDS = {"succeeded": SessionStatus.FINISHED, "suspended": SessionStatus.STOPPED}
 
 
@@ -91,14 +91,14 @@ class AgentSessionRecorder:
     """Opens and ends the sessions of agents."""
 
     def __init__(self, home: Home) -> None:
-        """The store is opened when the first agent begins: most homes that only run commands never have one."""
+        """The store is opened when the first agent begins: most homes that only run commands never need it."""
         self._home = home
 
     def begin(self, document: WorkflowDocument, phase: str, attempt: AttemptRecord) -> None:
-        """Open the session of an attempt, or write down what the agent calls it by now; none before it is named."""
+        """Open the session of an attempt, or update the agent's id for it; do nothing until the agent is named."""
         facts = attempt.agent or {}
         if not facts.get("name"):
-            return  # what was recorded is about the repository, before the agent starts
+            return  # only facts about the repository are recorded before the agent starts
         session = AgentSession(
             session_id=session_id(document.adw_id, phase, attempt.number),
             adw_id=document.adw_id,
@@ -116,7 +116,7 @@ class AgentSessionRecorder:
             self._complain(session.session_id, exc)
 
     def end(self, document: WorkflowDocument, phase: str, attempt: AttemptRecord) -> None:
-        """End the session of an attempt that is over."""
+        """End the session of a finished attempt."""
         name = session_id(document.adw_id, phase, attempt.number)
         why = (attempt.error or {}).get("message")
         status = _ENDS.get(attempt.status, SessionStatus.FAILED)
@@ -135,10 +135,10 @@ def session_id(adw_id: str, phase: str, attempt: int) -> str:
     return f"{adw_id}.{phase}.{attempt}"
 
 
-# The sessions of agents in the database: one row for each attempt that an agent works on.
+# Agent sessions in the database: one row for each attempt that an agent works on.
 #
-# A session is opened when the agent is recorded and ended with its attempt. What ends, takes back or stops the run ends
-# or marks its sessions in the same transaction (`store.follow`).
+# A session is opened when the agent is recorded and ended with its attempt. Whatever ends, reclaims or stops the run
+# ends or marks its sessions in the same transaction (`store.follow`).
 
 
 _COLUMNS = (
@@ -148,19 +148,19 @@ _COLUMNS = (
 
 
 class AgentSessions:
-    """`AgentSessions` in the table sessions."""
+    """The agent sessions in the table `sessions`."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     def open(self, session: AgentSession) -> None:
-        """Store a session that begins; again for the same id changes nothing but what the agent calls it."""
+        """Store a new session; for a known id, update only the agent's id for it."""
         known = {name: getattr(session, name) for name in _COLUMNS}
         params = {name: connection.plain(fact) if isinstance(fact, str) else fact for name, fact in known.items()}
         params |= {"adw_id": check_adw_id(session.adw_id), "status": SessionStatus.RUNNING.value}
         params["started_at"] = session.started_at or self._moment()
-        # Without a run of its own it belongs to the one that the workflow has now.
+        # Without a run of its own it belongs to the workflow's current run.
         sql = """
             INSERT INTO sessions (session_id, adw_id, run_id, phase, attempt_number, agent, host, status,
                 executor_session_id, reason, started_at, ended_at)
@@ -173,7 +173,7 @@ class AgentSessions:
         self._database.transact(lambda work: work.run(sql, params))
 
     def close(self, session_id: str, status: SessionStatus, *, reason: str = "") -> bool:
-        """End it; False when it had ended already. Raises UsageError for a status that is no end."""
+        """End a session; False if it had ended already. Raises UsageError for a status that is not final."""
         if status in LIVE_SESSIONS:
             raise UsageError(f"a session does not end as {status.value}")
         params = {"session_id": connection.plain(session_id), "status": status.value, "moment": self._moment()}
@@ -186,11 +186,11 @@ class AgentSessions:
         return self._database.transact(lambda work: work.run(sql, params)) == 1
 
     def of_workflow(self, adw_id: str) -> tuple[AgentSession, ...]:
-        """Return those of a workflow, the oldest first."""
+        """Return the sessions of a workflow, the oldest first."""
         return self._all("adw_id = :adw_id", adw_id=check_adw_id(adw_id))
 
     def live(self) -> tuple[AgentSession, ...]:
-        """Return every one that has not ended, the oldest first."""
+        """Return every session that has not ended, the oldest first."""
         return self._all("ended_at IS NULL")
 
     def _all(self, condition: str, **params: object) -> tuple[AgentSession, ...]:

@@ -1,7 +1,7 @@
 """
-The transcript of an agent, read from the stream of JSON lines that it wrote: who said what, what each tool returned.
+Convert an agent's stream of JSON lines to a readable transcript: messages, tool calls and their results.
 
-Pure. The streams of Claude Code, Codex, Gemini and OpenCode are understood; other lines are shown as they are.
+Pure. The streams of Claude Code, Codex, Gemini and OpenCode are supported; other lines are shown unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from adws.adw_modules.agents.base import Event, list_at, money_at, object_at, parse, subject_of, text_at, value_at
 from adws.adw_modules.identifiers import JsonValue, counted
 
-#: Types of the lines that the streams consist of.
+#: Types of the lines in the streams.
 _TYPES = frozenset(
     {
         *("system", "assistant", "user", "result", "rate_limit_event"),  # Claude Code
@@ -23,31 +23,31 @@ _TYPES = frozenset(
         *("item.started", "item.updated", "item.completed"),
     }
 )
-#: Lines of what an agent said, and characters of a tool's result, that are shown before they are folded.
+#: Lines of a message, and characters of a tool's result, that are shown before they are folded.
 _SAID_LINES, _RESULT_WIDTH = 12, 100
 _SHELL = re.compile(r"^/bin/(?:ba|z)?sh -l?c (['\"])(?P<command>.*)\1$", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """Something that was said, or a call of a tool with its result."""
+    """A message, or a tool call with its result."""
 
-    who: str = ""  #: agent | subagent; "": adw's reading of what happened
+    who: str = ""  #: agent | subagent; "": a note by adw
     text: str = ""
-    tool: str = ""  #: name of the tool that was called, "" when something was said
-    result: str | None = None  #: what the tool returned; None: no result came
-    has_failed: bool = False  #: the tool failed, or was not allowed
+    tool: str = ""  #: name of the called tool, "" for a message
+    result: str | None = None  #: what the tool returned; None: no result
+    has_failed: bool = False  #: the tool failed or was denied
 
 
 def is_stream(first_line: str) -> bool:
-    """Say whether the first line of an agent's output is that of a stream that `entries` reads."""
+    """Say whether the first line of an agent's output begins a stream that `entries` reads."""
     event = parse(first_line)
 
     return event is not None and text_at(event, "type") in _TYPES
 
 
 def entries(lines: Iterable[str]) -> Iterator[Entry]:
-    """Yield what the stream in *lines* says, a call of a tool when its result is there."""
+    """Yield the entries of the stream in *lines*, a tool call once its result is there."""
     calls: dict[str, Entry] = {}  #: by id, those without a result so far
     said = ""  #: pieces of one message, which Gemini streams
     for line in lines:
@@ -84,7 +84,7 @@ def entries(lines: Iterable[str]) -> Iterator[Entry]:
 
 
 def _of_message(event: Event, calls: dict[str, Entry]) -> Iterator[Entry]:
-    """Yield what a message of Claude says; tools that it calls wait in *calls* for their result."""
+    """Yield the content of a Claude message; its tool calls wait in *calls* for their results."""
     who = "subagent" if value_at(event, "parent_tool_use_id") else "agent"
     for block in list_at(object_at(event, "message"), "content"):
         kind = text_at(block, "type")
@@ -103,7 +103,7 @@ def _of_message(event: Event, calls: dict[str, Entry]) -> Iterator[Entry]:
 
 
 def _of_item(item: Event) -> Iterator[Entry]:
-    """Yield what an item of Codex says."""
+    """Yield the content of a Codex item."""
     kind = text_at(item, "type")
     if kind == "command_execution":
         command = text_at(item, "command")
@@ -152,7 +152,7 @@ def _call(tool: str, given: JsonValue) -> Entry:
 
 
 def _note(kind: str, event: Event) -> str:
-    """Return what a line says that is neither talk nor a tool: the beginning, the end, an error."""
+    """Return a note for a line that is neither a message nor a tool call: the beginning, the end, an error."""
     if kind == "init" or (kind == "system" and text_at(event, "subtype") == "init"):
         return f"session {text_at(event, 'session_id')}, model {text_at(event, 'model')}"
     if kind == "thread.started":
@@ -176,7 +176,7 @@ def _note(kind: str, event: Event) -> str:
 
 
 def lines_of(entry: Entry, *, worktree: str = "", is_full: bool = False) -> list[str]:
-    """Return an entry as lines for people; a long text is folded, with the number of the lines that are left out."""
+    """Return an entry as lines for people; a long text is folded, with the number of omitted lines."""
     place = f"{worktree.rstrip('/')}/" if worktree else "\0"
     text, result = entry.text.replace(place, ""), (entry.result or "").replace(place, "").strip()
     if not entry.tool:
@@ -197,7 +197,7 @@ def lines_of(entry: Entry, *, worktree: str = "", is_full: bool = False) -> list
 
 
 def _first(text: str, width: int) -> str:
-    """Return the first line of *text*, cut to *width*, with the number of the lines behind it."""
+    """Return the first line of *text*, cut to *width*, with the number of the lines after it."""
     lines = text.splitlines() or [""]
     first = lines[0] if len(lines[0]) <= width else f"{lines[0][: width - 3].rstrip()}..."
 

@@ -1,10 +1,10 @@
 """
-The gates of a workflow on the commit that it starts from, run before an agent is paid.
+Run a workflow's gates on the commit that it starts from, before an agent is paid.
 
-A gate that is red there is red whatever an agent does: every attempt would be paid for nothing. The gates run in a
-checkout of their own, which is removed afterwards, one check at a time; the result of each is stored for its commit
-below `state/.base`, so that many workflows on one commit share one check. A red result is stored too, for comparison,
-but a start that somebody asks for runs it again: what was missing may have been installed meanwhile.
+A gate that is red there stays red whatever an agent does, so every attempt would be paid for nothing. The gates run in
+a checkout of their own, which is removed afterwards, one check at a time; each result is stored for its commit below
+`state/.base`, so that many workflows on one commit share one check. A red result is stored too, for comparison, but a
+start requested by a person runs the gate again: what was missing may have been installed in the meantime.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 REQUIRE, COMPARE = "require", "compare"
 
-#: Directory below that of the state; the dot keeps it apart from the directories of workflows.
+#: Directory below the state directory; the dot distinguishes it from workflows' directories.
 FOLDER = ".base"
-#: Most bytes of a stored result, and how many of them are kept.
+#: Most bytes of a stored result, and most results.
 MAX_RESULT_BYTES = 4 << 20
 MAX_RESULTS = 500
-#: Seconds between two tries to get the lock.
+#: Seconds between two attempts to take the lock.
 LOCK_SECONDS = 0.1
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-#: What a line has that tells of a failure: a word for it, or a place in a file (numbers are written as # there).
+#: Matches a line about a failure: by a word, or by a place in a file (numbers are replaced by # there).
 _FAILURE = re.compile(
     r"\b(?:errors?|fail(?:s|ed|ures?)?|fatal|exception|panic(?:ked)?|warnings?)\b|[✗✕✘]|[\w-]\.\w+:#", re.IGNORECASE
 )
@@ -59,28 +59,28 @@ class BaseResult:
     """The result of one gate on a commit."""
 
     gate: str  #: as a person types it
-    mode: str  #: what it means when it is red
+    mode: str  #: the consequence of a red result
     passed: bool
-    reason: str = ""  #: how it ended, when it did not pass
+    reason: str = ""  #: how it ended, if it did not pass
     output: str = ""
-    is_red: bool = False  #: it was decided, and did not pass
+    is_red: bool = False  #: it was decided and did not pass
     is_stored: bool = False  #: from an earlier check
 
     def to_json(self) -> JsonObject:
-        """Return it as an event tells it."""
+        """Return the result as event data."""
         return {"gate": self.gate, "passed": self.passed, "reason": self.reason, "is_stored": self.is_stored}
 
 
 class BaseCheck:
-    """Runs the gates of workflows on the commits that they start from."""
+    """Runs workflows' gates on the commits that they start from."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._folder = home.settings.state_dir / FOLDER
-        self._tree = self._folder / "tree"  #: where gates are run; there while one check has the lock
+        self._tree = self._folder / "tree"  #: where gates run; exists while a check holds the lock
 
     def gates_of(self, spec: WorkflowSpec) -> list[tuple[PhaseSpec, Gate, str]]:
-        """Return the gates of *spec* to run on its base, each once, with what it means when one is red."""
+        """Return the gates of *spec* to run on its base, each once, with the consequence of a red one."""
         if not self._home.has_worktrees or not any(phase.is_paid for phase in spec.phases):
             return []
         result: dict[str, tuple[PhaseSpec, Gate, str]] = {}
@@ -94,9 +94,9 @@ class BaseCheck:
 
     def before_creation(self, document: WorkflowDocument, spec: WorkflowSpec) -> None:
         """
-        Raise BaseRed when a gate that has to be green is red on the default branch; nothing of *document* is stored.
+        Raise BaseRed if a required gate is red on the default branch, before anything of *document* is stored.
 
-        Whether the remote can be reached is for the workflow itself to find out.
+        An unreachable remote is ignored here: the workflow itself reports it.
         """
         gates = [one for one in self.gates_of(spec) if one[2] == REQUIRE]
         if not gates:
@@ -115,7 +115,7 @@ class BaseCheck:
             cwd=self._home.settings.home,
             folder=folder,
             orders=NoOrders(),
-            record_process=lambda _process: None,  # ended with this command; nothing else goes on with it
+            record_process=lambda _process: None,  # ends with this command; nothing else resumes it
             say=lambda line: self._home.say(document.adw_id, line),
         )
         try:
@@ -129,12 +129,12 @@ class BaseCheck:
         """
         Return the base commit of a workflow whose first agent is about to start, and the results of its gates there.
 
-        None when there is nothing to run, or no commit is known to run it on; the order that ended the check.
+        None if there is no gate to run or no known base commit; the order, if one ended the check.
         """
         gates, commit = self.gates_of(spec), _base_of(context.document)
         if not gates or not commit:
             return None
-        # A later attempt is one that a person asked for after this one was refused.
+        # A later attempt is one that a person requested after this check had refused the first.
         results = self._check(gates, context, commit, again=context.attempt_number > 1)
 
         return results if isinstance(results, Order) else (commit, results)
@@ -145,7 +145,7 @@ class BaseCheck:
         """
         Return the failures in the *output* of a red gate that the base does not have.
 
-        None when the base has nothing to do with it: it is green there, or not to be compared.
+        None if the base is irrelevant: the gate is green there, or not to be compared.
         """
         commit, frozen = _base_of(context.document), context.document.workflow
         mode = self._mode(gate, frozen.base if frozen is not None else "")
@@ -163,7 +163,7 @@ class BaseCheck:
     def _check(
         self, gates: list[tuple[PhaseSpec, Gate, str]], context: PhaseContext, commit: str, *, again: bool
     ) -> list[BaseResult] | Order:
-        """Return the results of *gates* on *commit*, up to the first that is required and did not pass."""
+        """Return the results of *gates* on *commit*, up to the first required one that did not pass."""
         stored = [self._stored(commit, one, again=again) for one in gates]
         if all(result is not None for result in stored):
             return [result for result in stored if result is not None]
@@ -190,7 +190,7 @@ class BaseCheck:
     def _run(
         self, one: tuple[PhaseSpec, Gate, str], context: PhaseContext, commit: str, number: int
     ) -> BaseResult | Order:
-        """Run one gate in the checkout, which is made and set up for the first."""
+        """Run one gate in the checkout, which is created and set up for the first one."""
         phase, gate, mode = one
         shown = gate.shell or " ".join(gate.command)
         home, tree = self._home, self._tree
@@ -198,11 +198,11 @@ class BaseCheck:
             home.settings.home.relative_to(home.git.root) if home.settings.home.is_relative_to(home.git.root) else ""
         )
         here = replace(context, cwd=tree / inside)
-        # Its files stand beside those of the attempt that waits for it.
+        # Its files are beside those of the waiting attempt.
         beside = replace(phase, name=context.phase)
         if not tree.exists():
             home.git.add_checkout(tree, commit)
-            # The checkout gets what every worktree gets; SetupFailed leaves from here.
+            # The checkout is filled like every worktree; SetupFailed is raised from here.
             ordered: list[Order] = []
 
             def run(command: Sequence[str], number: int) -> str:
@@ -223,7 +223,7 @@ class BaseCheck:
         try:
             context.say(f"{shown} on the base commit {commit[:12]}")
             end = home.commands.run_beside(beside, gate, here, f"base-{number}")
-        except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
+        except (OwnershipError, StateError):  # not about the gate: we lost the workflow, or cannot write it
             raise
         except (AdwError, OSError) as exc:
             return BaseResult(gate=shown, mode=mode, passed=False, reason=f"could not be run: {exc}")
@@ -245,7 +245,7 @@ class BaseCheck:
 
     @contextmanager
     def _locked(self, context: PhaseContext) -> Iterator[Order | None]:
-        """Hold the lock of all checks of this home; yields the order that came while it was waited for."""
+        """Hold the lock of all checks of this home; yields the order that came while waiting, or None."""
         durable_file.make_directory(str(self._folder))
         fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -261,25 +261,25 @@ class BaseCheck:
                     order = context.orders.current()
                     self._home.clock.sleep(LOCK_SECONDS)
             if order is None:
-                self._home.git.remove_checkout(self._tree)  # of a check that was killed
+                self._home.git.remove_checkout(self._tree)  # left by a killed check
             yield order
         finally:
             os.close(fd)
 
-    # --- what is stored ----------------------------------------------------------------------------------------
+    # --- stored results ----------------------------------------------------------------------------------------
 
     def _mode(self, gate: Gate, of_workflow: str) -> str:
         return gate.base or of_workflow or self._home.settings.gates_base
 
     def _key(self, phase: PhaseSpec, gate: Gate) -> str:
-        """Return what tells gates apart that may end differently on one commit."""
+        """Return a key that differs for gates that may end differently on one commit."""
         settings = self._home.settings
         said = [list(gate.command), gate.shell, sorted(phase.env), settings.worktree_setup, settings.worktree_include]
 
         return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
 
     def _stored(self, commit: str, one: tuple[PhaseSpec, Gate, str], *, again: bool) -> BaseResult | None:
-        """Return the result of an earlier check; a red one only when it may be used *again*, or is to be compared."""
+        """Return an earlier result; with *again* not a red one of a required gate, which is run again."""
         phase, gate, mode = one
         path = self._folder / f"{commit}-{self._key(phase, gate)}.json"
         try:
@@ -294,7 +294,7 @@ class BaseCheck:
                 is_stored=True,
             )
         except (OSError, ValueError, KeyError, TypeError, StateError, TooLarge):
-            return None  # there is none, or none that can be read: the gate is run
+            return None  # no result, or an unreadable one: the gate is run
 
         return None if again and mode == REQUIRE and not result.passed else result
 
@@ -315,22 +315,22 @@ class BaseCheck:
 
 
 def refuse(results: list[BaseResult], commit: str) -> None:
-    """Raise BaseRed for the first of *results* that has to pass and did not."""
+    """Raise BaseRed for the first of *results* that is required and did not pass."""
     for result in results:
         if result.mode == REQUIRE and not result.passed:
             raise BaseRed(result.gate, commit, result.reason, output=result.output)
 
 
 def plain(output: str, cwd: Path) -> str:
-    """Return *output* without colours, and without the directory that the command ran in."""
+    """Return *output* without colours and without the directory that the command ran in."""
     return _ANSI.sub("", output).replace(f"{cwd}/", "").replace(str(cwd), ".")
 
 
 def new_failures(before: str, now: str) -> list[str]:
     """
-    Return the lines of *now* that tell of a failure and that *before* has not, or not as often.
+    Return the failure lines of *now* that *before* lacks, or has less often.
 
-    Pure. Numbers are not compared: lines move, and times differ. Where no line tells of a failure, all lines count.
+    Pure. Numbers are not compared: lines move, and times differ. If no line looks like a failure, all lines count.
     """
     known = Counter(_shape(line) for line in before.splitlines() if line.strip())
     lines = [line.strip() for line in now.splitlines() if line.strip()]
@@ -350,7 +350,7 @@ def _shape(line: str) -> str:
 
 
 def _base_of(document: WorkflowDocument) -> str:
-    """Return the commit that the branch of a workflow began with, "" when that is not known."""
+    """Return the commit that a workflow's branch began with, or "" if it is unknown."""
     branch = branch_of_work(document) if document.branch_name else None
 
     return str(branch.undo.get("start") or "") if branch is not None else ""

@@ -1,9 +1,9 @@
 """
-Carrying a workflow on with the phases of another definition: plan today, build tomorrow, ship when somebody has looked.
+Continue a workflow with the phases of another definition: plan today, build tomorrow, ship after a review.
 
-Pure. The definition in the document becomes that of all its phases together, in the order of the pipeline. What was
-done stays on record; the phases that are named start a new round. When the work is planned or built again, phases after
-that which are not named say nothing about it any more: they are outdated, and nothing ships before they are repeated.
+Pure. The definition in the document becomes that of all its phases together, in the order of the pipeline. Completed
+work stays on record; the named phases start a new round. If the work is planned or built again, later phases that are
+not named become outdated, and nothing ships before they are repeated.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from adws.adw_modules.identifiers import JsonObject
     from adws.adw_modules.workflow.model import WorkflowSpec
 
-#: Phases whose work the phases after them are about.
+#: Phases that make the work which later phases check or use.
 _MAKING = (WorkflowState.PLANNING.value, WorkflowState.BUILDING.value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContinuePlan:
-    """How a workflow is carried on."""
+    """How a workflow continues."""
 
     adw_id: str
-    named: WorkflowSpec  #: with the phases that are to be done
-    budget: float | None = None  #: what it may cost from now on, in US dollars; None: that stays as it is
+    named: WorkflowSpec  #: with the phases to be done
+    budget: float | None = None  #: its cost limit from now on, in US dollars; None: unchanged
 
     def describe(self) -> str:
-        """Return the plan in a sentence."""
+        """Describe the plan in a sentence."""
         phases = " ".join(phase.name for phase in self.named.phases)
 
         return f"workflow {self.adw_id} continues with {self.named.name} ({phases})"
@@ -44,7 +44,7 @@ class ContinuePlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """What the phases that a workflow is carried on with may use, as the settings say; None: no limit."""
+    """Limits for the phases that a workflow continues with, from the settings; None: no limit."""
 
     attempts: int | None
     minutes: float | None
@@ -60,9 +60,9 @@ def plan_continue(
     max_cost_usd: float | None = None,
 ) -> ContinuePlan:
     """
-    Return how the workflow is carried on with the phases of *named*; raise UsageError, saying what to do instead.
+    Return how the workflow continues with the phases of *named*; raise UsageError with the alternative if it cannot.
 
-    One that is paused or failed goes on where it stopped, if *named* has that phase, with those of *named* after it.
+    A paused or failed workflow continues where it stopped, if *named* has that phase, with the later phases of *named*.
     """
     adw_id, state = document.adw_id, machine.current_state
     if machine.rollback_pending and state is not WorkflowState.ROLLED_BACK:
@@ -94,7 +94,7 @@ def plan_continue(
 
 
 def _refuse_nothing_to_do(document: WorkflowDocument, named: WorkflowSpec) -> None:
-    """Refuse what could only be completed with nothing done, and what comes too late."""
+    """Refuse a definition that would complete with nothing done, or that comes too late."""
     adw_id, first = document.adw_id, named.phases[0]
     if document.pr_merged and first.state != WorkflowState.CLEANING.value:
         again = f": adw run {document.issue_number} starts anew" if document.issue_number is not None else ""
@@ -128,10 +128,10 @@ def apply_continue(
     model_set: str = "",
 ) -> str:
     """
-    Make the workflow ready to go on as *plan* says, and return the phase it goes on with.
+    Make the workflow ready to continue as planned, and return its next phase.
 
-    *joined* is the definition of all phases that the document has or gets. What a person asks for has *limits* of its
-    own: what the runs before used up is added to them.
+    *joined* is the definition of all phases that the document has or gets. A person's request has *limits* of its own:
+    the usage of earlier runs is added to them.
     """
     document, before = draft.document, draft.document.workflow
     is_parked = draft.machine.current_state in PARKED_STATES
@@ -149,7 +149,7 @@ def apply_continue(
     phases: JsonObject = {"phases": [phase.name for phase in plan.named.phases]}
     said: JsonObject = {"workflow": plan.named.name, **phases, "by": by, "before": before.name if before else ""}
     if is_parked:
-        # Named again, a phase that failed has all its attempts again; one that waits for approval still waits.
+        # A failed phase that is named again gets all its attempts again; one that waits for approval still waits.
         is_failed = draft.machine.current_state is WorkflowState.FAILED
         going_on = resume.plan_resume(
             document,
@@ -176,7 +176,7 @@ def apply_continue(
 
 
 def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
-    """Put *joined* in the place of the definition in the document, and have a record for each of its phases."""
+    """Replace the document's definition with *joined*, and keep or create a record for each of its phases."""
     from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
 
     document, before = draft.document, resume.definition_of(draft.document)
@@ -186,7 +186,7 @@ def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
     states: JsonObject = {"states": list(dict.fromkeys(phase.state for phase in before.phases))}
     former: JsonObject = {"name": before.name, "version": before.version, **states, "moves": moves}
     whole = replace(plan.named, phases=joined.phases, workload={**before.workload, **plan.named.workload})
-    # By the definitions before, the moves are checked that were made under them: no longer than the document has them.
+    # Earlier moves are checked against the earlier definitions, as long as the document keeps those moves.
     more = {"run_phases": [phase.name for phase in plan.named.phases], "earlier": [*kept, former]}
     document.workflow = WorkflowRef.model_validate({**freeze(whole), **more})
     records, names = {record.name: record for record in document.phases}, {phase.name for phase in plan.named.phases}
@@ -202,7 +202,7 @@ def _define(draft: Draft, plan: ContinuePlan, joined: WorkflowSpec) -> None:
 
 
 def _start_rounds(draft: Draft, named: WorkflowSpec) -> None:
-    """Start a new round for the phases of *named*; what was done after work that is made again is outdated."""
+    """Start a new round for the phases of *named*; work based on what is made again becomes outdated."""
     names = {phase.name for phase in named.phases}
     is_made_again = False
     for index, record in enumerate(draft.document.phases):

@@ -1,8 +1,8 @@
 """
-What has to hold after a phase's own success.
+The gates of a phase: conditions checked after the phase itself succeeded.
 
-Gates fail closed: one that cannot be decided does not hold, and says why. A person is asked last, when everything that
-a machine can check holds.
+Gates fail closed: one that cannot be decided fails, with a reason. A person is asked last, after all automatic checks
+have passed.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 #: Most bytes of each output of a gate that are compared or stored.
 MAX_OUTPUT_BYTES = 128 * 1024
-#: New failures that a reason names.
+#: Most new failures named in a reason.
 MAX_NAMED = 5
-#: Exit codes by which a shell says that a command could not be run: they say nothing about the work.
+#: A shell's exit codes for a command that could not be run: no evidence about the work.
 NOT_RUN = (126, 127)
-#: Keys of a result that say whether the phase reached what it was for.
+#: Keys of a result that say whether the phase succeeded.
 VERDICT_KEYS = ("success", "passed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateVerdict:
-    """Whether a phase may count as done."""
+    """Whether a phase may count as complete."""
 
     passed: bool
-    reason: str = ""  #: why not, or what the person is asked
-    needs_human: bool = False  #: all else holds: a person decides
-    is_suspended: bool = False  #: something was ordered while a gate was tried; it says nothing about the phase
-    error: Exception | None = None  #: what is wrong beyond the gate itself
-    is_red: bool = False  #: a gate was decided, and speaks against the work: trying the same work again does not help
+    reason: str = ""  #: why not, or the question to the person
+    needs_human: bool = False  #: all else passed: a person decides
+    is_suspended: bool = False  #: an order interrupted a gate: no evidence about the phase
+    error: Exception | None = None  #: a problem beyond the gate itself
+    is_red: bool = False  #: a gate was decided against the work: retrying the same work does not help
 
 
 PASSED = GateVerdict(passed=True)
@@ -56,14 +56,14 @@ class Gates:
         """
         *commands* runs the commands of gates, watched by *git_guard*.
 
-        *base_check* knows what the gates say of the commit that work started from.
+        *base_check* has the gates' results on the commit that the work started from.
         """
         self._commands = commands
         self._guard = git_guard
         self._base = base_check
 
     def check(self, phase: PhaseSpec, context: PhaseContext, report: RunReport) -> GateVerdict:
-        """Return the verdict of the first gate of *phase* that does not hold."""
+        """Return the verdict of the first gate of *phase* that does not pass."""
         if not report.ok:
             return _failed(f"phase {phase.name} itself failed")
         machine = [(number, gate) for number, gate in enumerate(phase.gates, 1) if gate.kind != "human"]
@@ -86,7 +86,7 @@ class Gates:
         finally:
             if is_guarded:
                 tampered = self._guard.end(context)
-        # Gates that changed what worktrees share hold in no case.
+        # Gates that changed what worktrees share never pass.
         if tampered is not None and not verdict.is_suspended:
             return GateVerdict(passed=False, reason=str(tampered), error=tampered)
         if verdict is PASSED and len(machine) < len(phase.gates):
@@ -101,7 +101,7 @@ class Gates:
             return _failed("a gate of the kind command has no command")
         try:
             end = self._commands.run_beside(phase, gate, context, f"gate-{number}")
-        except (OwnershipError, StateError):  # not about the gate: the workflow is not ours any more, or not writable
+        except (OwnershipError, StateError):  # not about the gate: we lost the workflow, or cannot write it
             raise
         except (AdwError, OSError) as exc:
             return _failed(f"the gate `{shown}` could not be run: {exc}")
@@ -133,7 +133,7 @@ def _failed(reason: str, *, is_red: bool = False) -> GateVerdict:
 
 
 def output_of(files: AttemptFiles, name: str) -> str:
-    """Return what a command beside an attempt printed: the ends of both outputs, its errors last."""
+    """Return the output of a command beside an attempt: the ends of both streams, stderr last."""
     parts = []
     for stream in ("stdout", "stderr"):
         with suppress(OSError):
@@ -143,7 +143,7 @@ def output_of(files: AttemptFiles, name: str) -> str:
 
 
 def is_red(end: ProcessEnd) -> bool:
-    """Say whether a command that was not stopped on order ran, and speaks against the work."""
+    """Say whether a command, not stopped by an order, ran and failed because of the work."""
     return end.timed_out is not None or (end.exit_code not in (None, 0, *NOT_RUN) and not end.survivors)
 
 
@@ -151,7 +151,7 @@ def is_red(end: ProcessEnd) -> bool:
 
 
 def how_ended(end: ProcessEnd) -> str:
-    """Return how a command ended that did not pass, as a sentence about it goes on."""
+    """Return how a command that did not pass ended, as the continuation of a sentence."""
     if end.exceeded:
         return f"was killed: {end.exceeded}"
     if end.timed_out:
@@ -165,7 +165,7 @@ def how_ended(end: ProcessEnd) -> str:
 
 
 def last_line(tail: str) -> str:
-    """Return the last line of an output as a sentence goes on with it, "" when there is none."""
+    """Return the last line of an output as the continuation of a sentence, or ""."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
 
     return f": {last[:300]}" if last else ""
@@ -182,7 +182,7 @@ def _check_artifact(pattern: str, cwd: Path) -> GateVerdict:
             try:
                 real = path.resolve(strict=True)
                 info = real.stat()
-            except (OSError, RuntimeError):  # the latter for links in a circle
+            except (OSError, RuntimeError):  # the latter for circular links
                 reason = "cannot be read, or is a symbolic link to nothing"
                 continue
             if not real.is_relative_to(root):

@@ -1,9 +1,9 @@
 """
-The guard of what all worktrees share: looked at before a phase or a gate runs what others wrote, and after it ended.
+Guard what all worktrees share: compared before and after a phase or a gate runs code of others.
 
-Whatever was changed there fails the attempt, is named key by key and needs a person. git of adw does not act on it in
-any case (`git.private_dir`); people's own git would. What it looked like is durable before the phase starts, so that a
-crash hides nothing.
+Any change there fails the attempt, is named key by key and needs a person. adw's own git ignores such changes in any
+case (`git.private_dir`); people's own git would not. The marks are stored before the phase starts, so that a crash
+hides nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """Remembers what was shared before the phases and gates that run now."""
+    """Remembers the marks from before the currently running phases and gates."""
 
     def __init__(self, shared: Repository | None) -> None:
         """*shared* is None where work is not done in worktrees."""
@@ -31,7 +31,7 @@ class Guard:
         self._before: dict[Path, Marks] = {}
 
     def begin(self, context: PhaseContext) -> None:
-        """Write the marks down; raise RepositoryTampered for what an attempt left that was cut off."""
+        """Record the marks; raise RepositoryTampered for changes that an interrupted attempt left."""
         if self._shared is None:
             return
         now = self._shared.marks()
@@ -44,12 +44,12 @@ class Guard:
         self._before[context.cwd] = now
 
     def look(self, context: PhaseContext) -> None:
-        """Remember what is shared before the gates; the attempt has the marks from before its runner."""
+        """Remember the marks before the gates; the attempt has those from before its runner."""
         if self._shared is not None:
             self._before[context.cwd] = self._shared.marks()
 
     def end(self, context: PhaseContext) -> RepositoryTampered | None:
-        """Return what was changed since `begin` as an error, and keep it with the attempt; None when nothing was."""
+        """Return the changes since `begin` as an error, and record them with the attempt; None without changes."""
         shared = self._shared
         before = self._before.pop(context.cwd, None) if shared is not None else None
         if shared is None or before is None:
@@ -66,18 +66,18 @@ class Guard:
 
 
 class GuardedRunner:
-    """A runner of what others wrote, under guard; implements `Runner`."""
+    """A guarded runner of code of others; implements `Runner`."""
 
     def __init__(self, runner: Runner, guard: Guard) -> None:
         self._runner = runner
         self._guard = guard
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+        """Return what is wrong with *phase* for this runner, or ""; starts nothing."""
         return self._runner.check(phase)
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended | WaitingForChildren:
-        """Run *phase* once; an attempt that changed what is shared has failed, whatever it says."""
+        """Run *phase* once; an attempt that changed what worktrees share has failed, whatever it reports."""
         self._guard.begin(context)
         try:
             report = self._runner.run(phase, context)
@@ -96,7 +96,7 @@ class GuardedRunner:
 
 
 def _was_cut_off(context: PhaseContext, number: int) -> bool:
-    """Say whether the attempt *number* was cut off: its changes were not judged yet."""
+    """Say whether the attempt *number* was interrupted, so that its changes were not judged yet."""
     attempts = [one for record in context.document.phases if record.name == context.phase for one in record.attempts]
     ends = {one.number: one.status for one in attempts}
 
@@ -104,7 +104,7 @@ def _was_cut_off(context: PhaseContext, number: int) -> bool:
 
 
 def _is_work(shared: Repository, context: PhaseContext, old: str, new: str) -> bool:
-    """Say whether a branch went on as people move it: forward, and not to what this very attempt made."""
+    """Say whether a branch moved as in ordinary work: forward, and not to commits of this very attempt."""
     if not shared.is_ancestor(old, new):
         return False
     branch = f"refs/heads/{context.document.branch_name}"

@@ -1,8 +1,8 @@
 """
-How a workflow that stopped goes on: resume, retry, approval, and what a person may change on the way.
+How a stopped workflow continues: resume, retry, approval, and what a person may change then.
 
-Pure. A plan first (`plan_resume`), which says as text what will happen or why it cannot; then the same plan applied to
-a draft. Resume, retry and recovery are this one path.
+Pure. A plan comes first (`plan_resume`), which describes what will happen or raises the reason why it cannot; then the
+same plan is applied to a draft. Resume, retry and recovery share this one path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def definition_of(document: WorkflowDocument) -> WorkflowSpec:
-    """Return the definition frozen in *document*; raise StateInvalid, saying what to do, when it has none."""
+    """Return the definition frozen in *document*; raise StateInvalid with the remedy if it has none."""
     if document.workflow is None or not document.workflow.phases:
         raise StateInvalid(
             f"workflow {document.adw_id} comes from an older version and has no definition:"
@@ -54,10 +54,10 @@ def definition_of(document: WorkflowDocument) -> WorkflowSpec:
 
 def adopt(draft: Draft, spec: WorkflowSpec) -> None:
     """
-    Give a document that has no definition the one of *spec*.
+    Make *spec* the definition of a document that has none.
 
-    Phases before the place where it stands are taken as complete: that is what its state says. Raises UsageError when
-    *spec* has no phase for that place.
+    Phases before its current state are taken as complete, as the state implies. Raises UsageError if *spec* has no
+    phase for that state.
     """
     from adws.adw_modules.document import PhaseRecord, WorkflowRef  # noqa: PLC0415 - only this rule makes new parts
 
@@ -89,18 +89,18 @@ def adopt(draft: Draft, spec: WorkflowSpec) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResumePlan:
-    """What going on means for a workflow."""
+    """How a workflow continues."""
 
     adw_id: str
-    target: WorkflowState | None  #: where it moves; None: it stays where it is
-    phase: str  #: the first phase that will be worked on
-    starts_round: bool = False  #: that phase and those after it start afresh
-    grant: int = 0  #: further attempts for it
-    grants_retry: bool = False  #: a further way out of FAILED comes with it
-    budget: float | None = None  #: what it may cost from now on, in US dollars; None: that stays as it is
+    target: WorkflowState | None  #: the state it moves to; None: it stays in its state
+    phase: str  #: the next phase to work on
+    starts_round: bool = False  #: that phase and later ones start afresh
+    grant: int = 0  #: additional attempts for it
+    grants_retry: bool = False  #: it comes with one more retry from FAILED
+    budget: float | None = None  #: its cost limit from now on, in US dollars; None: unchanged
 
     def describe(self) -> str:
-        """Return the plan in a sentence."""
+        """Describe the plan in a sentence."""
         where = f"continues with {self.phase}" if self.phase else "is finished"
         afresh = ", from its beginning" if self.starts_round else ""
         more = f", with {self.grant} more attempt{'s' if self.grant > 1 else ''}" if self.grant else ""
@@ -121,9 +121,9 @@ def plan_resume(
     max_cost_usd: float | None = None,
 ) -> ResumePlan:
     """
-    Return how the workflow goes on; raise UsageError, saying what to do instead, when it cannot.
+    Return how the workflow continues; raise UsageError with the alternative if it cannot.
 
-    *budget* is what it may cost from now on; without one its own cap holds, or *max_cost_usd*, that of the settings.
+    *budget* is its cost limit from now on; without one its own cap applies, or *max_cost_usd* from the settings.
     """
     adw_id, state = document.adw_id, machine.current_state
     refuse_what_is_over(document, machine)
@@ -140,7 +140,7 @@ def plan_resume(
         if stopped is not None and names.index(from_phase) > names.index(stopped.name):
             raise UsageError(f"{from_phase} comes after {stopped.name}, where it stopped: no phase may be skipped")
         wanted = WorkflowState(document.phases[names.index(from_phase)].state)
-        # A phase that was not begun yet comes after the state where it stopped: from there it is a step forward.
+        # A phase not begun yet comes after the state where it stopped: from there it is a step forward.
         target = wanted if target is None or rank(wanted) < rank(target) else target
     elif stopped is not None:
         if state is WorkflowState.PAUSED and stopped.status == "waiting":
@@ -166,7 +166,7 @@ def plan_resume(
 
 
 def refuse_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, grant: int) -> None:
-    """Raise UsageError, saying how to allow more, when attempts, retries or the health budget are used up."""
+    """Raise UsageError with the way to allow more if attempts, retries or the health budget are used up."""
     adw_id, state = document.adw_id, machine.current_state
     if grant < 0:
         raise UsageError(f"{grant} attempts cannot be granted: give a number from 1 up")
@@ -186,7 +186,7 @@ def refuse_used_up(document: WorkflowDocument, machine: WorkflowStateMachine, gr
 
 
 def refuse_spent(document: WorkflowDocument, budget: float | None, max_cost_usd: float | None) -> None:
-    """Raise UsageError, saying how to allow more, when the workflow has cost what it may."""
+    """Raise UsageError with the way to allow more if the workflow has reached its cost limit."""
     spent = document.cost.total_usd
     if budget is not None and not money(budget):
         raise UsageError(f"a workflow cannot have a budget of {budget} USD: give an amount above 0, such as 20")
@@ -216,7 +216,7 @@ def refuse_what_is_over(document: WorkflowDocument, machine: WorkflowStateMachin
 
 
 def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
-    """Return where a parked workflow goes back to, None for one that is not parked."""
+    """Return the state that a parked workflow returns to, or None if it is not parked."""
     if machine.current_state is WorkflowState.PAUSED:
         return machine.resume_state or WorkflowState.PENDING
     if machine.current_state is WorkflowState.FAILED:
@@ -226,7 +226,7 @@ def _back(machine: WorkflowStateMachine) -> WorkflowState | None:
 
 
 def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = "") -> None:
-    """Make the workflow ready to go on as *plan* says."""
+    """Make the workflow ready to continue as planned."""
     if hint:
         add_hint(draft, plan.phase, hint, by)
     if plan.starts_round:
@@ -253,14 +253,14 @@ def apply_resume(draft: Draft, plan: ResumePlan, *, hint: str = "", by: str = ""
 
 
 def set_budget(draft: Draft, budget: float, by: str) -> None:
-    """Record what the workflow may cost from now on."""
+    """Record the workflow's cost limit from now on."""
     before = cap_of(draft.document, draft.max_cost_usd)
     draft.document.max_cost_usd = budget
     draft.add_event("budget_set", data={"usd": budget, "before": before, "by": by})
 
 
 def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:
-    """Write down what a person wants done differently in the next attempts of *phase*."""
+    """Record what a person wants done differently in the next attempts of *phase*."""
     hint: JsonObject = {"text": text, "by": by, "at": draft.text, "phase": phase}
     draft.document.hints = [*draft.document.hints, hint]
     draft.add_event("hint_given", _index(draft, phase), data={"text": text, "by": by})
@@ -270,7 +270,7 @@ def add_hint(draft: Draft, phase: str, text: str, by: str) -> None:
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
-    """Return the index of the phase that waits for a person; raise UsageError when none does."""
+    """Return the index of the phase that waits for a person; raise UsageError if no phase does."""
     if document.current_state == WorkflowState.PAUSED.value:
         for index, record in enumerate(document.phases):
             if record.status == "waiting":
@@ -280,7 +280,7 @@ def waiting_phase(document: WorkflowDocument) -> int:
 
 
 def approve(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome:
-    """Complete the phase that waits, and go on behind it."""
+    """Complete the waiting phase, and continue after it."""
     index = waiting_phase(draft.document)
     record = draft.change_phase(index, status="complete")
     draft.document.pause_reason = None
@@ -293,9 +293,9 @@ def approve(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -
 
 def reject(draft: Draft, spec: WorkflowSpec, *, text: str = "", by: str = "") -> Outcome | None:
     """
-    Send the phase that waits for approval back to work, with *text* as a hint; None when it is retried.
+    Send the phase that waits for approval back to work, with *text* as a hint; None if it is retried.
 
-    A rejected attempt is a failed one: without attempts left the workflow has failed.
+    A rejected attempt is a failed one: without attempts left the workflow fails.
     """
     index = waiting_phase(draft.document)
     said = f"rejected by {by or 'a person'}" + (f": {text}" if text else "")

@@ -1,9 +1,9 @@
 """
-Run a phase as a conversation with a coding agent: the one driver of every agent there is.
+Run a phase as a conversation with a coding agent: one driver for all agents.
 
-What an agent says about itself is not enough: success needs its terminal event, no error, and what the phase is for,
-seen from outside. The conversation's id is durable before the agent starts, wherever it can be chosen, so that a crash
-loses nothing; one that the agent does not know any more is replaced by a fresh one, once, within the same attempt.
+An agent's own report is not enough: success needs its final event, no error, and the phase's outcome, seen from
+outside. The conversation's id is stored before the agent starts, if it can be chosen, so that a crash loses nothing; a
+conversation that the agent does not know any more is replaced by a new one, once, within the same attempt.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What an agent gives back: a file in a place of its own, or an object at the end of its last answer.
+# The result of an agent: a file in a directory of its own, or an object at the end of its last answer.
 #
-# It fails closed: a result that was asked for and does not say whether the phase reached what it is for counts as none.
+# It fails closed: a required result that does not say whether the phase succeeded is treated as missing.
 
 
 #: Longest line of a summary.
 MAX_LINE = 200
-#: The file with the result, where the agent writes it and where it is kept.
+#: Name of the result file, where the agent writes it and where it is kept.
 RESULT = "result.json"
 
 _BLOCK = re.compile(r"^```json[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def make_folder(files: AttemptFiles) -> Path:
-    """Return the directory of an attempt that the agent may write to, apart from the files of adw; without a result."""
+    """Return the attempt's directory for the agent, apart from adw's files, after removing an old result from it."""
     folder = files.path("agent")
     durable_file.make_directory(str(folder))
     if folder.is_symlink() or not folder.is_dir():
@@ -87,7 +87,7 @@ def make_folder(files: AttemptFiles) -> Path:
 
 
 def keep_result(folder: Path, files: AttemptFiles) -> None:
-    """Take the result over from *folder* into the files of the attempt, if there is one; raise RunFailed."""
+    """Move the result, if there is one, from *folder* to the files of the attempt; raise RunFailed."""
     try:
         payload = durable_file.read_file(str(folder / RESULT), max_bytes=MAX_RESULT_BYTES)[0]
     except FileNotFoundError:
@@ -95,14 +95,14 @@ def keep_result(folder: Path, files: AttemptFiles) -> None:
     except (TooLarge, UnsafePath, OSError) as exc:
         raise bad_result(str(exc)) from exc
     finally:
-        with contextlib.suppress(OSError):  # nobody reads it any more, and secrets may stand in it
+        with contextlib.suppress(OSError):  # nobody reads it any more, and it may contain secrets
             (folder / RESULT).unlink()
 
     files.write(RESULT, payload)
 
 
 def answered_result(reading: AgentReading) -> JsonObject:
-    """Return the object that the agent's last answer ends with, {} when it has none; raise RunFailed."""
+    """Return the object at the end of the agent's last answer, or {}; raise RunFailed."""
     if reading.structured is not None:
         return reading.structured
     blocks = _BLOCK.findall(reading.text)
@@ -111,7 +111,7 @@ def answered_result(reading: AgentReading) -> JsonObject:
 
 
 def verdict_problem(result: JsonObject) -> FailedRun | None:
-    """Return what is wrong with a result that has to say whether the phase succeeded, None when it says so."""
+    """Return what is wrong with a result that must state success; None if it does, or asks for rework."""
     if result.get("rework") is True:
         return None
     said = [result[key] for key in VERDICT_KEYS if key in result]
@@ -128,29 +128,29 @@ def verdict_problem(result: JsonObject) -> FailedRun | None:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of *text* that says something, short enough for a summary."""
+    """Return the first non-empty line of *text*, short enough for a summary."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
 
     return first if len(first) <= MAX_LINE else f"{first[: MAX_LINE - 3]}..."
 
 
-# One attempt of an agent: what it is about, what is heard while it runs, and what its end means.
+# One attempt of an agent: its input, its output while it runs, and the meaning of its end.
 #
-# What can be told without starting anything; `agent` starts it.
+# Everything that can be decided without starting a process; `run_agent` starts it.
 
 
-#: Most bytes of a rules file that are read for its hash.
+#: Most bytes of a rules file that are hashed.
 MAX_RULES_BYTES = 1 << 20
 #: Most bytes of each output of a gate that are read for a prompt.
 MAX_GATE_BYTES = 256 * 1024
 _GATE_FILE = re.compile(r"gate-([0-9]+)\.")
-#: How attempts end that had no end of their own.
+#: Statuses of attempts that did not end by themselves.
 _CUT_OFF = frozenset({"interrupted", "suspended", "parked"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One attempt."""
+    """One attempt of an agent."""
 
     profile: AgentProfile
     options: AgentOptions
@@ -158,18 +158,18 @@ class Job:
     context: PhaseContext
     record: PhaseRecord
     files: AttemptFiles
-    folder: Path  #: that the agent may write to
+    folder: Path  #: the directory that the agent may write to
     prompt: Prompt
-    base: str  #: what the work is compared with, "" without a repository
+    base: str  #: the commit that the work is compared with, "" without a repository
 
     @property
     def evidence(self) -> str:
-        """What has to be seen after the agent said that it worked."""
+        """The evidence needed after the agent reported success."""
         return workflow_model.evidence_of(self.phase)
 
     @property
     def plan_file(self) -> str:
-        """Where the plan is, or shall be written, below the working directory."""
+        """Path of the existing or future plan, below the working directory."""
         document = self.context.document
         number = f"issue-{document.issue_number}-" if document.issue_number is not None else ""
 
@@ -187,10 +187,10 @@ class AgentTurn:
 
 
 class OutputListener:
-    """Reads the agent's output while it works: for people, for the record, for the budget, for the breakers."""
+    """Processes the agent's output while it works: for people, the record, the budget and the breakers."""
 
     def __init__(self, job: Job, watch: BudgetWatch, transcript: CappedFile, *, session_id: str) -> None:
-        """*transcript* gets what people are shown."""
+        """*transcript* gets the text shown to people."""
         self._job = job
         self._watch = watch
         self._transcript = transcript
@@ -201,11 +201,11 @@ class OutputListener:
 
     @property
     def reading(self) -> AgentReading:
-        """What was said so far."""
+        """The parsed output so far."""
         return self._parser.reading
 
     def line(self, stream: str, line: str) -> None:
-        """Take in a line of one of its outputs."""
+        """Process a line of stdout or stderr."""
         shown = self._parser.line(line) if stream == "stdout" else line
         for part in shown.splitlines():
             self._job.context.say(part)
@@ -222,9 +222,9 @@ class OutputListener:
 
 def failure_of(profile: AgentProfile, reading: AgentReading, end: ProcessEnd, *, now: datetime) -> FailedRun | None:
     """
-    Return why the agent failed, as far as its output and its end tell; None when nothing speaks against it.
+    Return why the agent failed, judging by its output and its exit, or None without a sign of failure.
 
-    *now* is in the time zone of the machine: agents state in it when a used-up quota is available again.
+    *now* is in the machine's time zone, in which agents state when a used-up quota is available again.
     """
     if end.ordered:
         return None
@@ -255,14 +255,14 @@ def _gate_output(phase: str, attempt: int, folder: Path) -> str:
 
 
 def _is_about_work(before: AttemptRecord) -> bool:
-    """Say whether what ended an attempt is something that the agent could do otherwise."""
+    """Say whether the agent could avoid what ended an attempt."""
     klass = str((before.error or {}).get("klass") or "")
 
     return before.status not in _CUT_OFF and klass not in {*NOT_THE_WORK, *PERSON_CLASSES, "budget"}
 
 
 def rules_of(profile: AgentProfile, cwd: Path) -> JsonObject:
-    """Return the hashes of the files of the repository that tell the agent how to work."""
+    """Return the hashes of the repository's files with instructions for the agent."""
     result: JsonObject = {}
     for name in profile.rules_files:
         try:
@@ -280,28 +280,28 @@ def digest(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-# An agent that has used up its budget is ended like one that was ordered to.
+# An agent that has used up its budget is stopped as by an order.
 #
-# What people order comes first. Looking is cheap: the sum is made again only when the agent has said something new.
+# Orders of people take precedence. Checking is cheap: the sum is recomputed only after new output of the agent.
 
 
-#: The kind of the order; a runner makes a failure of it, not a suspension.
+#: The kind of this order; a runner turns it into a failure, not a suspension.
 BUDGET = "budget"
 
 
 class BudgetOrders:
-    """The `Orders` of an attempt, and one more once its budget is used up."""
+    """The `Orders` of an attempt, plus one when its budget is used up."""
 
     def __init__(self, orders: Orders, watch: BudgetWatch) -> None:
         self._orders = orders
         self._watch = watch
 
     def current(self) -> Order | None:
-        """Return the order to obey, None while the work may go on."""
+        """Return the order to obey, or None while the work may continue."""
         return self._orders.current() or self._budget()
 
     def wait(self, seconds: float) -> Order | None:
-        """Wait for an order, at most that long; a budget that is used up is not waited for."""
+        """Wait at most *seconds* for an order; a used-up budget returns at once."""
         return self.current() or self._orders.wait(seconds) or self._budget()
 
     def _budget(self) -> Order | None:
@@ -310,8 +310,7 @@ class BudgetOrders:
         return Order(kind=BUDGET, reason=passed) if passed else None
 
 
-#: What git is told in the environment of every agent: it asks nobody for a password, uses no stored one, and what it
-#: writes is safe when it says so.
+#: git's configuration in the environment of every agent: no password prompts, no stored passwords, and synced writes.
 GIT_VARIABLES: Mapping[str, str] = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_CONFIG_COUNT": "2",
@@ -337,7 +336,7 @@ def run_agent(
     files: Sequence[Path] = (),
     outputs: AttemptFiles | None = None,
 ) -> ProcessEnd:
-    """Run an agent's program on *task* in the box of *phase*; it may read *files*, and *outputs* has what it prints."""
+    """Run an agent's program on *task* in the sandbox of *phase*; it may read *files*, *outputs* gets its output."""
     called = home.sandboxes.task_inside(task, profile, phase.sandbox)
     command = CommandLine(
         argv=(home.agent_preflight.program(profile), *profile.argv(called)),
@@ -381,20 +380,20 @@ _NO_GOAL = (
 
 
 class AgentRunner:
-    """Runs phases with agents; implements `Runner`, for every agent under its own name."""
+    """Runs phases with agents; implements `Runner` for every agent under its own name."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._cost_of = home.cost_of  # now: prices that cannot be read are refused before anything runs
+        self._cost_of = home.cost_of  # now: unreadable prices are refused before anything runs
 
     # --- before ------------------------------------------------------------------------------------------------
 
     def profile(self, runner: str) -> AgentProfile:
-        """Return the agent that the runner called *runner* means; raise ConfigError."""
+        """Return the agent of the runner called *runner*; raise ConfigError."""
         return agents_base.profile(self._home.settings.agent_name if runner == AGENT else runner)
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is; starts nothing."""
+        """Return what is wrong with *phase* for this runner, or ""; starts nothing."""
         kept = sorted(OWN_SECRETS.intersection(phase.env))
         if kept:
             return f"phase {phase.name} asks for {', '.join(kept)}, which adw keeps to itself: take it out of env"
@@ -408,7 +407,7 @@ class AgentRunner:
         return self._home.prompts.problem(phase.prompt)
 
     def why_idle(self, phase: PhaseSpec) -> str:
-        """Return why *phase* cannot be started on this machine, "" when it can, or when no agent works on it."""
+        """Return why *phase* cannot be started on this machine, or "" if it can or needs no agent."""
         if phase.runner not in (AGENT, *AGENTS):
             return ""
 
@@ -423,7 +422,7 @@ class AgentRunner:
         )
 
     def allowance(self, document: WorkflowDocument, attempt_usd: float | None) -> Allowance | None:
-        """Return what an attempt may cost, given what its phase allows one; None: no limit."""
+        """Return the cost limit of an attempt, given that of its phase, or None for no limit."""
         return costs.allowance(
             document,
             max_cost_usd=self._home.settings.quota_max_cost,
@@ -432,7 +431,7 @@ class AgentRunner:
         )
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
-        """Let the agent work on *phase* once; what can be seen afterwards says whether it worked."""
+        """Let the agent work on *phase* once; visible evidence decides whether it succeeded."""
         problem = self.check(phase)
         if problem:
             raise RunFailed(FailedRun(subtype="config", text=problem), problem)
@@ -466,7 +465,7 @@ class AgentRunner:
         try:
             return self._report(job, turn)
         finally:
-            # No result stays as the agent wrote it: also of one that failed, or was ended.
+            # No result stays as the agent wrote it, even if the agent failed or was stopped.
             with contextlib.suppress(RunFailed):
                 keep_result(job.folder, job.files)
             clean_result(job.files, redactor=self._home.redactor)
@@ -474,14 +473,14 @@ class AgentRunner:
     # --- one start ---------------------------------------------------------------------------------------------
 
     def _start_agent(self, job: Job, known: str) -> AgentTurn:
-        """Start the agent, in the conversation *known* ("": a new one), and return the result."""
+        """Start the agent in the conversation *known*, or in a new one for "", and return the result."""
         prompt_file = self._write_prompt(job, known)
         before = costs.totals_before(job.context.document, known)
         allowed = self.allowance(job.context.document, job.options.budget_usd)
         able, settings = job.profile.capabilities, self._home.settings
         budget = costs.budget_for_agent(allowed, settings.agent_billing) if able.limits_budget else None
         if budget is not None and known and able.totals_are_of_session and not before.counts_calls:
-            # It counts from where the conversation began; one that counts each call anew does so for its budget, too.
+            # Its budget counts from the start of the conversation, unless it counts the cost of each call anew.
             budget += before.cost_usd
         fresh = uuid_of(self._home.clock.token()) if able.chooses_session else ""
         task = AgentTask(
@@ -559,7 +558,7 @@ class AgentRunner:
         before = agents_sessions.newest_before(job.record)
         error, report = (before.error or {}, before.report or {}) if before else ({}, {})
         if before is not None and before.round != job.record.round and job.phase.on_rework:
-            error = {}  # the work was sent back for it, and is other work now
+            error = {}  # sent back for this failure, the work has changed since
         sent_back = job.record.sent_back or {}
         by, number = str(sent_back.get("phase") or ""), sent_back.get("attempt")
         is_gate = before is not None and error.get("klass") == "gate"
@@ -621,9 +620,9 @@ class AgentRunner:
         )
 
     def _success(self, job: Job, turn: AgentTurn) -> RunReport:
-        """Return the report of a success; raise RunFailed when the agent failed, or its work cannot be seen."""
+        """Return the report of a success; raise RunFailed if the agent failed, or its work cannot be seen."""
         context, reading = job.context, turn.reading
-        # A tool that was refused may be why nothing was done; when the work is there, it does not matter.
+        # A denied tool may be why nothing was done; if the work was done, it does not matter.
         denied = turn.failure if turn.failure is not None and turn.failure.subtype == "denied" else None
         if turn.failure is not None and denied is None:
             raise RunFailed(turn.failure)
@@ -645,7 +644,7 @@ class AgentRunner:
                 text = f"{name} said that it worked, but nothing changed since {base}; it said: {said}"
                 raise RunFailed(denied or FailedRun(subtype="no_effect", text=text, tool=name), text)
 
-        # Where the plan is, for the phases that follow.
+        # Record the path of the plan for later phases.
         is_new = job.phase.state == "planning" and context.document.plan_file != job.plan_file
         if is_new and context.effects is not None and (context.cwd / job.plan_file).is_file():
             context.effects.set_fields(plan_file=job.plan_file)
@@ -655,7 +654,7 @@ class AgentRunner:
         return replace(report, summary=f"{report.summary} (ended what it left running: {left})") if left else report
 
     def has_changed(self, cwd: Path, base: str, *ignored: str) -> bool:
-        """Say whether *cwd* differs from the commit *base*, by commits or by changes other than those of *ignored*."""
+        """Say whether *cwd* differs from the commit *base*, by commits or uncommitted changes outside *ignored*."""
         home = self._home
         if not home.has_worktrees:
             return True
@@ -665,7 +664,7 @@ class AgentRunner:
     # --- after a crash -----------------------------------------------------------------------------------------
 
     def harvest(self, document: WorkflowDocument, phase: PhaseSpec, attempt: AttemptRecord) -> Harvest | None:
-        """Return what an attempt achieved that never reported, read from its output; None when that is nothing."""
+        """Return what an unreported attempt achieved, read from its output, or None."""
         facts = attempt.agent or {}
         try:
             profile = agents_base.profile(str(facts.get("name") or ""))

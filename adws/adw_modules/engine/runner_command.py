@@ -1,8 +1,8 @@
 """
 Run a phase, or a gate, as a command of the user.
 
-The command gets few variables: those every program needs, those the phase names, and what adw tells it. adw's own
-tokens are never among them, even when they are named.
+The command gets few variables: those every program needs, those the phase names, and adw's own about the task. adw's
+tokens are never among them, even if they are named.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What a phase gives back, as its runner found it: checked, and turned into a report.
+# Results of phases: checked, and converted to a report.
 #
-# Pure. It fails closed: what cannot be read as one JSON object is a failed attempt, never an empty result.
+# Pure. It fails closed: anything but one JSON object is a failed attempt, never an empty result.
 
 
 #: Most bytes of a result.
@@ -43,7 +43,7 @@ MAX_RESULT_BYTES = 1 << 20
 
 
 def parse_result(payload: bytes) -> JsonObject:
-    """Return the JSON object in *payload*; raise RunFailed that says what is wrong with it."""
+    """Return the JSON object in *payload*; raise RunFailed if it is anything else."""
     if len(payload) > MAX_RESULT_BYTES:
         raise bad_result(f"it has {len(payload)} bytes, the limit is {MAX_RESULT_BYTES}")
     try:
@@ -57,7 +57,7 @@ def parse_result(payload: bytes) -> JsonObject:
 
 
 def check_result(value: object) -> JsonObject:
-    """Return what a Python function gave back when it is one JSON object; raise RunFailed when it is not."""
+    """Return a Python function's result if it is one JSON object; otherwise raise RunFailed."""
     if not isinstance(value, dict):
         raise bad_result(f"it must be a dict, a RunReport, a Suspended or None, and is {type(value).__name__}")
     try:
@@ -72,7 +72,7 @@ def check_result(value: object) -> JsonObject:
 
 
 def report_of(result: JsonObject, *, summary: str = "") -> RunReport:
-    """Return the report of a success with *result*; its `rework`, `summary` and `cost_usd` are taken over."""
+    """Return the report of a success with *result*; its `rework`, `summary` and `cost_usd` are copied."""
     for name, kind, rule in (("summary", str, "a text"), ("rework", bool, "true or false")):
         value = result.get(name)
         if value is not None and not isinstance(value, kind):
@@ -89,7 +89,7 @@ def report_of(result: JsonObject, *, summary: str = "") -> RunReport:
 
 
 def cost_of(result: Mapping[str, object]) -> float | None:
-    """Return what a result says that it cost, None when it does not say; raise RunFailed when that is no amount."""
+    """Return the cost that a result states, or None; raise RunFailed if it is not an amount."""
     cost = result.get("cost_usd")
     if cost is None:
         return None
@@ -100,7 +100,7 @@ def cost_of(result: Mapping[str, object]) -> float | None:
 
 
 def bad_result(why: str) -> RunFailed:
-    """Return the error for a result that cannot be used."""
+    """Return the error for an unusable result."""
     message = f"the result of the phase cannot be used: {why}"
 
     return RunFailed(FailedRun(subtype="bad_output", text=message), message)
@@ -116,18 +116,19 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-# What a phase's process is told in files and variables, and the result it writes: the same for commands and agents.
+# Files and variables that describe the task to a phase's process, and the result it writes: the same for commands and
+# agents.
 #
-# The process gets few variables: those every program needs, those that are named for it, and what adw tells it. adw's
-# own tokens are never among them, even when they are named.
+# The process gets few variables: those every program needs, those named for it, and adw's own about the task. adw's
+# tokens are never among them, even if they are named.
 
 
-#: Variables that a process gets when they are set, besides all that begin with LC_.
+#: Variables passed on to a process, besides all that begin with LC_.
 ALLOWED_VARIABLES = ("PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR")
 
 
 def environment(env: Mapping[str, str], names: Iterable[str], context: PhaseContext) -> dict[str, str]:
-    """Return the variables of *env* that a process may have, those of *names* among them, and those of the attempt."""
+    """Return the variables of *env* that a process may have, including *names*, and those of the attempt."""
     wanted = {*ALLOWED_VARIABLES, *names}
     given = {name: value for name, value in env.items() if name in wanted or name.startswith("LC_")}
     allowed = {name: value for name, value in (given | dict(context.env)).items() if name not in OWN_SECRETS}
@@ -136,7 +137,7 @@ def environment(env: Mapping[str, str], names: Iterable[str], context: PhaseCont
 
 
 def task_variables(context: PhaseContext, files: AttemptFiles, *, redactor: Redactor) -> dict[str, str]:
-    """Write down for a process what it works on, and return the variables that say where."""
+    """Write the description of the task to files, and return the variables that name them."""
     document = context.document
     issue: JsonObject = document.issue.model_dump(mode="json") if document.issue else {}
     about: JsonObject = {**issue, "number": document.issue_number, "repository": document.repository}
@@ -153,11 +154,11 @@ def task_variables(context: PhaseContext, files: AttemptFiles, *, redactor: Reda
 
 
 def read_result(files: AttemptFiles, *, redactor: Redactor) -> JsonObject:
-    """Return what a process wrote to its result file, {} when it wrote none; raise RunFailed."""
+    """Return what a process wrote to its result file, {} if it wrote nothing; raise RunFailed."""
     try:
         raw = files.read("result.json", max_bytes=MAX_RESULT_BYTES)
     except (TooLarge, UnsafePath, OSError) as exc:
-        with contextlib.suppress(OSError):  # nobody reads it, and secrets may stand in it
+        with contextlib.suppress(OSError):  # nobody reads it, and it may contain secrets
             files.discard("result.json")
         raise bad_result(str(exc)) from exc
     if raw is None:
@@ -170,7 +171,7 @@ def read_result(files: AttemptFiles, *, redactor: Redactor) -> JsonObject:
 
 
 def clean_result(files: AttemptFiles, *, redactor: Redactor) -> None:
-    """Take secrets out of the result of a process that was ended: nobody asks for it, and it stays on the disk."""
+    """Remove secrets from the result of a stopped process: nobody reads it, but it stays on the disk."""
     with contextlib.suppress(RunFailed):
         read_result(files, redactor=redactor)
 
@@ -179,9 +180,9 @@ def _clean(value: object, redactor: Redactor) -> bytes:
     return redactor.scrub_bytes(json.dumps(value, ensure_ascii=False, indent=1).encode())
 
 
-#: Characters of a line of shell that a message names it by.
+#: Characters of a shell line used as its name in messages.
 MAX_NAME = 60
-#: Files that say which dependencies are installed: set-up commands run again when one of them has changed.
+#: Files that determine the installed dependencies: set-up commands run again if one of them has changed.
 LOCK_FILES = (
     "package-lock.json",
     "npm-shrinkwrap.json",
@@ -196,7 +197,7 @@ LOCK_FILES = (
     "go.sum",
     "Gemfile.lock",
 )
-#: Begins the names of files, beside the document, that say which set-up commands have run in the worktree.
+#: Prefix of files, beside the document, that record which set-up commands have run in the worktree.
 _SET_UP = "setup-"
 
 
@@ -207,7 +208,7 @@ class CommandRunner:
         self._home = home
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is."""
+        """Return what is wrong with *phase* for this runner, or ""."""
         if bool(phase.command) == bool(phase.shell.strip()):
             return f"phase {phase.name} needs either command (a list) or shell (one line)"
         kept = sorted(OWN_SECRETS.intersection(phase.env))
@@ -217,7 +218,7 @@ class CommandRunner:
         return ""
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
-        """Run the phase's command once; its exit code and its result file say whether it worked."""
+        """Run the phase's command once; its exit code and its result file decide whether it succeeded."""
         problem = self.check(phase)
         if problem:
             raise RunFailed(FailedRun(subtype="config", text=problem), problem)
@@ -245,7 +246,7 @@ class CommandRunner:
             return Suspended(reason=end.ordered.kind)
 
         name, line = _program_of(phase), " ".join(phase.shell.split())
-        if line:  # a line of shell is known by itself: its first word says nothing (cd, if, test)
+        if line:  # a shell line names itself: its first word means little (cd, if, test)
             name = f"`{line}`" if len(line) <= MAX_NAME else f"`{line[:MAX_NAME].rstrip()}...`"
         failure = failure_of(end, tool=_program_of(phase), name=name)
         report = RunReport(ok=False, error=failure)
@@ -268,7 +269,7 @@ class CommandRunner:
         )
 
     def run_beside(self, phase: PhaseSpec, gate: Gate, context: PhaseContext, name: str) -> ProcessEnd:
-        """Run another command beside the phase's own, like a gate; its output is `attempt-<n>.<name>.*.log`."""
+        """Run another command beside the phase's own, such as a gate; its output is `attempt-<n>.<name>.*.log`."""
         files = AttemptFiles(context.folder, phase.name, context.attempt_number)
         files.make_folder()
         command = replace(
@@ -287,7 +288,7 @@ class CommandRunner:
         known = hashlib.sha256("\0".join(phase.setup).encode())
         for path in (context.cwd / name for name in LOCK_FILES):
             if path.is_file():
-                with path.open("rb") as file:  # in pieces: an agent may have made it as large as it likes
+                with path.open("rb") as file:  # in pieces: an agent may have made it arbitrarily large
                     known.update(hashlib.file_digest(file, "sha256").digest())
         done = context.folder / f"{_SET_UP}{known.hexdigest()[:32]}"
         if done.exists():
@@ -306,16 +307,16 @@ class CommandRunner:
             if failure is not None and end.ordered is None:
                 raise failure
             if end.ordered is not None:
-                return  # the phase itself sees the order, and does not begin
+                return  # the phase itself sees the order and does not begin
         done.touch()
 
     def forget_set_up(self, context: PhaseContext) -> None:
-        """Let the set-up commands of each phase run again: the worktree is a new one."""
+        """Let the set-up commands of each phase run again in a new worktree."""
         for done in context.folder.glob(f"{_SET_UP}*"):
             done.unlink()
 
     def clean_up(self, phase: PhaseSpec, context: PhaseContext) -> None:
-        """Run the clean-up command, if one is set, before a phase is retried that ran out of a resource."""
+        """Run the clean-up command, if one is set, before a phase that ran out of a resource is retried."""
         command = self._home.settings.cleanup_command
         if command:
             end = self.run_beside(phase, Gate(kind="command", shell=command), context, "cleanup")
@@ -346,7 +347,7 @@ class CommandRunner:
         egress: tuple[str, ...] = (),
         outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> ProcessEnd:
-        """Run *command* in the box of *phase*, or in the one called *own*; see `Sandboxes.boxed`."""
+        """Run *command* in the sandbox of *phase*, or in the one called *own*; see `Sandboxes.boxed`."""
         told = [Path(command.env[name]) for name in ("ADW_ISSUE_FILE", "ADW_HINTS_FILE")]
         with self._home.sandboxes.boxed(
             command,
@@ -370,7 +371,7 @@ class CommandRunner:
 
 
 def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
-    """Return why a process that ended like this failed, None when it worked; people know it by *name*."""
+    """Return why a process with this end failed, or None if it succeeded; messages call it *name*."""
     if end.exceeded:
         what = f"{name} was killed: {end.exceeded}"
         return RunFailed(FailedRun(signal=end.signal, subtype="killed", text=what, tool=tool), what)
@@ -389,13 +390,13 @@ def failure_of(end: ProcessEnd, *, tool: str, name: str) -> RunFailed | None:
 
 
 def _program_of(phase: PhaseSpec) -> str:
-    """Return the program whose exit codes these are, as far as the definition tells."""
+    """Return the program whose exit codes these are, as far as the definition shows."""
     return phase.command[0].rpartition("/")[2] if phase.command else phase.shell.split()[0]
 
 
-# Cleaning up after work: the worktree goes, branch and pull request stay.
+# Cleaning up after work: the worktree is removed, branch and pull request stay.
 #
-# Through the ledger, so that it can be cut off anywhere and run again: what is gone is done.
+# It goes through the ledger, so that it can be interrupted anywhere and run again: what is gone counts as done.
 
 
 _WORKTREE = "worktree"
@@ -408,7 +409,7 @@ class CleanRunner:
         """
         Without *git* work is done in place, and nothing is removed.
 
-        *host* is this machine where others share the work: a worktree on another is left to the workers there.
+        *host* is this machine if others share the work: a worktree on another host is left to the workers there.
         """
         self._git = git
         self._host = host
@@ -420,7 +421,7 @@ class CleanRunner:
         return ""
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
-        """Remove the worktree; raise NotOurs when it is somebody else's now."""
+        """Remove the worktree; raise NotOurs if it belongs to somebody else by now."""
         if context.effects is None:
             raise UsageError(f"phase {phase.name} cleans up, and needs the ledger of effects to know what")
         facts = context.effects.facts(_WORKTREE)

@@ -1,9 +1,9 @@
 """
-Run a phase as a call of a Python function: `package.module:function`, or of an executor: `package.module:Class`.
+Run a phase as a call of a Python function `package.module:function`, or of an executor `package.module:Class`.
 
-The function gets the context and nothing else, and runs in adw's own process: no timeout ends it, so a function that
-takes long checks `context.orders` and returns a `Suspended` when something is ordered. An executor is created by its
-class, which gets no arguments, or by a function that returns it.
+The function gets only the context and runs in adw's own process: no timeout ends it, so a long-running function checks
+`context.orders` and returns a `Suspended` on an order. An executor is created by its class, called without arguments,
+or by a function that returns it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from adws.adw_modules.phase import PhaseContext, RunReport, Suspended
 from adws.adw_modules.retry_handler import is_async, is_pending
 from adws.adw_modules.workflow.model import PhaseSpec
 
-# An object of the user that executes a phase, and may go on from a checkpoint.
+# Executors: a user's objects that execute a phase, and may resume from a checkpoint.
 #
-# It has `execute(context)`, and if it wants `supports_checkpoint()`, `get_checkpoint()` and
-# `resume_from_checkpoint(checkpoint)`. One without `resume_from_checkpoint` starts again from the beginning.
+# An executor has `execute(context)` and optionally `supports_checkpoint()`, `get_checkpoint()` and
+# `resume_from_checkpoint(checkpoint)`. Without `resume_from_checkpoint` it starts from the beginning again.
 
 
 #: The methods of executors that adw calls.
@@ -34,12 +34,12 @@ _ASYNC = "is async, and adw calls it as a plain function: call asyncio.run insid
 
 
 def has_execute(made: object) -> bool:
-    """Say whether *made* is an executor, or the class of one."""
+    """Say whether *made* is an executor or the class of one."""
     return callable(getattr(made, "execute", None))
 
 
 def find_problem(made: object, name: str) -> str:
-    """Return what keeps *made*, an executor, its class or a function, from being called, "" when nothing does."""
+    """Return what keeps *made*, an executor, its class or a function, from being called, or ""."""
     parts = [made, *(getattr(made, method, None) for method in METHODS)]
     if any(map(is_async, parts)):
         return f"{name} {_ASYNC}"
@@ -51,7 +51,7 @@ def find_problem(made: object, name: str) -> str:
         inspect.signature(made).bind()
     except TypeError as exc:
         return f"{name} is a class that cannot be made without arguments ({exc}): what it needs is in the context"
-    except ValueError:  # a class that is not written in Python tells nothing about itself
+    except ValueError:  # a class not written in Python has no signature
         return ""
 
     return ""
@@ -59,10 +59,9 @@ def find_problem(made: object, name: str) -> str:
 
 def execute(made: object, name: str, context: PhaseContext) -> object:
     """
-    Return what the executor *made*, called *name*, returns, run once and from its last checkpoint if it can.
+    Run the executor *made*, called *name*, once, from its last checkpoint if it can; return its result.
 
-    When that is no success, or it raises, what it has got so far is kept first. Raises ConfigError when it cannot be
-    used.
+    Unless it succeeds, its progress is saved first. Raises ConfigError if the executor cannot be used.
     """
     if problem := find_problem(made, name):
         raise ConfigError(problem)
@@ -77,7 +76,7 @@ def execute(made: object, name: str, context: PhaseContext) -> object:
         return result
 
     def keep(failure: BaseException | None = None) -> None:
-        """Save what it has got so far; what goes wrong with that is told and never hides the *failure*."""
+        """Save the progress so far; an error in doing so is reported and never hides the *failure*."""
         try:
             if has("get_checkpoint") and (data := call("get_checkpoint")) is not None:
                 context.save_checkpoint(data)
@@ -106,14 +105,14 @@ def execute(made: object, name: str, context: PhaseContext) -> object:
 
 
 class Callables:
-    """Finds the functions that `package.module:function` names: where Python looks and, after that, in *search*."""
+    """Finds the function named by `package.module:function`, on Python's path and, after that, in *search*."""
 
     def __init__(self, *search: Path) -> None:
         self._search = tuple(map(str, search))
         self._known: dict[str, Callable[..., object]] = {}
 
     def find(self, call: str) -> Callable[..., object]:
-        """Return the function *call*; raise ConfigError that says why there is none."""
+        """Return the function *call*; raise ConfigError with the reason if it cannot be found."""
         module_name, _, name = call.partition(":")
         known = self._known.get(call)
         if known is not None and getattr(sys.modules.get(module_name), name, None) is known:
@@ -141,13 +140,13 @@ class PythonRunner:
     """Calls `call` of a phase; implements `Runner`."""
 
     def __init__(self, *, search: Sequence[Path] = (), checkpoints: CheckpointManager | None = None) -> None:
-        """Look for modules in *search* too, after everything that is installed; keep *checkpoints* there."""
+        """Look for modules also in *search*, after all installed ones; keep checkpoints in *checkpoints*."""
         self._callables = Callables(*search)
         self._sound: dict[str, object] = {}  #: call -> the function or class that was found to be usable
         self._checkpoints = checkpoints
 
     def check(self, phase: PhaseSpec) -> str:
-        """Return what is wrong with *phase* for this runner, "" when nothing is; imports the module."""
+        """Return what is wrong with *phase* for this runner, or ""; imports the module."""
         try:
             self._function(phase)
         except ConfigError as exc:
@@ -156,7 +155,7 @@ class PythonRunner:
         return ""
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
-        """Call the function once. What it raises is passed on, with its traceback."""
+        """Call the function once. Its exceptions are passed on with their traceback."""
         function = self._function(phase)
         if self._checkpoints is not None:
             kept = PhaseCheckpoints(self._checkpoints, context)
@@ -167,7 +166,7 @@ class PythonRunner:
             result = function() if isinstance(function, type) else function(context)
             if has_execute(result):
                 result = execute(result, phase.call, context)
-        except SystemExit as exc:  # it means to end its program, not ours
+        except SystemExit as exc:  # it means to end its own program, not adw
             code = exc.code if isinstance(exc.code, int) else 1
             text = f"{phase.call} called sys.exit({exc.code!r})"
             raise RunFailed(FailedRun(exit_code=code, text=text, tool=phase.call), text) from exc
@@ -187,7 +186,7 @@ class PythonRunner:
         return report_of(check_result(result), summary=f"{phase.call} returned")
 
     def _function(self, phase: PhaseSpec) -> Callable[..., object]:
-        """Return the function or class of *phase*; raise ConfigError that says why there is none."""
+        """Return the function or class of *phase*; raise ConfigError with the reason if it cannot be used."""
         try:
             function = self._callables.find(phase.call)
         except ConfigError as exc:

@@ -1,9 +1,9 @@
 """
-Shipping work: checked, brought up to the base, pushed with lease, put up as a pull request.
+Ship work: check it, rebase it onto its base, push with lease, open or update a pull request.
 
-Fails closed: every required phase before it is explicitly complete, and the diff passes its gate, before anything
-leaves this machine. The main checkout is never touched; merging is opt-in and only through the forge; what is merged
-already is done.
+It fails closed: before anything leaves this machine, every required earlier phase is explicitly complete and the diff
+passes its gate. The main checkout is never touched; merging is opt-in and only through the forge; if the pull request
+is merged already, the work is done.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ShipRunner:
         return ""
 
     def run(self, phase: PhaseSpec, context: PhaseContext) -> RunReport | Suspended:
-        """Ship once; raise ShippingRefused when it may not be, NotOurs when somebody else is on the branch."""
+        """Ship once; raise ShippingRefused if it may not, NotOurs if somebody else changed the branch."""
         home, effects, document = self._home, context.effects, context.document
         if effects is None:
             raise ShippingRefused(f"phase {phase.name} ships, and needs the ledger of effects")
@@ -78,7 +78,7 @@ class ShipRunner:
             said = "nothing was pushed: this home works in place, without a worktree"
             return _not_shipped(phase, document, effects, said)
 
-        # The branch is brought on top of its base, as that is now; a conflict sends the work back.
+        # Rebase the branch onto the current commit of its base; a conflict sends the work back.
         git, path, branch = home.git, Path(document.worktree_path), document.branch_name
         key = f"branch:{branch}"
         facts = effects.facts(key) or {}
@@ -127,7 +127,7 @@ class ShipRunner:
         git, remote, key = self._home.git, self._home.settings.git_remote, f"remote_branch:{branch}"
         there, known = git.remote_commit(branch), effects_module.effect(document, key)
         intended = known.undo.get("intended") if known else None
-        ours = {head, known.undo.get("sha") if known else None}  # what adw put there, or meant to
+        ours = {head, known.undo.get("sha") if known else None}  # what adw pushed, or meant to push
         if isinstance(intended, dict):
             ours.add(intended.get("sha"))
         if there is not None and there not in ours:
@@ -146,7 +146,7 @@ class ShipRunner:
     def _publish(
         self, forge: Forge, context: PhaseContext, effects: Ledger, *, branch: str, base: str, head: str
     ) -> tuple[int, bool]:
-        """Put the branch up, and merge it where that was asked for; return the number, and whether it is merged."""
+        """Open the pull request, and merge it if configured; return its number, and whether it is merged."""
         settings, pull_request = self._home.settings, self._pull_request(forge, context, effects, branch, base)
         number = pull_request.number
         if not pull_request.is_merged:
@@ -168,7 +168,7 @@ class ShipRunner:
     def _pull_request(
         self, forge: Forge, context: PhaseContext, effects: Ledger, branch: str, base: str
     ) -> PullRequest:
-        """Return the one pull request of the workflow: found by its marker and brought up to date, or opened."""
+        """Return the workflow's one pull request: found by its marker and updated, or opened."""
         home, document = self._home, context.document
         maker = ForgeEffects(forge, clock=home.clock, key=home.forge_key, check=lambda: _refuse_lost(context))
         new = NewPullRequest(
@@ -198,7 +198,7 @@ class ShipRunner:
             PULL_REQUEST,
             "pull_request",
             undo={"branch": branch, "base": base},
-            find=lambda: None,  # `act` looks it up itself, more than once when in doubt
+            find=lambda: None,  # `act` looks it up itself, more than once if in doubt
             act=act,
             fields=lambda facts: {"pr_number": facts["pr_number"]},
         )
@@ -207,7 +207,7 @@ class ShipRunner:
 
 
 def diff_rules(settings: Settings) -> DiffRules:
-    """Return what the check before a push lets through."""
+    """Return the rules of the check before a push."""
     return DiffRules(
         allowed_paths=settings.ship_allow_paths or (),
         max_lines=settings.ship_max_lines,
@@ -216,9 +216,9 @@ def diff_rules(settings: Settings) -> DiffRules:
 
 def _refuse_unmet(phase: PhaseSpec, document: WorkflowDocument) -> None:
     """
-    Raise ShippingRefused unless every required phase before this one is explicitly complete.
+    Raise ShippingRefused unless every required earlier phase is explicitly complete.
 
-    In a workflow that is carried on, those of the definition it is carried on with; all of them when that has none.
+    In a continued workflow, only those of the definition it continues with count, or all if that has none.
     """
     earlier = _before(phase, document)
     asked = _of_this_run(phase, document) or [item.name for item in earlier]
@@ -239,7 +239,7 @@ def _before(phase: PhaseSpec, document: WorkflowDocument) -> list[PhaseSpec]:
 
 
 def _of_this_run(phase: PhaseSpec, document: WorkflowDocument) -> list[str]:
-    """Return the phases before *phase* of the definition that the workflow was started, or is carried on, with."""
+    """Return the phases before *phase* in the definition that the workflow was started or continued with."""
     asked = document.workflow.run_phases if document.workflow is not None else []
 
     return [item.name for item in _before(phase, document) if not asked or item.name in asked]
@@ -252,7 +252,7 @@ def _well(summary: str, **result: str | bool | int | None) -> RunReport:
 def _not_shipped(
     phase: PhaseSpec, document: WorkflowDocument, effects: Ledger, said: str, **result: str | bool | int | None
 ) -> RunReport:
-    """Return that nothing left this machine, as a warning; where nothing but shipping was asked for, it failed."""
+    """Report with a warning that nothing left this machine; if only shipping was requested, raise ShippingRefused."""
     if not _of_this_run(phase, document):
         raise ShippingRefused(said)
     effects.warn(said)
@@ -266,7 +266,7 @@ def _add_label(forge: Forge, number: int, label: str) -> JsonObject:
 
 
 def summary_of(document: WorkflowDocument, *, with_plan: bool) -> str:
-    """Return what was done, phase by phase, as its phases said; *with_plan* names the file with the plan."""
+    """Return what was done, phase by phase, in the phases' own words; *with_plan* names the plan's file."""
     lines = []
     for record in document.phases:
         last = last_attempt(record)
@@ -284,10 +284,10 @@ def _refuse_lost(context: PhaseContext) -> None:
         raise LeaseLost(f"workflow {context.document.adw_id} is not ours any more")
 
 
-# The one comment on an issue that says how the work stands, edited in place.
+# The one comment on an issue that shows the workflow's status, edited in place.
 #
-# Best effort: a problem with it is recorded and never fails the work. Only errors that say that the workflow is not
-# ours any more, or cannot be written, are raised to the caller.
+# Best effort: a problem with it is recorded and never fails the work. Only errors meaning that we lost the workflow, or
+# that it cannot be written, are raised to the caller.
 
 
 logger = logging.getLogger("adw.work")
@@ -297,13 +297,13 @@ COMMENT = "comment:sticky"
 
 
 class StatusComment:
-    """Keeps the comment of a workflow's issue up to date."""
+    """Keeps the comment on a workflow's issue up to date."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def update(self, session: WorkSession) -> None:
-        """Write how the workflow stands, where there is a forge; trouble is noted as an event and in the log."""
+        """Write the workflow's status, if there is a forge; problems are recorded as an event and in the log."""
         if not self._home.has_forge or session.document.issue_number is None:
             return
         try:
@@ -336,5 +336,5 @@ class StatusComment:
             made = maker.sticky_comment(document.adw_id, number, text, in_doubt=is_in_doubt)
             return {"comment_id": made.comment_id, "url": made.url}
 
-        # `act` looks it up itself, more than once when in doubt.
+        # `act` looks it up itself, more than once if in doubt.
         ledger.make(COMMENT, "comment", undo={"number": number}, find=lambda: None, act=act)

@@ -1,9 +1,9 @@
 """
-The external services of a phase and their circuit breakers: asked before an attempt, told the result after it.
+The external services of a phase and their circuit breakers: checked before an attempt, updated with its result.
 
-An open breaker makes the phase wait and uses no attempt. What counts is decided by the class of the failure, never by
-its text: a service that answered, even with a refusal of this one request, is a service that works. When the database
-of the breakers cannot be used, that is logged and holds nothing up.
+An open breaker makes the phase wait and uses no attempt. The class of a failure decides what counts, never its text: a
+service that answered, even by refusing this one request, works. If the breakers' database is unusable, that is logged
+and delays nothing.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.engine")
 
-#: The service behind issues and pull requests, and that behind the git remote.
+#: The service of issues and pull requests, and that of the git remote.
 GITHUB, GIT = "github", "git"
 
-#: Seconds that a breaker stays open when only a person can help: long enough that not every workflow runs into it.
+#: Seconds that a breaker stays open if only a person can help: long enough to spare most workflows the failure.
 PERSON_SECONDS = 900.0
-#: No breaker is opened for longer than this, whatever a service says.
+#: Longest time a breaker is opened for, whatever a service says.
 MAX_SHUT = timedelta(days=31)
-#: How timeout(1) ends.
+#: Exit code of timeout(1) after a time-out.
 TIMEOUT_EXIT = 124
-#: A permit outlives the wall clock of its phase by this: its gates come after that.
+#: A permit outlives the wall-clock limit of its phase by this, because its gates run after that.
 PERMIT_MARGIN_SECONDS = 900.0
-#: The same for a phase without a wall clock.
+#: Lifetime of a permit for a phase without a wall-clock limit.
 PERMIT_SECONDS = 4 * 3600.0
 
 
@@ -57,25 +57,25 @@ class ServiceVerdict(Enum):
     """What the end of an attempt says about a service."""
 
     ANSWERED = "answered"  #: it works
-    FAILED = "failed"  #: one failure more
-    SHUT = "shut"  #: nobody gets an answer before a certain moment: it is opened at once
-    NOTHING = "nothing"  #: it was not asked, or nobody can tell
+    FAILED = "failed"  #: one more failure
+    SHUT = "shut"  #: it answers nobody before a certain moment: the breaker opens at once
+    NOTHING = "nothing"  #: it was not called, or the cause is unknown
 
 
-#: Classes of failures that only a person can end.
+#: Classes of failures that only a person can fix.
 PERSON_CLASSES = ("auth", "billing")
-#: How the reasons begin with which these open a breaker.
+#: Prefixes of the breaker reasons for these classes.
 _PERSON_REASONS = tuple(f"{klass}: " for klass in PERSON_CLASSES)
 
-#: Classes of failures (`error_tables`) of the service itself.
+#: Failure classes (`error_tables`) of the service itself.
 _SERVICE_CLASSES = ("overloaded", "server", "network", "rate_limited", "timeout")
-#: What goes wrong on this side says nothing about the other one.
+#: Failures on this side say nothing about the service.
 _OWN_CLASSES = (
     *("killed", "crashed", "interrupted", "missing", "permission", "dependency", "config", "base", "version", "tls"),
     *("disk", "port", "memory", "descriptors", "busy", "conflict", "database"),
     *("state", "storage", "commit_unknown", "ownership", "illegal", "bug", "taken"),
 )
-#: class of an error -> what it says; every other class means that the service answered
+#: error class -> verdict; any other class means that the service answered
 VERDICTS: Mapping[str, ServiceVerdict] = MappingProxyType(
     {
         **dict.fromkeys(_SERVICE_CLASSES, ServiceVerdict.FAILED),
@@ -87,17 +87,17 @@ VERDICTS: Mapping[str, ServiceVerdict] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakerEvent:
-    """What an attempt did to a breaker, for an event: `draft.add_event(news.event_type, index, data=news.data)`."""
+    """A breaker change caused by an attempt, for `draft.add_event(news.event_type, index, data=news.data)`."""
 
     event_type: str  #: breaker_opened | breaker_closed
     data: JsonObject = field(default_factory=dict)
 
 
 def verdict_of(facts: ErrorFacts | None) -> ServiceVerdict:
-    """Return what the end of an attempt says about its services; None: it went well."""
+    """Return what the end of an attempt says about its services; *facts* is None after a success."""
     if facts is None:
         return ServiceVerdict.ANSWERED
-    # Our own timeouts, and timeout(1), end what takes long: that says nothing about the service.
+    # Our own time-outs and timeout(1) end slow work: no evidence about the service.
     if facts.klass == "timeout" and (
         facts.metadata.get("timed_out") or facts.metadata.get("exit_code") == TIMEOUT_EXIT
     ):
@@ -107,27 +107,27 @@ def verdict_of(facts: ErrorFacts | None) -> ServiceVerdict:
 
 
 def is_about(party: str, facts: ErrorFacts) -> bool:
-    """Return whether a failure is one of *party*: shipping talks to two, and the type of the error says to which."""
+    """Return whether a failure belongs to *party*: shipping uses two, and the type of the error distinguishes them."""
     if party == GIT:
         return facts.error_type.startswith("Git")
     if party == GITHUB:
         return facts.error_type.startswith("Forge")
 
-    # An agent's provider has no part in what goes wrong between adw and the git remote or the forge.
+    # An agent's provider is not involved in failures between adw and the git remote or the forge.
     return not facts.error_type.startswith(("Git", "Forge"))
 
 
 def shut_until(facts: ErrorFacts, now: datetime) -> datetime:
-    """Return until when nobody gets an answer: as the service said, else for as long as the class is worth."""
+    """Return until when the service is unavailable: as it said, else for the default time of the class."""
     told = told_moment(facts) or now + min(timedelta(seconds=min(facts.retry_delay or PERSON_SECONDS, 1e9)), MAX_SHUT)
-    # A quota is open again a little later than it says.
+    # A quota is available a little later than announced.
     margin = timedelta(seconds=QUOTA_MARGIN_SECONDS if facts.klass == "quota_window" else 0.0)
 
     return min(told, now + MAX_SHUT) + margin
 
 
 class ServiceGuard:
-    """The breakers around the attempts of a process: asked before one begins, told how it ended."""
+    """The breakers around a process's attempts: checked before each one, updated at its end."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class ServiceGuard:
         scrub: Callable[[str], str] = lambda text: text,
     ) -> None:
         """
-        *providers* names the provider that the agent of a runner calls; *forge* is its kind.
+        *providers* maps a runner to the provider that its agent calls; *forge* is the kind of forge.
 
-        *has_remote* says whether there is a git remote to ship to; *scrub* takes secrets out of a line.
+        *has_remote* says whether there is a git remote to ship to; *scrub* removes secrets from a line.
         """
         self._breakers = breakers
         self._clock = clock
@@ -150,11 +150,11 @@ class ServiceGuard:
         self._scrub = scrub
         self._shipping = (*((GITHUB,) if forge == GITHUB else ()), *((GIT,) if has_remote else ()))
         self._permits: dict[tuple[str, str], dict[str, Permit]] = {}  #: (workflow, phase) -> party -> its permit
-        self._news: dict[tuple[str, str], list[BreakerEvent]] = {}  #: what is not told yet
+        self._news: dict[tuple[str, str], list[BreakerEvent]] = {}  #: changes not reported yet
         self._guard = threading.Lock()
 
     def parties_of(self, phase: PhaseSpec) -> tuple[str, ...]:
-        """Return the external services that *phase* needs; () for one that needs none."""
+        """Return the external services that *phase* needs, or ()."""
         if phase.runner in {SHIP, CLEAN}:
             return self._shipping
         provider = self._providers.get(phase.runner)
@@ -163,9 +163,9 @@ class ServiceGuard:
 
     def may_begin(self, document: WorkflowDocument, phase: PhaseSpec) -> Wait | None:
         """
-        Take a permit of every service of *phase*; None: it may begin, and `settle` or `let_go` has to follow.
+        Take a permit of every service of *phase*; on None it may begin, and `settle` or `let_go` has to follow.
 
-        When one of them refuses, nothing is taken, and the answer says when to ask again.
+        If one service refuses, no permit is kept, and the returned Wait says when to ask again.
         """
         parties = self.parties_of(phase)
         if not parties:
@@ -187,7 +187,7 @@ class ServiceGuard:
                     return Wait(
                         party=row.name,
                         generation=row.generation,
-                        # Between the refusal and this check it may have opened up: then there is no need to wait.
+                        # The breaker may have become available since the refusal: then there is no need to wait.
                         at=breaker.refused_until() or self._clock.now(),
                         reason=f"{row.name} {what} after it failed{why}; sooner with {sooner}",
                     )
@@ -199,7 +199,7 @@ class ServiceGuard:
         return None
 
     def services_of(self, phase: PhaseSpec, facts: ErrorFacts) -> dict[str, int]:
-        """Return the services of *phase* that a failure is about, with the generations of their circuit breakers."""
+        """Return the services of *phase* that a failure is about, with their breakers' generations."""
         rows: list[BreakerRow] = []
         with _logged():
             rows = [self._breakers.get(party).row for party in self.parties_of(phase) if is_about(party, facts)]
@@ -207,7 +207,7 @@ class ServiceGuard:
         return {row.name: row.generation for row in rows}
 
     def has_closed(self, waits_for: Mapping[str, int]) -> bool:
-        """Say whether the breakers of services have closed since they had these generations."""
+        """Say whether the services' breakers have closed since they had these generations."""
         rows: list[BreakerRow] = []
         with _logged():
             rows = [self._breakers.get(party).row for party in waits_for]
@@ -217,10 +217,10 @@ class ServiceGuard:
 
     def answered(self, document: WorkflowDocument, phase: PhaseSpec) -> bool:
         """
-        Take note, while an attempt runs, that its services answer; return whether that closed a breaker.
+        Record, during an attempt, that its services answer; return whether that closed a breaker.
 
-        Others need not wait for the end of a long trial. The attempt keeps its permits, and how it ends is still
-        counted; `settle` tells what this did to breakers.
+        So others need not wait for the end of a long trial. The attempt keeps its permits, and its end still counts;
+        `settle` reports the changes of breakers.
         """
         key, has_closed = (document.adw_id, phase.name), False
         with self._guard:
@@ -228,7 +228,7 @@ class ServiceGuard:
         with _logged():
             for party, permit in tuple(held.items()):
                 breaker = self._breakers.get(party)
-                # While it is closed only the end counts: a service that answers first and then fails has failed.
+                # With a closed breaker only the end counts: a service that answers first and then fails has failed.
                 if breaker.state is CircuitState.HALF_OPEN and breaker.record_success(permit) is not None:
                     self._news.setdefault(key, []).append(_event(breaker, CircuitState.CLOSED, ""))
                     held[party] = breaker.acquire(seconds=_lifetime(phase)) or permit
@@ -238,10 +238,10 @@ class ServiceGuard:
 
     def reset_breakers(self, phase: PhaseSpec) -> bool:
         """
-        Reset the breakers of *phase* that only a person can close; return whether it reset one.
+        Reset the breakers of *phase* that only a person can close; return whether one was reset.
 
-        A person wants it to go on, so the cause is fixed: after a new login nobody waits for a breaker that cannot know
-        of it. A breaker that is open for any other reason stays open.
+        A person wants the workflow to continue, so the cause is fixed: after a new login nobody should wait for a
+        breaker that cannot know about it. A breaker that is open for any other reason stays open.
         """
         has_closed = False
         with _logged():
@@ -257,10 +257,10 @@ class ServiceGuard:
         self, document: WorkflowDocument, phase: PhaseSpec, facts: ErrorFacts | None
     ) -> tuple[BreakerEvent, ...]:
         """
-        Say how an attempt ended, None for success, and give its permits back; return what that did to breakers.
+        Record how an attempt ended (None: success) and release its permits; return the changes of breakers.
 
-        Call it before the finishing write, and put the answer's events into that. An attempt that was suspended is
-        not settled but `let_go`.
+        Call it before the final write, and include the returned events in that. For a suspended attempt use `let_go`
+        instead.
         """
         parties = self.parties_of(phase)
         if not parties:
@@ -295,7 +295,7 @@ class ServiceGuard:
         return None
 
     def let_go(self, document: WorkflowDocument) -> None:
-        """Give back the permits of attempts at a workflow whose result is not known; may be repeated."""
+        """Release the permits of a workflow's attempts whose result is unknown; may be repeated."""
         with self._guard:
             mine = [key for key in self._permits if key[0] == document.adw_id]
             held = [self._permits.pop(key) for key in mine]
@@ -305,7 +305,7 @@ class ServiceGuard:
             self._give_back(permits)
 
     def _give_back(self, permits: Mapping[str, Permit]) -> None:
-        with _logged():  # what is not given back ends by itself
+        with _logged():  # permits that are not released expire
             for party, permit in permits.items():
                 self._breakers.get(party).give_back(permit)
 
@@ -329,7 +329,7 @@ def _event(breaker: CircuitBreaker, state: CircuitState, klass: str) -> BreakerE
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """Log that the database of the breakers cannot be used, and go on after the block."""
+    """Log that the breakers' database cannot be used, and continue after the block."""
     try:
         yield
     except DatabaseError as exc:
@@ -339,7 +339,7 @@ def _logged() -> Iterator[None]:
 # Runs that wait for a service: due at once when its circuit breaker closes.
 
 
-#: Runs that are read at once.
+#: Runs per query.
 _PAGE = 200
 
 
@@ -353,7 +353,7 @@ class ServiceWaits:
         """
         Make every run due whose workflow waits for a service that is available again; return the workflows.
 
-        Never raises: what is not woken goes on at its own time, and the schedule looks for it again.
+        Never raises: a run that is not woken becomes due at its own time, and the schedule checks again.
         """
         home, woken = self._home, list[str]()
         with _logged():

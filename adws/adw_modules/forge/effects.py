@@ -1,9 +1,10 @@
 """
-Make a pull request, the sticky comment of an issue, or an answer so that there is one, whatever gets lost on the way.
+Find or create a pull request, an issue's sticky comment or an answer, whatever request or reply gets lost.
 
-Look first, then act, then look again. What was made is found by its marker: made with the key of this home and posted
-under our own name, so that nothing of others is ever taken for ours. A create whose answer was lost is looked for and
-never sent again in the same call. Of two, the lowest number stays. Only the interfaces are known here.
+Look first, then act, then look again. Our own items are recognised by a marker signed with the key of this home and
+posted under our own name, so that nothing of others is ever taken for ours. A create whose reply was lost is looked up
+and never sent again in the same call. Of two duplicates, the one with the lower number stays. This module uses only the
+forge interfaces.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from adws.adw_modules.forge.model import Comment, Forge, Issue, IssueText, NewPu
 from adws.adw_modules.forge.text import PULL_REQUEST, STICKY, Marker
 from adws.adw_modules.interfaces import Clock
 
-#: Seconds before each look for something that may have been made: a forge may show it only after a while.
+#: Seconds before each look-up of something that may have been made: a forge may show it with a delay.
 LOOKS_AFTER_DOUBT: Sequence[float] = (0.0, 3.0, 6.0)
 LOOKS_AT_FIRST: Sequence[float] = (0.0,)
-#: What the markers of answers stand for.
+#: The kinds of answers, as named in markers.
 ANSWER, REFUSAL = "answer", "refusal"
 
 Found = TypeVar("Found")
 
 
 def freeze(issue: Issue | IssueText) -> FrozenIssue:
-    """Return *issue* as a workflow starts with it: only what a person sees, and later edits change nothing."""
+    """Return *issue* frozen as the workflow starts with it: visible text only, unaffected by later edits."""
     return FrozenIssue(
         title=forge_text.visible(issue.title),
         body=forge_text.visible(issue.body),
@@ -42,10 +43,10 @@ def freeze(issue: Issue | IssueText) -> FrozenIssue:
 
 class ForgeEffects:
     """
-    Finds or creates what a workflow has on a forge, and the answers to deliveries.
+    Finds or creates a workflow's items on a forge, and the answers to deliveries.
 
-    *check* is called right before each change and raises when the workflow is not ours any more; *scrub* takes secrets
-    out of answers.
+    *check* is called right before each change and raises when this process no longer owns the workflow; *scrub* removes
+    secrets from answers.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ForgeEffects:
         check: Callable[[], None] = lambda: None,
         scrub: Callable[[str], str] = str,
     ) -> None:
-        """Sign what is made here with the *key* of this home."""
+        """Sign new items with the *key* of this home."""
         self._forge = forge
         self._clock = clock
         self._key = key
@@ -68,11 +69,11 @@ class ForgeEffects:
 
     def pull_request(self, adw_id: str, new: NewPullRequest, *, in_doubt: bool = False) -> PullRequest:
         """
-        Return the pull request of this workflow, opened when there is none; what is found is brought up to *new*.
+        Return the pull request of this workflow: the existing one, updated to *new*, or a new one.
 
-        *in_doubt*: it may have been opened before, by an attempt that was cut off. One that is closed or merged is
-        returned as it is. Raises NotOurs when somebody else's stands in the way, ForgeUnavailable when it is still not
-        known whether it was opened: then the next call is in doubt.
+        *in_doubt*: an interrupted attempt may have opened it before. A closed or merged one is returned unchanged.
+        Raises NotOurs if somebody else's pull request blocks it, and ForgeUnavailable if it is still unknown whether it
+        was opened: then the next call is in doubt.
         """
         wanted = replace(new, body=self._signed(new.body, Marker(adw_id=adw_id, op=PULL_REQUEST)))
         result = self._look(lambda: self.find_pull_request(adw_id, new.head), in_doubt=in_doubt)
@@ -104,7 +105,7 @@ class ForgeEffects:
         try:
             open_ones = self._ours(adw_id, self._forge.pull_requests_of(wanted.head, state="open"))
         except (ForgeUnavailable, ForgeBusy):
-            return made  # it was made, that is certain; the next look-up finds a second one
+            return made  # it was certainly made; the next look-up finds a duplicate
         first = min((*open_ones, made), key=lambda one: one.number)
         if first.number != made.number:
             self._check()
@@ -113,7 +114,7 @@ class ForgeEffects:
         return first
 
     def find_pull_request(self, adw_id: str, head: str) -> PullRequest | None:
-        """Return the workflow's pull request from branch *head*: an open one first, of several the oldest."""
+        """Return the workflow's pull request from branch *head*: open ones first, then the oldest."""
         ours = self._ours(adw_id, self._forge.pull_requests_of(head))
 
         return min(ours, key=lambda one: (one.state != "open", one.number), default=None)
@@ -132,8 +133,8 @@ class ForgeEffects:
         """
         Make *text* the one comment that adw keeps on an issue, whichever workflow wrote it before.
 
-        *comment_id* is the comment that is known; if it is gone it is looked for. Raises ForgeUnavailable when it is
-        still not known whether a new one was posted: then the next call is in doubt.
+        *comment_id* is the known comment; if it is gone, the comment is looked up. Raises ForgeUnavailable if it is
+        still unknown whether a new one was posted: then the next call is in doubt.
         """
         body = self._signed(text, Marker(adw_id=adw_id, op=STICKY))
         if comment_id is not None:
@@ -147,9 +148,9 @@ class ForgeEffects:
 
     def answer(self, number: int, text: str, *, delivery: str) -> Comment:
         """
-        Say *text* on an issue or pull request; what was said about *delivery* there before gets its text changed.
+        Post *text* on an issue or pull request, or replace the text of the earlier answer to *delivery* there.
 
-        That may be the name of anything else that is to be said once. An answer mentions nobody and starts nothing.
+        *delivery* may name anything else that is answered once. An answer mentions nobody and triggers nothing.
         """
         marker = Marker(adw_id=_short(delivery), op=ANSWER)
 
@@ -165,7 +166,7 @@ class ForgeEffects:
     def _comment(
         self, number: int, body: str, is_wanted: Callable[[Marker], bool], *, in_doubt: bool = False
     ) -> Comment:
-        """Return our one comment whose marker is wanted, posted when there is none; it gets the text *body*."""
+        """Return our one comment whose marker is wanted, with the text *body*; post it if it is missing."""
         result = self._look(lambda: self._find_comment(number, is_wanted), in_doubt=in_doubt)
         if result is None:
             self._check()
@@ -179,7 +180,7 @@ class ForgeEffects:
             try:
                 result = self._find_comment(number, is_wanted)
             except (ForgeUnavailable, ForgeBusy):
-                return made  # it was made, that is certain; the next look-up finds a second one
+                return made  # it was certainly made; the next look-up finds a duplicate
             if result is None:
                 return made  # a forge may not show it yet
         if result.body == body:
@@ -189,7 +190,7 @@ class ForgeEffects:
         return self._forge.edit_comment(result.comment_id, body)
 
     def _find_comment(self, number: int, is_wanted: Callable[[Marker], bool]) -> Comment | None:
-        """Return our own comment whose marker is wanted; of several the first stays, and the others are deleted."""
+        """Return our own comment whose marker is wanted; the first one stays, duplicates are deleted."""
         me = self._forge.login()
         ours = [one for one in self._forge.comments(number) if one.author == me]
         marked = [one for one in ours if (marker := self._marker_in(one.body)) and is_wanted(marker)]
@@ -200,7 +201,7 @@ class ForgeEffects:
 
         return marked[0] if marked else None
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------
 
     def _signed(self, text: str, marker: Marker) -> str:
         made = forge_text.make_marker(marker, key=self._key, repository=self._forge.repository)
@@ -216,7 +217,7 @@ class ForgeEffects:
         return forge_text.outgoing_body(self._signed(said, marker), self._scrub)
 
     def _look(self, find: Callable[[], Found | None], *, in_doubt: bool) -> Found | None:
-        """Return what *find* finds; where it may have been made before, look more than once."""
+        """Return what *find* returns; look more than once if the item may have been made before (*in_doubt*)."""
         for seconds in LOOKS_AFTER_DOUBT if in_doubt else LOOKS_AT_FIRST:
             if seconds:
                 self._clock.sleep(seconds)
@@ -228,5 +229,5 @@ class ForgeEffects:
 
 
 def _short(text: str) -> str:
-    """Return a name of *text* that fits a marker, whatever a sender put into it."""
+    """Return a digest of *text* that fits a marker, whatever the sender wrote."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,9 +1,9 @@
 """
-GitHub as a forge, and the only module that uses PyGithub.
+GitHub as a forge; the only module that uses PyGithub.
 
-Each call is one request, sent once: after a lost answer to a create the caller looks it up, and never sends it again.
-Requests go out one at a time, with a second between writes, and none lasts longer than a worker may be silent. PyGithub
-carries sign-in, pacing and transport; what an answer means is decided in `forge.github_errors`.
+Each call is one request, sent once: after a lost reply to a create the caller looks it up and never sends it again.
+Requests are sent one at a time, with a second between writes, and each ends within the time a worker may be silent.
+PyGithub does sign-in, pacing and transport; `forge.github_errors` interprets the responses.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from adws.adw_modules.forge.model import (
 from adws.adw_modules.identifiers import JsonValue
 from adws.adw_modules.interfaces import Clock
 
-#: Where GitHub itself is asked.
+#: The API of github.com.
 DEFAULT_API_URL = Consts.DEFAULT_BASE_URL
-#: Seconds between two writes, as GitHub asks of programs.
+#: Seconds between two writes, as GitHub requires of programs.
 SECONDS_BETWEEN_WRITES = 1.0
 
 _PER_PAGE = 100
-#: A token of an App is renewed when it has less time left than this.
+#: An App's token is renewed when less time than this is left.
 _TOKEN_RESERVE = timedelta(minutes=5)
 _DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
 _READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
@@ -67,7 +67,7 @@ _READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GitHubAccess:
-    """Who we are to GitHub, and where it is: a token, or an App with its key."""
+    """Our credentials for GitHub (a token, or an App with its key) and its address."""
 
     token: str = field(default="", repr=False)
     app_id: str = ""
@@ -79,10 +79,10 @@ class GitHubAccess:
 
 def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
     """
-    Return the time-out that keeps one request inside a lease: to sign in, to connect and to answer take one each.
+    Return the time-out that keeps one request inside a lease: signing in, connecting and answering take one each.
 
-    A worker stops itself *stop_seconds* after its last renewal, and another takes its work after *ttl_seconds*: a
-    request that began before the first must have ended before the second. Raises ConfigError when that cannot be.
+    A worker stops itself *stop_seconds* after its last renewal, and another takes over its work after *ttl_seconds*: a
+    request begun before the first moment must end before the second. Raises ConfigError if that is impossible.
     """
     room = ttl_seconds - stop_seconds - SECONDS_BETWEEN_WRITES
     if room < 3.0:
@@ -95,7 +95,7 @@ def timeout_for(*, ttl_seconds: float, stop_seconds: float) -> float:
 
 class GitHubForge:
     """
-    One repository on GitHub; implements `forge.Forge`. *scrub* takes secrets out of all that is written.
+    One repository on GitHub; implements `forge.Forge`. *scrub* removes secrets from all written text.
 
     Requests are sent one at a time.
     """
@@ -119,7 +119,7 @@ class GitHubForge:
         self._good_until = clock.now()
 
     def close(self) -> None:
-        """Close what is open to GitHub."""
+        """Close the connections to GitHub."""
         for requester in filter(None, (self._app, self._requester)):
             requester.close()
 
@@ -129,7 +129,7 @@ class GitHubForge:
         return self._repository
 
     def login(self) -> str:
-        """Return who we are to GitHub, an App with its `[bot]`; asked once."""
+        """Return our own login, for an App with `[bot]`; requested once."""
         if not self._login and self._app is not None:
             self._login = f"{text_in(as_object(self._send('GET', '/app', as_app=True)[0]), 'slug')}[bot]"
         elif not self._login:
@@ -138,7 +138,7 @@ class GitHubForge:
         return self._login
 
     def access(self) -> ForgeAccess:
-        """Ask what we may do in the repository; an App is asked about its installation."""
+        """Request our permissions in the repository; for an App, those of its installation."""
         login, path = self.login(), f"/repos/{self._repository}"
         if self._app is not None:
             return to_app_access(login, *self._send("GET", f"{path}/installation", as_app=True))
@@ -150,7 +150,7 @@ class GitHubForge:
         return text_in(as_object(self._call("GET", "")), "default_branch")
 
     def permission(self, login: str) -> str:
-        """Return what *login* may do; a stranger may do nothing."""
+        """Return the permission of *login*; "none" for an unknown user."""
         try:
             return to_permission(self._call("GET", f"/collaborators/{_quoted(login)}/permission"))
         except ForgeNotFound:
@@ -181,16 +181,16 @@ class GitHubForge:
         return tuple(result)
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
-        """Put labels on an issue or pull request; GitHub makes those it does not know."""
+        """Add labels to an issue or pull request; GitHub creates unknown ones."""
         if labels:
             self._call("POST", f"/issues/{number}/labels", {"labels": list(labels)})
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off; one that is not there is fine."""
+        """Remove a label; a missing one is fine."""
         try:
             self._call("DELETE", f"/issues/{number}/labels/{_quoted(label)}")
         except ForgeNotFound:
-            # The same answer comes for an issue that is not there, and for one that we may not see.
+            # GitHub gives the same answer for a missing issue, and for one that we may not see.
             there = self._pages(f"/issues/{number}/labels", {})
             if any(text_in(one, "name") == label for one in there):
                 raise
@@ -198,7 +198,7 @@ class GitHubForge:
     # --- comments ----------------------------------------------------------------------------------------------
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
-        """Return the comments, oldest first; with *since* those made or changed since then."""
+        """Return the comments, oldest first; with *since* only those created or changed since then."""
         result = self._pages(f"/issues/{number}/comments", {"since": since} if since else {})
 
         return tuple(to_comment(dict(one)) for one in result if is_since(one, since))
@@ -233,7 +233,7 @@ class GitHubForge:
             "sort": "created",
             "direction": "desc",
         }
-        # Asked again of each: a filter that a server does not know gives everything.
+        # Filtered again here: a server that does not know a filter returns everything.
         return tuple(
             to_pull_request(dict(one))
             for one in self._pages("/pulls", params)
@@ -255,7 +255,7 @@ class GitHubForge:
     def edit_pull_request(
         self, number: int, *, title: str | None = None, body: str | None = None, is_draft: bool | None = None
     ) -> PullRequest:
-        """Change a pull request; that it is a draft, or none any more, only GraphQL can change."""
+        """Change a pull request; its draft status can only be changed by GraphQL."""
         changes: dict[str, JsonValue] = {}
         if title is not None:
             changes["title"] = forge_text.outgoing_title(title, self._scrub)
@@ -275,11 +275,11 @@ class GitHubForge:
         return self.pull_request(number)
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close it; one that is closed already is fine."""
+        """Close the pull request; a closed one is fine."""
         return to_pull_request(self._call("PATCH", f"/pulls/{number}", {"state": "closed"}))
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
-        """Merge it if its head is *sha*; one that is merged already is fine."""
+        """Merge the pull request if its head is *sha*; a merged one is fine."""
         try:
             self._call("PUT", f"/pulls/{number}/merge", {"sha": sha, "merge_method": method})
         except ForgeRefused:
@@ -291,20 +291,20 @@ class GitHubForge:
         return self.pull_request(number)
 
     def remote_url(self) -> str:
-        """Return where git pushes to: the site that belongs to the API."""
+        """Return the URL for git pushes: on the website that belongs to the API."""
         parts = urlsplit(self._access.api_url)
         path = parts.path.rstrip("/").removesuffix("/api/v3")
         host = parts.netloc.removeprefix("api.") if parts.netloc == "api.github.com" else parts.netloc
 
         return f"{parts.scheme}://{host}{path}/{self._repository}.git"
 
-    # --- what only cron asks -----------------------------------------------------------------------------------
+    # --- used by cron only -------------------------------------------------------------------------------------
     #
-    # GitHub does not bring a failed delivery again by itself. It keeps deliveries for some days, and brings one again,
-    # with the same guid, when it is asked to. That needs the right to see the hooks of the repository.
+    # GitHub does not repeat a failed delivery by itself. It keeps deliveries for some days and repeats one, with the
+    # same guid, on request. That needs permission to read the repository's hooks.
 
     def labelled(self, number: int, label: str) -> Labelled | None:
-        """Return who put *label* on the issue last, None when nobody did."""
+        """Return who last put *label* on the issue, or None if nobody did."""
         issue = as_object(self._call("GET", f"/issues/{number}"))
         result: Labelled | None = None
         for one in self._pages(f"/issues/{number}/events", {}):  # oldest first
@@ -323,7 +323,7 @@ class GitHubForge:
         return result
 
     def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
-        """Return every try since a moment, newest first, of the newest hundred of each hook: cron comes again soon."""
+        """Return every delivery attempt since a moment, newest first: the last hundred per hook, as cron runs often."""
         result: list[HookDelivery] = []
         for hook in list(self._pages("/hooks", {})):
             if not isinstance(hook_id := hook.get("id"), int):
@@ -348,17 +348,17 @@ class GitHubForge:
         return tuple(sorted(result, key=lambda one: one.at, reverse=True))
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
-        """Ask for a delivery to be brought again. Not repeated."""
+        """Ask GitHub to send a delivery again. Not repeated."""
         self._call("POST", f"/hooks/{hook_id}/deliveries/{delivery_id}/attempts", {})
 
-    # --- asking ------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------
 
     def _call(self, verb: str, path: str, payload: Json | None = None) -> JsonValue:
-        """Ask for *path* below the repository."""
+        """Send a request for *path* below the repository."""
         return self._send(verb, f"/repos/{self._repository}{path}", payload=payload)[0]
 
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
-        """Yield a list over all its pages. They are counted: an address that the server names is never followed."""
+        """Yield the items of all pages of a list. Pages are counted: a URL named by the server is never followed."""
         page, goes_on = 1, True
         while goes_on:
             asked: dict[str, JsonValue] = {**params, "per_page": _PER_PAGE, "page": page}
@@ -369,13 +369,13 @@ class GitHubForge:
     def _send(
         self, verb: str, path: str, *, params: Json | None = None, payload: Json | None = None, as_app: bool = False
     ) -> tuple[JsonValue, Mapping[str, str]]:
-        """Send one request and return the answer and its headers; *as_app* asks in the name of the App itself."""
+        """Send one request and return the response and its headers; *as_app* signs in as the App itself."""
         if not self._turn.acquire(timeout=self._access.timeout_seconds):
             raise ForgeBusy(1.0, "another thread of this process is asking")
         try:
             started = self._clock.monotonic()
             requester = self._app if as_app and self._app else self._signed_in()
-            # What is sent must arrive while we still own the workflow: not after a long wait.
+            # The request must arrive while we still own the workflow, not after a long wait.
             if self._clock.monotonic() - started > self._access.timeout_seconds:
                 raise ForgeUnavailable("signing in to GitHub took too long: nothing was sent")
             return self._request(requester, verb, path, params, payload)
@@ -383,9 +383,9 @@ class GitHubForge:
             self._turn.release()
 
     def _signed_in(self) -> Requester:
-        """Return the way to ask as who we are; an App gets a new token when the old one ends soon."""
+        """Return the signed-in requester; an App gets a new token when the old one expires soon."""
         if self._app is None or (self._requester and self._clock.now() + _TOKEN_RESERVE < self._good_until):
-            return self._requester  # type: ignore[return-value]  # without an App there is one from the start
+            return self._requester  # type: ignore[return-value]  # without an App it is set from the start
         path = f"/repos/{self._repository}/installation"
         result, _ = self._request(self._app, "GET", path, None, None)
         number = as_object(result).get("id")
@@ -408,9 +408,9 @@ class GitHubForge:
             status, headers, body = requester.requestJson(
                 verb, path, parameters=dict(params or {}), input=None if payload is None else dict(payload)
             )
-        except OSError as exc:  # every error of the transport is one: no connection, no answer, half an answer
+        except OSError as exc:  # base of all transport errors: no connection, no response, a partial response
             raise ForgeUnavailable(f"GitHub did not answer ({_said(exc)}): nothing is known about the effect") from exc
-        except RuntimeError as exc:  # PyGithub follows no redirection to another host
+        except RuntimeError as exc:  # PyGithub does not follow redirections to another host
             raise ForgeRefused(301, f"{_said(exc)}: correct github.repository or github.api_url") from exc
         except PyJWTError as exc:
             raise ConfigError(f"the key of the GitHub App cannot be used: {_said(exc)}") from exc
@@ -439,7 +439,7 @@ def _quoted(name: str) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return what a library says in one short line; addresses in it carry no token, which goes in a header."""
+    """Return a library's message in one short line; URLs in it have no token, which is sent in a header."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
@@ -447,20 +447,20 @@ def _said(error: BaseException) -> str:
 
 
 def make_adw_id() -> str:
-    """Return a new id for a workflow: eight hex digits."""
+    """Return a new workflow id: eight hex digits."""
     return SystemClock().token()[:8]
 
 
 def post_github_comment(issue_number: int, comment: str, *, forge: Forge | None = None) -> Comment:
-    """Post a comment that carries the mark of adw, so that nothing that listens to comments answers it."""
+    """Post a comment with adw's mark, so that no program that listens to comments reacts to it."""
     return _forge(forge).create_comment(issue_number, forge_text.bot_comment(comment))
 
 
 def close_pull_request(pr_number: int, comment: str = "", *, forge: Forge | None = None) -> PullRequest:
     """
-    Say why in a comment, then close the pull request; may be repeated, and says it once.
+    Post the reason as a comment, then close the pull request; may be repeated, the comment is posted once.
 
-    One that is closed or merged already is returned as it is.
+    A closed or merged one is returned unchanged.
     """
     place = _forge(forge)
     result = place.pull_request(pr_number)
@@ -478,7 +478,7 @@ def _forge(forge: Forge | None) -> Forge:
 
 
 def _moment(text: str) -> str:
-    """Return a moment in the one spelling that sorts, "" when it is none."""
+    """Return a moment in the one spelling that sorts, or "" if it cannot be parsed."""
     try:
         return timestamps.to_text(timestamps.parse(text))
     except (ValueError, OverflowError):

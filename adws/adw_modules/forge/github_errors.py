@@ -1,8 +1,8 @@
 """
-What GitHub's answers mean: status, headers and body in, values or the right error out.
+Interpret GitHub's responses: convert status, headers and body to values or the right error.
 
-Pure. A refusal, a request to come later and an answer that says nothing about the effect are three different things;
-what cannot be read is the third.
+Pure. A refusal, a request to come back later and a response that leaves the effect unknown are different errors; an
+unreadable response is of the last kind.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from adws.adw_modules.identifiers import JsonValue
 
 Json: TypeAlias = Mapping[str, JsonValue]
 
-#: Seconds to stay away after a refusal for too many requests that does not say how long.
+#: Seconds to wait after a rate limit response that does not say how long.
 UNSAID_WAIT = 60.0
-#: GitHub's texts for limits that have no headers.
+#: GitHub's messages about limits that have no headers.
 _LIMIT_WORDS = ("rate limit", "abuse detection", "please wait a few minutes", "please retry your request again later")
 _PERMISSIONS = ("admin", "maintain", "write", "triage", "read", "none")
 _OLD_PERMISSIONS = {"push": "write", "pull": "read"}
@@ -29,9 +29,9 @@ _OLD_PERMISSIONS = {"push": "write", "pull": "read"}
 
 def check_answer(status: int, headers: Mapping[str, str], body: str, *, now: datetime) -> JsonValue:
     """
-    Return the JSON of a good answer, None for an empty one; *headers* have names in lower case.
+    Return the JSON of a successful response, None for an empty one; header names are in lower case.
 
-    Raises what any other answer means.
+    Raises the matching error for any other response.
     """
     if 200 <= status < 300:
         try:
@@ -50,7 +50,7 @@ def check_answer(status: int, headers: Mapping[str, str], body: str, *, now: dat
         if told.seconds is not None:
             wait = max(1.0, told.seconds)
         elif told.at is not None:
-            # A second more: the reset is told in whole seconds, and the clocks differ.
+            # One second more: the reset time is in whole seconds, and the clocks differ.
             wait = max(1.0, (told.at - now).total_seconds() + 1.0)
         raise ForgeBusy(wait, message)
     if status == 404:
@@ -64,7 +64,7 @@ def check_answer(status: int, headers: Mapping[str, str], body: str, *, now: dat
 
 
 def message_of(body: str) -> str:
-    """Return what an answer says is wrong, in one line."""
+    """Return the error message of a response in one line."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -78,7 +78,7 @@ def message_of(body: str) -> str:
 
 
 def graphql_problem(answer: JsonValue) -> str:
-    """Return what went wrong with a query that was answered with 200, "" when nothing did."""
+    """Return the errors of a GraphQL query that was answered with 200, "" if there were no errors."""
     problems = as_object(answer).get("errors")
     if not isinstance(problems, list) or not problems:
         return ""
@@ -92,7 +92,7 @@ def has_next_page(headers: Mapping[str, str]) -> bool:
 
 
 def as_object(value: JsonValue) -> Json:
-    """Return an answer that must be an object."""
+    """Return a response that must be an object."""
     if not isinstance(value, dict):
         raise ForgeUnavailable("GitHub answered with something else than was asked for")
 
@@ -100,7 +100,7 @@ def as_object(value: JsonValue) -> Json:
 
 
 def as_objects(value: JsonValue) -> list[Json]:
-    """Return an answer that must be a list of objects."""
+    """Return a response that must be a list of objects."""
     if not isinstance(value, list):
         raise ForgeUnavailable("GitHub answered with something else than a list")
 
@@ -108,7 +108,7 @@ def as_objects(value: JsonValue) -> list[Json]:
 
 
 def to_issue(value: JsonValue) -> Issue:
-    """Return the issue in an answer."""
+    """Convert a response to an issue."""
     data = as_object(value)
 
     return Issue(
@@ -126,7 +126,7 @@ def to_issue(value: JsonValue) -> Issue:
 
 
 def to_comment(value: JsonValue) -> Comment:
-    """Return the comment in an answer."""
+    """Convert a response to a comment."""
     data = as_object(value)
 
     return Comment(
@@ -139,7 +139,7 @@ def to_comment(value: JsonValue) -> Comment:
 
 
 def to_pull_request(value: JsonValue) -> PullRequest:
-    """Return the pull request in an answer, of a list or its own."""
+    """Convert a response, single or from a list, to a pull request."""
     data = as_object(value)
     head, base = as_object(data.get("head")), as_object(data.get("base"))
 
@@ -159,7 +159,7 @@ def to_pull_request(value: JsonValue) -> PullRequest:
 
 
 def comes_from(value: Json, *, repository: str, branch: str) -> bool:
-    """Say whether a pull request in a list comes from *branch* of the repository itself, not of a copy of it."""
+    """Say whether a listed pull request comes from *branch* of the repository itself, not of a fork."""
     head = as_object(value.get("head"))
     origin = head.get("repo")
     name = text_in(origin, "full_name") if isinstance(origin, dict) else ""
@@ -168,14 +168,14 @@ def comes_from(value: Json, *, repository: str, branch: str) -> bool:
 
 
 def is_since(value: Json, since: str) -> bool:
-    """Return whether a listed comment was changed since then: not every server honours that parameter."""
+    """Return whether a listed comment changed since then: not every server honours that parameter."""
     changed = text_in(value, "updated_at")
 
     return not since or not changed or timestamps.parse(changed) >= timestamps.parse(since)
 
 
 def to_permission(value: JsonValue) -> str:
-    """Return what somebody may do; a role of an organisation's own counts as what it is built on."""
+    """Return a person's permission; a custom role of an organisation counts as the role it is based on."""
     data = as_object(value)
     for name in (text_in(data, "role_name"), text_in(data, "permission")):
         known = _OLD_PERMISSIONS.get(name, name)
@@ -186,7 +186,7 @@ def to_permission(value: JsonValue) -> str:
 
 
 def to_access(login: str, repository: JsonValue, headers: Mapping[str, str]) -> ForgeAccess:
-    """Return what a user may do in *repository*, as the answer about it and its headers say."""
+    """Return the permissions of a user in *repository*, from its response and headers."""
     data = as_object(repository)
     rights = data.get("permissions")
     may_push = rights.get("push") if isinstance(rights, dict) else None
@@ -203,7 +203,7 @@ def to_access(login: str, repository: JsonValue, headers: Mapping[str, str]) -> 
 
 
 def to_app_access(login: str, installation: JsonValue, headers: Mapping[str, str]) -> ForgeAccess:
-    """Return what an App may do where it is installed."""
+    """Return the permissions of an App's installation."""
     rights = as_object(installation).get("permissions")
     granted = rights if isinstance(rights, dict) else {}
     may = {name: granted.get(name) == "write" if granted else None for name in ("contents", "pull_requests", "issues")}
@@ -224,7 +224,7 @@ def _requests_left(headers: Mapping[str, str]) -> int | None:
 
 
 def text_in(data: Json, name: str) -> str:
-    """Return the text under *name*, "" for null or none."""
+    """Return the text under *name*, "" for null or a missing key."""
     value = data.get(name)
 
     return value if isinstance(value, str) else ""
@@ -252,7 +252,7 @@ def _list(data: Json, name: str) -> list[JsonValue]:
 
 
 def _login(data: Json, name: str) -> str:
-    """Return the login of a person; one who left has none."""
+    """Return the login of a person, or "" for a deleted account."""
     person = data.get(name)
 
     return text_in(person, "login") if isinstance(person, dict) else ""

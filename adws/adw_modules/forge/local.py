@@ -1,8 +1,8 @@
 """
-A forge without an account or a server: issues and pull requests are JSON files, with a bare git repository beside them.
+A forge without an account or a server: issues and pull requests are JSON files, next to a bare git repository.
 
-It keeps the same contract as GitHub. Whether a pull request is merged is asked of the repository: merging by hand and a
-crash in the middle of a merge are both seen. No checkout of anybody is touched.
+It keeps the same contract as GitHub. The repository decides whether a pull request is merged, so that merges by hand
+and merges interrupted by a crash are noticed. Nobody's checkout is touched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NUMBER, COMMENT = "last_number", "last_comment"
 #: The bare repository, in the directory of the forge.
 REMOTE_NAME = "remote.git"
 
-#: Seconds that a change waits for its turn.
+#: Seconds that a change waits for the lock.
 TURN_SECONDS = 10.0
 _POLL_SECONDS = 0.01
 _COUNTS = "forge.json"
@@ -55,7 +55,7 @@ _BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock(?:/|$)))[A-Za-z0-9_][\w./+@#-]
 
 
 class StoredComment(BaseModel):
-    """A comment in the file of its issue or pull request; one that was written by hand may lack anything."""
+    """A comment in the file of its issue or pull request; one written by hand may lack any field."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,7 +67,7 @@ class StoredComment(BaseModel):
 
 
 class StoredItem(BaseModel):
-    """What the file of an issue or pull request says; one that was written by hand may lack anything."""
+    """The content of an issue's or pull request's file; one written by hand may lack any field."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -80,7 +80,7 @@ class StoredItem(BaseModel):
     comments: list[StoredComment] = Field(default_factory=list)
     created_at: str = ""
     updated_at: str = ""
-    # Of pull requests only.
+    # For pull requests only.
     head: str = ""
     head_sha: str = ""
     base: str = ""
@@ -91,11 +91,11 @@ class StoredItem(BaseModel):
 
 class LocalForge:
     """
-    Issues and pull requests below *root*; implements `forge.Forge`, also for several processes at once.
+    Issues and pull requests below *root*; implements `forge.Forge` and is safe for several processes.
 
-    There is one JSON file for each, which anybody can read. A file is replaced whole and durably. Numbers only grow,
-    also when what had the last one is gone: the count is written before whatever gets the number. Changes happen one
-    at a time, in all processes, under one file lock.
+    Each has one JSON file, which anybody can read and which is replaced atomically and durably. Numbers only grow, even
+    if the item with the last one is gone: the counter is written before the item. A file lock allows one change at a
+    time across all processes.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class LocalForge:
         self._login = login
 
     def prepare(self, default_branch: str = "main") -> None:
-        """Make the directories and the bare repository; nothing happens when they are there."""
+        """Create the directories and the bare repository if they are missing."""
         for place in (self._root, self._root / ISSUES, self._root / PULLS):
             try:
                 durable_file.make_directory(str(place))
@@ -126,7 +126,7 @@ class LocalForge:
             self._git.make(default_branch)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no resource is kept open."""
 
     @property
     def repository(self) -> str:
@@ -134,7 +134,7 @@ class LocalForge:
         return self._repository
 
     def login(self) -> str:
-        """Return the name that adw signs with here."""
+        """Return the name that adw uses on this forge."""
         return self._login
 
     def default_branch(self) -> str:
@@ -142,7 +142,7 @@ class LocalForge:
         return self._git.default_branch()
 
     def permission(self, login: str) -> str:
-        """Return what *login* may do: adw itself everything, others as `{"people": {"alice": "write"}}` in a file."""
+        """Return the permission of *login*: admin for adw, others' from `{"people": {"alice": "write"}}` in a file."""
         if login == self._login:
             return "admin"
         people = self._counts().get("people")
@@ -151,13 +151,13 @@ class LocalForge:
         return said if isinstance(said, str) else "none"
 
     def remote_url(self) -> str:
-        """Return where git pushes to: a directory."""
+        """Return the directory that git pushes to."""
         return str(self._git.path)
 
     # --- issues ------------------------------------------------------------------------------------------------
 
     def create_issue(self, title: str, body: str = "", *, labels: tuple[str, ...] = (), author: str = "") -> Issue:
-        """Write a new issue; what a person does on the site of another forge."""
+        """Create an issue, as a person does on the website of another forge."""
         with self._turn():
             number = self._next_number(NUMBER)
             item = self._new_item(title, body, author=author or self._login, labels=labels)
@@ -182,11 +182,11 @@ class LocalForge:
         return tuple(result)
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
-        """Put labels on an issue or pull request."""
+        """Add labels to an issue or pull request."""
         self._relabel(number, lambda has: list(dict.fromkeys([*has, *labels])))
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off; one that is not there is fine."""
+        """Remove a label; a missing one is fine."""
         self._relabel(number, lambda has: [one for one in has if one != label])
 
     def _relabel(self, number: int, change: Callable[[list[str]], list[str]]) -> None:
@@ -197,10 +197,10 @@ class LocalForge:
     # --- comments ----------------------------------------------------------------------------------------------
 
     def comments(self, number: int, *, since: str = "") -> tuple[Comment, ...]:
-        """Return the comments, oldest first; with *since* those made or changed since then."""
+        """Return the comments, oldest first; with *since* only those created or changed since then."""
         result = sorted(self._read(self._kind_of(number), number).comments, key=lambda one: one.id)
         if since:
-            # One that was written by hand may not say when it was changed.
+            # A comment written by hand may lack its date.
             moments = [one.updated_at or one.created_at or timestamps.UNKNOWN_MOMENT for one in result]
             later = [timestamps.parse(moment) >= timestamps.parse(since) for moment in moments]
             result = [one for one, is_later in zip(result, later, strict=True) if is_later]
@@ -244,7 +244,7 @@ class LocalForge:
             self._change(kind, number, comments=[one for one in comments if one.id != comment_id])
 
     def _holder_of(self, comment_id: int) -> tuple[str, int, list[StoredComment]]:
-        """Return kind and number of what has the comment, and all its comments."""
+        """Return kind and number of the item with the comment, and all comments of that item."""
         for kind in (ISSUES, PULLS):
             for number in self._numbers(kind):
                 comments = self._read(kind, number).comments
@@ -267,7 +267,7 @@ class LocalForge:
         return tuple(one for one in pulls if state in {"all", one.state})
 
     def create_pull_request(self, new: NewPullRequest) -> PullRequest:
-        """Open a pull request; head and base must be in the remote, with something between them."""
+        """Open a pull request; head and base must exist in the remote and differ by at least one commit."""
         with self._turn():
             head_sha, base_sha = self._git.commit_of(new.head), self._git.commit_of(new.base)
             for branch, commit in ((new.head, head_sha), (new.base, base_sha)):
@@ -299,7 +299,7 @@ class LocalForge:
             return self._to_pull_request(number, self._change(PULLS, number, **changes))
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close it; one that is closed or merged already is fine."""
+        """Close the pull request; a closed or merged one is fine."""
         with self._turn():
             result = self.pull_request(number)
             if result.state != "open":
@@ -307,7 +307,7 @@ class LocalForge:
             return self._to_pull_request(number, self._change(PULLS, number, state="closed", head_sha=result.head_sha))
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
-        """Merge it into its base in the bare repository, by squash or merge, if its head is *sha*."""
+        """Merge the pull request into its base in the bare repository, by squash or merge, if its head is *sha*."""
         if method not in {"squash", "merge"}:
             raise ForgeRefused(405, f"a local forge merges by squash or merge, not by {method}")
         with self._turn():
@@ -330,7 +330,7 @@ class LocalForge:
                 )
                 if commit is None:
                     raise ForgeRefused(405, f"{pull.head} conflicts with {pull.base}: bring it up to date first")
-                # Written before the branch moves: after a crash it is seen that the branch has this commit.
+                # Recorded before the branch moves: after a crash, the merge is recognised by this commit on the branch.
                 self._change(PULLS, number, merge_commit=commit)
                 if not self._git.move(pull.base, commit, expected=base):
                     raise ForgeRefused(409, f"{pull.base} moved meanwhile: ask again")
@@ -345,7 +345,7 @@ class LocalForge:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Change files inside the block: nobody else does meanwhile. Raises ForgeBusy when others take too long."""
+        """Hold the forge's lock inside the block, for changes of files. Raises ForgeBusy if others hold it too long."""
         path = self._root / _LOCK
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, durable_file.NEW_FILE_MODE)
@@ -365,9 +365,9 @@ class LocalForge:
             os.close(fd)  # the file stays: two processes could hold "the" lock on two different files
 
     def _next_number(self, counter: str) -> int:
-        """Return a number that was never given before; inside `_turn` only."""
+        """Return a number that was never used before; only inside `_turn`."""
         counts = self._counts()
-        # Files may have been put here by hand, and the counts may be lost.
+        # Files may have been added by hand, and the counters may be lost.
         used = [(kind, number) for kind in (ISSUES, PULLS) for number in self._numbers(kind)]
         numbers = [number for _, number in used]
         if counter == COMMENT:
@@ -379,7 +379,7 @@ class LocalForge:
         return number
 
     def _numbers(self, kind: str) -> tuple[int, ...]:
-        """Return the numbers there are, highest first."""
+        """Return the existing numbers, highest first."""
         try:
             names = [path.name for path in (self._root / kind).iterdir()]
         except FileNotFoundError:
@@ -395,7 +395,7 @@ class LocalForge:
         return PULLS if self._path(PULLS, number).exists() else ISSUES
 
     def _read(self, kind: str, number: int) -> StoredItem:
-        """Return what a file says; raise ForgeNotFound, or StateCorrupt for one that cannot be understood."""
+        """Return the content of a file; raise ForgeNotFound, or StateCorrupt if it is invalid."""
         path = self._path(kind, number)
         data = self._load(path)
         if data is None:
@@ -427,7 +427,7 @@ class LocalForge:
         return data
 
     def _write(self, kind: str, number: int, item: StoredItem) -> None:
-        """Replace a file, durably; inside `_turn` only."""
+        """Replace a file durably; only inside `_turn`."""
         self._replace(self._path(kind, number), item.model_dump(exclude_unset=True))
 
     def _replace(self, path: Path, data: JsonObject) -> None:
@@ -487,7 +487,7 @@ class LocalForge:
 
     def _to_pull_request(self, number: int, item: StoredItem) -> PullRequest:
         is_open = item.state == "open"
-        # What is over keeps the commit it ended with, whatever becomes of the branch.
+        # A closed pull request keeps its last commit, whatever happens to the branch.
         head_sha = (self._git.commit_of(item.head) if is_open else None) or item.head_sha
         base = self._git.commit_of(item.base) if is_open and not item.is_merged else None
         is_merged = item.is_merged or (
@@ -512,11 +512,11 @@ class LocalForge:
 
 class BareRepository:
     """
-    One bare repository, read and merged in without any checkout.
+    One bare repository, read and merged in without a checkout.
 
-    Merging makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a
-    crash between two steps leaves an object that nothing names. git runs without settings and hooks of anybody, those
-    in the repository itself included: a phase can write there.
+    A merge makes a tree, a commit and one compare-and-set of the branch: nobody's working files are touched, and a
+    crash in between leaves only an unreferenced object. git ignores all settings and hooks, even those of the
+    repository itself: a phase can write there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -526,24 +526,24 @@ class BareRepository:
         )
 
     def make(self, default_branch: str) -> None:
-        """Make the repository; nothing happens when it is there."""
+        """Create the repository if it is missing."""
         if not (self.path / "HEAD").is_file():
             self._git.plain("init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(self.path))
 
     def default_branch(self) -> str:
-        """Return the branch its HEAD names."""
+        """Return the branch that HEAD names."""
         return self._git.run("symbolic-ref", "--short", "HEAD").text.strip()
 
     def commit_of(self, branch: str) -> str | None:
-        """Return the commit of a branch, None when there is no such branch."""
+        """Return the commit of a branch, or None if it does not exist."""
         return self._git.commit_of(f"refs/heads/{branch}") if _BRANCH.fullmatch(branch) else None
 
     def has(self, commit: str, *, inside: str) -> bool:
-        """Say whether *commit* is part of the history of the commit *inside*."""
+        """Say whether *commit* is in the history of the commit *inside*."""
         return self._git.run("merge-base", "--is-ancestor", commit, inside, ok=None).status == 0
 
     def merged_commit(self, head: str, *, onto: str, message: str, is_squash: bool) -> str | None:
-        """Return a new commit that has *head* merged into *onto*, None when they conflict; no branch is moved."""
+        """Return a new commit that merges *head* into *onto*, or None on a conflict; no branch is moved."""
         answer = self._git.run("merge-tree", "--write-tree", "--name-only", onto, head, ok=None)
         tree = answer.text.partition("\n")[0]
         if answer.status == 1 and tree:
@@ -555,7 +555,7 @@ class BareRepository:
         return self._git.run("commit-tree", *parents, "-m", message, tree).text.strip()
 
     def move(self, branch: str, commit: str, *, expected: str) -> bool:
-        """Make *branch* name *commit* if it names *expected*; False when it does not."""
+        """Move *branch* from *expected* to *commit*; return False if it is elsewhere."""
         asked = ("-c", "core.logAllRefUpdates=false", "update-ref", f"refs/heads/{branch}", commit, expected)
 
         return self._git.run(*asked, ok=None).status == 0

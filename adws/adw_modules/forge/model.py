@@ -1,8 +1,8 @@
 """
-The forge, where issues and pull requests are: data types, and what adw asks of it.
+Data types and the interface of a forge, which hosts issues and pull requests.
 
-Creating is find-or-create by a marker, never retried blindly: after a lost answer the caller looks it up first. A forge
-knows nothing of workflows.
+Creating means find or create by a marker and is never retried blindly: after a lost reply the caller looks it up first.
+A forge knows nothing about workflows.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ class NewPullRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForgeAccess:
-    """What a forge lets us do, as it says itself."""
+    """Our permissions on a forge, as the forge reports them."""
 
     login: str
-    may_push: bool | None = None  #: None: it does not say
+    may_push: bool | None = None  #: None: not reported
     may_write_issues: bool | None = None
-    scopes: tuple[str, ...] | None = None  #: of the token; None: it has none to show
+    scopes: tuple[str, ...] | None = None  #: of the token; None: it has no scopes to show
     is_private: bool = False
     requests_left: int | None = None  #: in this hour
-    server_time: str = ""  #: its clock, as HTTP writes it; "" when it does not say
+    server_time: str = ""  #: its clock in HTTP format; "" if not reported
 
 
 class Forge(Protocol):
     """
     A place with issues and pull requests, for one repository.
 
-    Raises ForgeNotFound, ForgeRefused (with the HTTP status), ForgeUnavailable (nothing is known about the effect) and
-    ForgeBusy (with the time to come again). Look-ups may be repeated; nothing that creates is.
+    Raises ForgeNotFound, ForgeRefused (with the HTTP status), ForgeUnavailable (the effect is unknown) and ForgeBusy
+    (with the time to wait). Look-ups may be repeated; creating calls may not.
     """
 
     @property
@@ -90,13 +90,13 @@ class Forge(Protocol):
         """owner/name."""
 
     def login(self) -> str:
-        """Return who we are to the forge."""
+        """Return our own login on the forge."""
 
     def default_branch(self) -> str:
         """Return the branch that pull requests go to."""
 
     def permission(self, login: str) -> str:
-        """Return what *login* may do: admin | maintain | write | triage | read | none."""
+        """Return the permission of *login*: admin | maintain | write | triage | read | none."""
 
     # --- issues ------------------------------------------------------------------------------------------------
 
@@ -107,10 +107,10 @@ class Forge(Protocol):
         """Return issues, newest first."""
 
     def add_labels(self, number: int, labels: tuple[str, ...]) -> None:
-        """Put labels on an issue or pull request; those it has stay. May be repeated."""
+        """Add labels to an issue or pull request; existing ones stay. May be repeated."""
 
     def remove_label(self, number: int, label: str) -> None:
-        """Take a label off; one that is not there is fine. May be repeated."""
+        """Remove a label; a missing one is fine. May be repeated."""
 
     # --- comments ----------------------------------------------------------------------------------------------
 
@@ -143,13 +143,13 @@ class Forge(Protocol):
         """Change a pull request. May be repeated."""
 
     def close_pull_request(self, number: int) -> PullRequest:
-        """Close it; one that is closed already is fine."""
+        """Close the pull request; a closed one is fine."""
 
     def merge_pull_request(self, number: int, *, sha: str, method: str = "squash") -> PullRequest:
-        """Merge it if its head is *sha*; one that is merged already is fine."""
+        """Merge the pull request if its head is *sha*; a merged one is fine."""
 
     def remote_url(self) -> str:
-        """Return where git pushes to, without a secret in it."""
+        """Return the URL for git pushes, without a secret in it."""
 
     def close(self) -> None:
         """Close connections and files."""
@@ -157,7 +157,7 @@ class Forge(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IssueText:
-    """An issue as the payload has it: what is edited later changes nothing."""
+    """An issue as in the payload, unaffected by later edits."""
 
     number: int
     title: str
@@ -168,9 +168,9 @@ class IssueText:
     is_pull_request: bool = False
 
 
-# What a forge may be able to tell besides `forge.Forge`: who put a label on, and which webhook deliveries failed.
+# Optional abilities of a forge besides `Forge`: who put a label on, and which webhook deliveries failed.
 #
-# Data types only. A forge that cannot tell does without: then the author of an issue counts as the requester.
+# Data types only. Without them the author of an issue counts as the requester.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,13 +180,13 @@ class Labelled:
     login: str
     at: str  #: timestamps.to_text
     is_bot: bool = False
-    created_at: str = ""  #: of the issue, as the forge spells it
-    raw_at: str = ""  #: `at` as the forge spells it
+    created_at: str = ""  #: of the issue, in the forge's format
+    raw_at: str = ""  #: `at` in the forge's format
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HookDelivery:
-    """One try of the forge to bring us a delivery."""
+    """One attempt of the forge to send us a webhook delivery."""
 
     hook_id: int
     delivery_id: int
@@ -198,18 +198,18 @@ class HookDelivery:
 
 @runtime_checkable
 class KnowsLabellers(Protocol):
-    """A forge that says who put a label on."""
+    """A forge that reports who put a label on."""
 
     def labelled(self, number: int, label: str) -> Labelled | None:
-        """Return who put *label* on the issue last, None when nobody did."""
+        """Return who last put *label* on the issue, or None if nobody did."""
 
 
 @runtime_checkable
 class Redelivers(Protocol):
-    """A forge that keeps what it tried to bring us, and brings it again when asked."""
+    """A forge that records its webhook deliveries and can repeat them."""
 
     def hook_deliveries(self, *, since: str) -> tuple[HookDelivery, ...]:
-        """Return every try since a moment, newest first."""
+        """Return every delivery attempt since a moment, newest first."""
 
     def redeliver(self, hook_id: int, delivery_id: int) -> None:
-        """Ask for a delivery to be brought again. Not repeated."""
+        """Ask the forge to send a delivery again. Not repeated."""

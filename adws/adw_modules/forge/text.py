@@ -1,9 +1,9 @@
 """
-The texts adw writes to a forge, and the marks by which it finds them again.
+The texts adw writes to a forge, and the markers by which it finds them again.
 
-Pure. A marker is a comment that no reader sees, `<!-- adw:v1 id=... op=... mac=... -->`; its code is made with the key
-of the home, so that nobody else can make one. Text of other people never closes an issue, calls a person, hides a
-marker or fires a trigger when adw repeats it.
+Pure. A marker is an HTML comment that readers do not see, `<!-- adw:v1 id=... op=... mac=... -->`; its code is made
+with the key of the home, so that nobody else can forge one. Text of other people, repeated by adw, never closes an
+issue, mentions a person, hides a marker or fires a trigger.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
 
 
-#: Longest body that is sent, in characters: forges refuse 65,536.
+#: Longest body that is sent, in characters: forges reject 65,536.
 MAX_BODY = 60_000
-#: Longest title that is sent: forges refuse 256.
+#: Longest title that is sent: forges reject 256.
 MAX_TITLE = 250
-#: How every comment begins: adw does not answer one that has it.
+#: The prefix of every comment of adw, which does not react to such comments.
 BOT_MARK = "[adw]"
-#: What a marker stands for.
+#: The kinds of markers.
 PULL_REQUEST, STICKY = "pull_request", "sticky"
 
 CUT = "\n\n*Cut here: the rest is in the log of the run.*"
 _MARKER = re.compile(
     r"<!-- adw:v1 id=(?P<id>[A-Za-z0-9][A-Za-z0-9.-]{0,63}) op=(?P<op>[a-z_]{1,32}) mac=(?P<mac>[0-9a-f]{20}) -->"
 )
-#: Has no width and breaks no line: a word with it inside looks the same and is another word.
+#: A zero-width character that allows no line break: a word with it looks the same but does not match.
 _JOINER = "\u2060"
-#: What starts a workflow in a comment: `adw_plan_iso` and its like anywhere, `/adw run`.
+#: Words in a comment that start a workflow: `adw_plan_iso` and its like anywhere, `/adw run`.
 _TRIGGER = re.compile(r"(adw)(?=_)|((?<![\w/])/)(?=adw\b)", re.IGNORECASE)
 _MENTION = re.compile(r"(?<![\w`/.])@(?=[A-Za-z0-9])")
 _CLOSING = re.compile(
     r"\b(c|f|r)(lose[sd]?|ix(?:e[sd])?|esolve[sd]?)\b(?=:?\s+(?:#|gh-|https?://|[\w.-]+/[\w.-]+#))", re.IGNORECASE
 )
 _HIDDEN_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-#: Zero width and direction marks, and the tag characters that repeat ASCII unseen.
+#: Zero-width characters, direction marks, and the invisible tag characters that mirror ASCII.
 _INVISIBLE = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
 )
@@ -65,14 +65,14 @@ _STOPPED = frozenset({"failed", "paused"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """What a marker of ours says."""
+    """The content of one of our markers."""
 
     adw_id: str
     op: str
 
 
 def make_marker(marker: Marker, *, key: bytes, repository: str) -> str:
-    """Return the marker as it stands in a text."""
+    """Return the marker as text."""
     # Written with a dot, which no id has: `adw_` in an id would be a trigger.
     spelled = marker.adw_id.replace("_", ".")
 
@@ -80,7 +80,7 @@ def make_marker(marker: Marker, *, key: bytes, repository: str) -> str:
 
 
 def read_marker(text: str, *, key: bytes, repository: str) -> Marker | None:
-    """Return the first marker in *text* that this home made for this repository, None when there is none."""
+    """Return the first marker in *text* that this home made for this repository, or None."""
     for item in _MARKER.finditer(text):
         marker = Marker(adw_id=item["id"].replace(".", "_"), op=item["op"])
         if hmac.compare_digest(_code(marker, key, repository), item["mac"]):
@@ -90,7 +90,7 @@ def read_marker(text: str, *, key: bytes, repository: str) -> Marker | None:
 
 
 def with_marker(text: str, marker: str) -> str:
-    """Return *text* with *marker* after its first line, where cutting the end leaves it alone."""
+    """Return *text* with *marker* after its first line, where cutting the end does not remove it."""
     first, _, rest = text.partition("\n")
 
     return f"{first}\n{marker}\n{rest}"
@@ -102,13 +102,13 @@ def _code(marker: Marker, key: bytes, repository: str) -> str:
     return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()[:20]
 
 
-# --- text of others --------------------------------------------------------------------------------------------
+# --- text of other people --------------------------------------------------------------------------------------
 
 
 def visible(text: str) -> str:
     """Return *text* as a person sees it: without HTML comments and zero-width characters."""
     text = _INVISIBLE.sub("", text.replace("\r\n", "\n"))
-    # Again and again: taking a comment out may put the two halves of another together.
+    # Repeated: removing one comment may join the two halves of another.
     while (shown := _HIDDEN_COMMENT.sub("", text)) != text:
         text = shown
 
@@ -116,7 +116,7 @@ def visible(text: str) -> str:
 
 
 def quiet(text: str) -> str:
-    """Return *text* of other people so that repeating it calls nobody, closes nothing and fires no trigger."""
+    """Return *text* of other people so that repeating it mentions nobody, closes nothing and fires no trigger."""
     text = visible(text)
     text = _MENTION.sub(f"@{_JOINER}", text)
     text = _CLOSING.sub(rf"\1{_JOINER}\2", text)
@@ -125,16 +125,16 @@ def quiet(text: str) -> str:
 
 
 def break_triggers(text: str) -> str:
-    """Return *text* without words that start a workflow; it looks the same."""
+    """Return *text* with its workflow triggers disabled; it looks the same."""
     return _TRIGGER.sub(rf"\g<0>{_JOINER}", text)
 
 
 def without_local_paths(text: str) -> str:
-    """Return *text* with paths of this machine shortened to their last part: where things are is nobody's business."""
+    """Return *text* with paths of this machine shortened to their last part, as they are private."""
     return _LOCAL_PATH.sub(r".../\1", text)
 
 
-# --- what goes out ---------------------------------------------------------------------------------------------
+# --- outgoing text ---------------------------------------------------------------------------------------------
 
 
 def outgoing_body(text: str, scrub: Callable[[str], str]) -> str:
@@ -150,12 +150,12 @@ def outgoing_title(text: str, scrub: Callable[[str], str]) -> str:
 
 
 def cut(text: str, limit: int = MAX_BODY) -> str:
-    """Return *text*, or its beginning and a sentence that says so when it is longer than *limit*."""
+    """Return *text*; if it is longer than *limit*, its beginning and a note that it was cut."""
     return text if len(text) <= limit else text[: limit - len(CUT)] + CUT
 
 
 def bot_comment(text: str, *, adw_id: str = "") -> str:
-    """Return *text* as a comment of ours: recognisable, and no trigger for programs that listen to comments."""
+    """Return *text* as a comment of adw: recognisable, and no trigger for programs that listen to comments."""
     who = f"{break_triggers(adw_id)}: " if adw_id else ""
     said = text if text.startswith(BOT_MARK) else f"{BOT_MARK} {who}{text}"
 
@@ -171,10 +171,10 @@ def pull_request_title(*, kind: str | None, number: int | None, title: str) -> s
 
 
 def pull_request_body(*, adw_id: str, number: int | None, summary: str) -> str:
-    """Return the description: what was done, which issue it closes, and the run as a trailer."""
+    """Return the description: a summary, the issue it closes, and the workflow as a trailer."""
     closes = "" if number is None else f"Closes #{number}\n\n"
     tail = f"\n\n{closes}ADW-Run: {break_triggers(adw_id)}"
-    # A first line of our own: the marker comes after it, so no text of others stands before it.
+    # A first line of our own: the marker follows it, so no text of others precedes the marker.
     head = f"Made by adw, workflow `{break_triggers(adw_id)}`.\n\n"
     said = without_local_paths(quiet(summary)).strip() or "No summary was written."
 
@@ -187,9 +187,9 @@ def pull_request_body(*, adw_id: str, number: int | None, summary: str) -> str:
 
 def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", detail: str | None = None) -> str:
     """
-    Return the comment that is kept up to date on the issue of a workflow, without its marker.
+    Return the comment that is kept up to date on a workflow's issue, without its marker.
 
-    *state* and *detail* are said in place of those that the document has.
+    *state* and *detail* replace those of the document.
     """
     adw_id, state = document.adw_id, state or document.current_state
     until = timestamps.parse(document.updated_at) if document.current_state in _OVER else now
@@ -229,19 +229,19 @@ def sticky_text(document: WorkflowDocument, *, now: datetime, state: str = "", d
     return cut(bot_comment("\n\n".join(filter(None, blocks)), adw_id=adw_id), MAX_BODY - 200)
 
 
-# The key of a home: a secret of its own, made once, by which it knows what it wrote.
+# The key of a home: a secret, made once, by which it recognises what it wrote.
 #
-# It is in a file that only its owner reads. Two processes that make it at the same time end up with the same one.
+# Only its owner can read the file. Two processes that make it at the same time end up with the same key.
 
 
-#: Name of the file in the directory of the state.
+#: Name of the file in the state directory.
 KEY_NAME = ".home-key"
 
 _HEX_DIGITS = 64
 
 
 def read_or_make(path: Path, *, clock: Clock) -> bytes:
-    """Return the key in the file *path*, made when there is none; raise StateCorrupt for a file that holds no key."""
+    """Return the key in the file *path*, creating it if missing; raise StateCorrupt if the file holds no key."""
     key = _read(path)
     if key is not None:
         return key
@@ -287,7 +287,7 @@ def _make(path: Path, key: bytes) -> None:
         fd = durable_file.claim_temp(directory, temp, wait=True)
         try:
             durable_file.fill(fd, key + b"\n", mode=durable_file.NEW_FILE_MODE)
-            # A link, not a rename: the first process keeps its key.
+            # A link, not a rename: the first process's key stays.
             with suppress(FileExistsError):
                 os.link(temp, path.name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         finally:

@@ -1,9 +1,9 @@
 """
-What a phase may change, and what may leave this machine. Pure, and fails closed.
+Rules for what a phase may change and what may leave this machine. Pure functions that fail closed.
 
-Three parts: what a phase changed in the git directory that all worktrees share, patterns of allowed paths, and the
-check of a diff before it is pushed. Only added lines are searched for secrets: one that is taken out is out already,
-and has to be renewed anyway.
+Three parts: changes of a phase in the git directory that all worktrees share, patterns of allowed paths, and the check
+of a diff before it is pushed. Only added lines are searched for secrets: a removed secret is published already and has
+to be renewed anyway.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, WorkflowDocument
 
 
-# --- what all worktrees share --------------------------------------------------------------------------------------
+# --- changes of the shared git directory ---------------------------------------------------------------------------
 #
-# What makes git run programs or believe other things for everybody (configuration, hooks, attributes, replaced objects,
-# the default branch, tags) is kept as marks: a name and a hash, never a value, which could be a secret. What git itself
-# records about branches every day is left out.
+# Whatever makes git run programs or see other content in every worktree (configuration, hooks, attributes, replaced
+# objects, the default branch, tags) is recorded as marks: a name and a hash, never a value, which could be a secret.
+# What git itself records about branches every day is left out.
 
-#: What there is -> its hash, or the commit of a ref.
+#: Name of a watched item -> its hash, or the commit of a ref.
 Marks: TypeAlias = Mapping[str, str]
 
-#: What is kept with an attempt: the marks before it, and of what it changed the marks as they were.
+#: Keys of an attempt's record: the marks before it, and the former marks of what it changed.
 BEFORE, CHANGED = "before", "changed"
-#: Where the marks of configuration begin.
+#: Prefix of the marks of configuration.
 CONFIG = "config "
-#: Refs that only ever come, but for tags: what is new among them is recorded as an effect.
+#: Refs whose creation is allowed: new ones are recorded as effects.
 TAGS, HEADS = "refs/tags/", "refs/heads/"
 
 _SECTION = re.compile(r'\s*\[([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\]\s*')
 _KEY = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:=(.*))?")
-#: What git and tools write down about a branch when it is made, pushed or pulled.
+#: Keys that git and tools write when a branch is made, pushed or pulled.
 _OF_BRANCHES = frozenset({"remote", "merge", "rebase", "pushremote", "description", "vscode-merge-base"})
 _HASH_LENGTH = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitText:
-    """All of a commit that others get to read."""
+    """The parts of a commit that others can read."""
 
     sha: str
-    person: str  #: who wrote it and who committed it
+    person: str  #: author and committer
     message: str
     patch: str
 
@@ -58,7 +58,7 @@ def mark(content: bytes) -> str:
 
 
 def marks_of_config(text: str, *, where: str = "") -> dict[str, str]:
-    """Return a mark for every key of a configuration file; *where* says which file it is, "": the repository's own."""
+    """Return a mark for every key of a configuration file; *where* names the file, "" for the repository's own."""
     prefix = f"{CONFIG}{where}: " if where else CONFIG
     values: dict[str, list[str]] = {}
     section, is_continued = "", False
@@ -72,7 +72,7 @@ def marks_of_config(text: str, *, where: str = "") -> dict[str, str]:
             if not (section.startswith("branch.") and key in _OF_BRANCHES):
                 values.setdefault(f"{prefix}{section}.{key}", []).append((entry[2] or "").strip())
         elif line.strip() and not line.lstrip().startswith(("#", ";")):
-            # Lines that are no plain entry count together, as they are: git may read more into them.
+            # Lines that are not plain entries get one common mark: git may interpret them differently.
             values.setdefault(f"{prefix}(other lines)", []).append(line)
 
     return {name: mark("\n".join(item).encode("utf-8", "replace")) for name, item in values.items()}
@@ -80,9 +80,9 @@ def marks_of_config(text: str, *, where: str = "") -> dict[str, str]:
 
 def differences(before: Marks, after: Marks, *, is_forward: Callable[[str, str], bool] = lambda _o, _n: False) -> Marks:
     """
-    Return what was changed, with the marks as they were before, "" for what is new.
+    Return the changed names with their former marks, "" for a new name.
 
-    *is_forward* says whether a branch may have gone from one commit to another in the ordinary course of work.
+    *is_forward* tells whether a branch may have moved from one commit to the other in ordinary work.
     """
     result = {}
     for name in sorted({*before, *after}):
@@ -96,30 +96,30 @@ def differences(before: Marks, after: Marks, *, is_forward: Callable[[str, str],
 
 
 def described(changed: Marks, after: Marks) -> str:
-    """Return what was changed in words."""
+    """Describe the changes in words."""
     how = {name: "new" if not was else "changed" if name in after else "gone" for name, was in changed.items()}
 
     return ", ".join(f"{name} ({what})" for name, what in how.items())
 
 
 def still(changed: Marks, now: Marks) -> Marks:
-    """Return what of *changed* has not been put back."""
+    """Return the part of *changed* that has not been restored."""
     return {name: was for name, was in changed.items() if now.get(name, "") != was}
 
 
 def unsettled(document: WorkflowDocument) -> tuple[str, int, Marks] | None:
     """
-    Return the newest attempt under guard if it changed what is shared, or was cut off before anybody looked.
+    Return the newest guarded attempt if it changed shared items, or was interrupted before the check.
 
-    That is its phase, its number, and the marks as they were. A later attempt settles it: only a person starts one
-    after such a change.
+    The result is its phase, its number and the former marks. A later attempt settles it: only a person starts one after
+    such a change.
     """
     attempts = [(record.name, one) for record in document.phases for one in record.attempts if one.shared is not None]
     if not attempts:
         return None
     phase, newest = max(attempts, key=lambda found: found[1].started_at or "")
     changed = _marks(newest, CHANGED)
-    if not changed and newest.status == "interrupted":  # branches go on meanwhile
+    if not changed and newest.status == "interrupted":  # branches move in the meantime
         changed = {name: was for name, was in _marks(newest, BEFORE).items() if not name.startswith(HEADS)}
 
     return (phase, newest.number, changed) if changed else None
@@ -133,19 +133,19 @@ def _marks(attempt: AttemptRecord, name: str) -> Marks:
 
 # --- patterns of paths, such as `src/**`, `docs/`, `*.md` or `.github/workflows` -----------------------------------
 #
-# A pattern without a wildcard means that file, or everything below that directory. `*` stays inside one name,
-# `**` goes through any number of directories; a pattern without a slash means names at any depth.
+# A pattern without a wildcard matches that file, or everything below that directory. `*` stays within one name, `**`
+# crosses any number of directories; a pattern without a slash matches names at any depth.
 
 
 def matching(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return those of *paths* that one of *patterns* means, in order."""
+    """Return those of *paths* that match one of *patterns*, in order."""
     wanted = [_compiled(pattern) for pattern in patterns]
 
     return tuple(path for path in paths if any(one.fullmatch(path) for one in wanted))
 
 
 def outside(paths: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return those of *paths* that none of *patterns* means; none when there are no patterns, which allows all."""
+    """Return those of *paths* that match none of *patterns*; without patterns every path is allowed."""
     known, wanted = tuple(paths), tuple(patterns)
     if not wanted:
         return ()
@@ -167,7 +167,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             text += re.escape(part).replace(r"\*\*", ".*").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
             text += "" if is_last else "/"
 
-    # What stands for a directory stands for all that is in it.
+    # A match of a directory includes everything below it.
     return re.compile(f"{text}(?:/.*)?", re.DOTALL)
 
 
@@ -175,9 +175,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 #: Files that decide what runs with the rights of the repository.
 WORKFLOW_FILES = (".github/workflows", ".github/actions", ".gitlab-ci.yml", ".circleci")
-#: One of them.
+#: An example of them.
 A_WORKFLOW_FILE = ".github/workflows/ci.yml"
-#: Files that decide what an agent may do and is told.
+#: Files that decide what an agent may do and which instructions it gets.
 AGENT_FILES = (
     ".claude",
     "CLAUDE.md",
@@ -197,9 +197,9 @@ AGENT_FILES = (
     ".github/copilot-instructions.md",
     "adw.toml",
 )
-#: GitHub lists no more files of a pull request: what else it changes, nobody can review there.
+#: GitHub lists no more files of a pull request: nobody could review the others there.
 MAX_FILES = 3000
-#: Findings that are told one by one; beyond, their number.
+#: Findings listed one by one; the others are only counted.
 MAX_TOLD = 10
 
 _FILE = re.compile(r'\+\+\+ (?:"?b/(.*?)"?|/dev/null)\s*')
@@ -208,10 +208,10 @@ _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffRules:
-    """What a home lets through."""
+    """The limits and exceptions of a home."""
 
-    guards_files: bool = True  #: whether files that decide what runs, or what an agent may do, are refused
-    allowed_paths: tuple[str, ...] = ()  #: patterns of files that are let through whatever they are
+    guards_files: bool = True  #: refuse files that decide what runs, or what an agent may do
+    allowed_paths: tuple[str, ...] = ()  #: patterns of files whose content is exempt from the checks
     max_files: int = MAX_FILES
     max_lines: int = 20_000  #: added and removed
 
@@ -219,7 +219,7 @@ class DiffRules:
 def check_diff(
     diff: str, files: Sequence[str], rules: DiffRules, *, has_secret: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """Return why *diff*, which changes *files*, may not be pushed, one sentence each; nothing when it may."""
+    """Return why *diff*, which changes *files*, may not be pushed, one sentence each; empty if it may."""
     problems = []
     if len(files) > rules.max_files:
         problems.append(f"it changes {len(files)} files, more than the {rules.max_files} that GitHub lists")
@@ -242,9 +242,9 @@ def check_commits(
     commits: Sequence[CommitText], rules: DiffRules, *, has_secret: Callable[[str], bool]
 ) -> tuple[str, ...]:
     """
-    Return why *commits* may not be pushed, one sentence each; nothing when they may.
+    Return why *commits* may not be pushed, one sentence each; empty if they may.
 
-    What one commit adds and a later one takes out is in no diff of the whole, and is pushed all the same.
+    The diff of the whole branch does not show what one commit adds and a later one removes, yet both are pushed.
     """
     told = [commit.sha[:12] for commit in commits if has_secret(f"{commit.person}\n{commit.message}")]
     kept = [
@@ -260,7 +260,7 @@ def check_commits(
 
 
 def added_lines(diff: str) -> Iterator[tuple[str, int, str]]:
-    """Yield file, number and text of every line that *diff* adds."""
+    """Yield file, line number and text of every line that *diff* adds."""
     file, number, is_header = "", 0, True
     for line in diff.split("\n"):
         if line.startswith("diff --git "):
@@ -277,7 +277,7 @@ def added_lines(diff: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _secret_places(diff: str, rules: DiffRules, has_secret: Callable[[str], bool]) -> list[str]:
-    """Return where *diff* adds secrets: lines by themselves, and files whose lines make one up together."""
+    """Return where *diff* adds secrets: single lines, and files whose added lines form one together."""
     files: dict[str, list[tuple[int, str]]] = {}
     for file, number, text in added_lines(diff):
         files.setdefault(file, []).append((number, text))

@@ -1,8 +1,8 @@
 """
-Worktrees that a power cut has damaged: the files by which git and a worktree know each other are empty or gone.
+Detect worktrees damaged by a power cut: files that link a worktree and its repository are empty or missing.
 
-`git worktree add` does not sync them, so they can be empty although their names are there. They are read here as
-files, without running git: git stops at some of them, for the whole repository.
+`git worktree add` does not sync these files, so they can exist but be empty. This module reads them without git: some
+of them make git fail for the whole repository.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import os
 import re
 from pathlib import Path
 
-#: What git writes into the file `commondir` of every linked worktree.
+#: Content of the file `commondir` of every linked worktree.
 _COMMON = b"../..\n"
-#: The file beside it that says that it was empty.
+#: Marker file: the `commondir` beside it was empty.
 _MARK = "adw-commondir-was-empty"
-#: What the content of a file begins with that is whole; "": anything that is not empty.
+#: File -> how intact content begins; "": any content that is not empty.
 _BEGINS = {"gitdir": b"", "commondir": b"", "HEAD": b"", "index": b"DIRC"}
 _SYMBOLIC = b"gitdir: "
 _LOCK_FAULT = "the lock "
@@ -23,7 +23,7 @@ _COMMIT = re.compile(rb"[0-9a-f]{40,64}")
 
 
 def faults(common: Path, path: Path) -> tuple[str, ...]:
-    """Return what is wrong with the files of the worktree *path*, one sentence each; none when it is not there."""
+    """Return the faults in the files of the worktree *path*, one sentence each; empty if it does not exist."""
     link = path / ".git"
     if not path.is_dir() or path.is_symlink() or link.is_dir():
         return ()
@@ -56,7 +56,7 @@ def faults(common: Path, path: Path) -> tuple[str, ...]:
 
 
 def is_evident(common: Path, path: Path) -> bool:
-    """Say whether the files at *path* are, as they stand, those of a damaged worktree of this repository."""
+    """Say whether the files at *path* are evidently those of a damaged worktree of this repository."""
     found = faults(common, path)
     is_linked = (path / ".git").is_file()
 
@@ -64,7 +64,7 @@ def is_evident(common: Path, path: Path) -> bool:
 
 
 def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
-    """Return the directories in which git keeps what it knows about *path*, also one of its name without an owner."""
+    """Return git's administrative directories for *path*, including one of the same name that names no owner."""
     link = path / ".git"
     named = {common / "worktrees" / path.name}
     if link.is_file() and not link.is_symlink():
@@ -81,12 +81,12 @@ def admin_dirs(common: Path, path: Path) -> tuple[Path, ...]:
 
 
 def has_no_owner(admin: Path) -> bool:
-    """Say whether git's directory *admin* does not name the worktree that it is for."""
+    """Say whether git's administrative directory *admin* does not name its worktree."""
     return not _read(admin / "gitdir")
 
 
 def lock_reasons(common: Path, path: Path) -> tuple[str, ...]:
-    """Return the reasons with which the worktree *path* is locked, as far as they can be read."""
+    """Return the lock reasons of the worktree *path*, as far as they can be read."""
     said = (_read(admin / "locked").decode(errors="replace") for admin in admin_dirs(common, path))
 
     return tuple(filter(None, said))
@@ -94,10 +94,10 @@ def lock_reasons(common: Path, path: Path) -> tuple[str, ...]:
 
 def restore_common_dirs(common: Path, trees: Path) -> tuple[Path, ...]:
     """
-    Write the file `commondir` again where a worktree below *trees* has an empty one; return those files.
+    Rewrite the empty `commondir` files of worktrees below *trees*; return those files.
 
-    One of them keeps git from listing, making and removing any worktree. Its content is always the same. The worktree
-    stays marked as damaged: what else the cut has emptied is not known.
+    One such file keeps git from listing, adding or removing any worktree; its content is always the same. The worktree
+    stays marked as damaged, because other files may have been emptied too.
     """
     restored = []
     for file in empty_common_dirs(common):
@@ -115,14 +115,14 @@ def restore_common_dirs(common: Path, trees: Path) -> tuple[Path, ...]:
 
 
 def empty_common_dirs(common: Path) -> tuple[Path, ...]:
-    """Return the empty files that keep git from listing the worktrees, those of other owners included."""
+    """Return the empty `commondir` files that keep git from listing worktrees, including those of other owners."""
     files = [admin / "commondir" for admin in sorted((common / "worktrees").glob("*")) if not admin.is_symlink()]
 
     return tuple(file for file in files if file.is_file() and not file.is_symlink() and not _read(file))
 
 
 def remove_broken_ref(common: Path, ref: str) -> bool:
-    """Remove the file of *ref* when it names neither a commit nor another ref: git refuses to replace such a one."""
+    """Remove the file of *ref* if it names neither a commit nor another ref: git refuses to replace such a ref."""
     path = common / ref
     if path.is_symlink() or not path.is_file():
         return False
@@ -147,7 +147,7 @@ def _is_of(common: Path, admin: Path | None) -> bool:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a small file without what a cut leaves in it; nothing when it is not there."""
+    """Return the content of a small file, stripped of the null bytes a power cut leaves; empty if it is missing."""
     try:
         with path.open("rb") as file:
             return file.read(1 << 16).strip(b"\0 \n")

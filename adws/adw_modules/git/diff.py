@@ -1,9 +1,9 @@
 """
-What commits change, file by file, for people who review them.
+The changes of commits, file by file, for reviewers.
 
-Read from commits alone, not from a working tree or an index. Attributes, which an agent may write, hide no file: its
-content says whether it is binary. External diff drivers and text conversion are off. What is too large is cut, and says
-so.
+They are read from commits alone, not from a working tree or an index. Attributes, which an agent may write, cannot hide
+a file: its content decides whether it is binary. External diff drivers and text conversion are off. Whatever is too
+large is cut and marked as cut.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from functools import lru_cache
 from adws.adw_modules.git.git import Answer, GitCommands
 from adws.adw_modules.interfaces import Clock
 
-#: Seconds that each git command gets: a page does not wait for a repository that is busy.
+#: Time limit of each git command: a page does not wait for a busy repository.
 SECONDS = 5.0
-#: Seconds for which git is not asked again where a branch is.
+#: Seconds for which the position of a branch is cached.
 FRESH_SECONDS = 5.0
-#: Files that are listed.
+#: Most files that are listed.
 MOST_FILES = 500
-#: Bytes of a file on either side from which on it is only named.
+#: Size of a file, before or after, above which only its name is listed.
 MOST_BLOB_BYTES = 512 * 1024
-#: Bytes of the patch of one file, and of all files.
+#: Most bytes of one file's patch, and of all patches.
 MOST_PATCH_BYTES, MOST_BYTES = 64 * 1024, 400 * 1024
-#: Files whose patches one command makes.
+#: Files per git command that makes patches.
 _AT_ONCE = 25
-#: Pairs of commits whose diffs are kept in memory, and branches whose commits are.
+#: Cached diffs (pairs of commits) and cached branch positions.
 _KEPT_DIFFS, _KEPT_COMMITS = 30, 200
 _STATUSES = {"A": "added", "D": "deleted"}
 _SECTION = re.compile(rb"^diff --git ", re.MULTILINE)
@@ -62,11 +62,11 @@ class Diff:
 
     @property
     def is_cut(self) -> bool:
-        """Whether something that can be shown as text is left out."""
+        """Whether any text is left out."""
         return self.file_count > len(self.files) or any(one.left_out and one.added is not None for one in self.files)
 
     def shortened(self, most_bytes: int) -> Diff:
-        """Return the same diff with the patches of the first files only, *most_bytes* characters of them in all."""
+        """Return the diff with only its first patches, at most *most_bytes* characters in all."""
         left, files = most_bytes, []
         for file in self.files:
             left -= len(file.patch)
@@ -77,7 +77,7 @@ class Diff:
 
 
 class Diffs:
-    """Reads diffs: each pair of commits once. Threads may share it."""
+    """Reads and caches the diffs of pairs of commits. Thread-safe."""
 
     def __init__(self, commands: GitCommands, *, clock: Clock, redact: Callable[[str], str]) -> None:
         self._commands = commands
@@ -88,10 +88,10 @@ class Diffs:
 
     def between(self, base: str, heads: Sequence[str], *, mark: int = 0) -> Diff | None:
         """
-        Return what the first of *heads* that is here changes since it left *base*; raise GitError.
+        Return the changes of the first existing commit of *heads* since it left *base*; raise GitError.
 
-        None when *base* or every head is missing in this repository. With another *mark*, such as the revision of the
-        workflow, git is asked at once where a branch is; otherwise after FRESH_SECONDS.
+        None if *base* or every head is missing in this repository. A new *mark*, such as the revision of the workflow,
+        makes git look the branch up at once; otherwise a lookup is cached for FRESH_SECONDS.
         """
         start, head = self._commits(base, tuple(heads), mark, self._clock.monotonic() // FRESH_SECONDS)
 
@@ -100,7 +100,7 @@ class Diffs:
     def _ask_commits(self, base: str, heads: tuple[str, ...], _mark: int, _moment: float) -> tuple[str, str]:
         head = next((commit for name in heads if (commit := self._commands.commit_of(name))), "")
         start = (self._commands.commit_of(base) or "") if head else ""
-        if start:  # what came into the base since does not count
+        if start:  # leave out what was added to the base since
             start = self._git("merge-base", start, head, ok=(0, 1)).text.strip() or start
 
         return start, head
@@ -115,7 +115,7 @@ class Diffs:
                 kinds[next(parts)] = part[-1]
                 continue
             added, deleted, name = part.split("\t", 2)
-            counts = [int(text) if text.isdigit() else None for text in (added, deleted)]  # "-": it is binary
+            counts = [int(text) if text.isdigit() else None for text in (added, deleted)]  # "-" for a binary file
             listed[name] = FileDiff(
                 name=self._redact(name.encode(errors="surrogateescape").decode(errors="replace")),
                 status=_STATUSES.get(kinds.get(name, ""), "changed"),
@@ -136,7 +136,7 @@ class Diffs:
             listed |= {name: replace(listed[name], left_out=listed[name].left_out or too_large) for name in large}
             shown = [name for name in batch if name not in large]
             for name, patch in self._patches(base, head, shown, kinds).items():
-                if b"\0" in patch:  # as git tells binary files; attributes may say something else
+                if b"\0" in patch:  # git's own test for binary files; attributes may claim otherwise
                     listed[name] = replace(listed[name], added=None, deleted=None, left_out="binary file")
                     continue
                 if listed[name].added is None:  # only attributes call it binary
@@ -158,7 +158,7 @@ class Diffs:
         )
 
     def _large(self, commit: str, names: Sequence[str]) -> set[str]:
-        """Return which files are too large in *commit* to be compared."""
+        """Return which files are too large to compare in *commit*."""
         entries = (part.split("\t", 1) for part in self._git("ls-tree", "-rlz", commit, "--", *names).parts)
         sizes = ((facts.split()[-1], name) for facts, name in entries)
 
@@ -175,13 +175,13 @@ class Diffs:
         for section in _SECTION.split(self._diff(base, head, "--text", "--", *names).out)[1:]:
             header = section.partition(b"\n")[0]
             name = next(quoted, None) if header.startswith(b'"') else headers.get(header)
-            if name is not None and (start := _HUNK.search(section)):  # not of a folder that has the name of a file
+            if name is not None and (start := _HUNK.search(section)):  # skip a directory with the name of a file
                 hunks[name] += section[start.start() :]
 
         return hunks
 
     def _bounded(self, patch: bytes) -> tuple[str, str]:
-        """Return a patch redacted, and why it is cut; it is redacted before, so that no half of a token is left."""
+        """Return the redacted patch, and why it is cut; redacting comes first, so that no half token remains."""
         text = self._redact(patch[: 2 * MOST_PATCH_BYTES].decode(errors="replace"))
         if len(text) <= MOST_PATCH_BYTES and len(patch) <= 2 * MOST_PATCH_BYTES:
             return text, ""
@@ -196,7 +196,7 @@ class Diffs:
         return self._git("diff", *fixed, options[0], base, head, *options[1:])
 
     def _git(self, *args: str, ok: Sequence[int] = (0,)) -> Answer:
-        # A directory without files as the working tree, and no index: attributes are read from both.
+        # An empty directory as the working tree, and no index: git reads attributes from both.
         folder = self._commands.common_dir
         env = {"GIT_INDEX_FILE": str(folder / "adw-no-index"), "GIT_LITERAL_PATHSPECS": "1"}
 

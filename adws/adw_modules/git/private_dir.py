@@ -1,9 +1,9 @@
 """
-The git directory that adw's own git runs in: below the state directory, with a configuration that only adw writes.
+The git directory in which adw runs git: below the state directory, with a configuration that only adw writes.
 
-What a phase can write into the repository's git directory (configuration, includes, hooks, promisor remotes, grafts)
-decides nothing here. Refs are the repository's own, by links; its objects are borrowed by alternates. Of the
-repository's configuration only plain values are taken over that name no program, file or address.
+Whatever a phase can write into the repository's git directory (configuration, includes, hooks, promisor remotes,
+grafts) has no effect here. Refs are links to the repository's own; its objects are borrowed through alternates. Of the
+repository's configuration, only plain values are copied that name no program, file or address.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from adws.adw_modules.errors import GitError
 
 #: Its name in the state directory.
 NAME = ".gitdir"
-#: What is the repository's own: refs in every format, where history was cut off, what is ignored and how files are
-#: treated. A driver that attributes name runs only when it is configured, which it is not by the repository.
+#: Linked to the repository's own: refs in every format, the boundary of a shallow history, ignored files and
+#: attributes. A driver that attributes name runs only if it is configured, which the repository cannot do here.
 LINKS = ("refs", "packed-refs", "reftable", "shallow", "logs", "info/exclude", "info/attributes")
-#: Keys of the repository's configuration that are taken over, whatever their value.
+#: Keys of the repository's configuration that are copied, whatever their value.
 PLAIN_KEYS = (
     r"^(core\.(filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sharedrepository)"
     r"|extensions\.(objectformat|refstorage))$"
 )
 
 _RECORD = "remote.json"
-_HEAD = "ref: refs/heads/adw-private\n"  # no such branch is ever made
+_HEAD = "ref: refs/heads/adw-private\n"  # this branch is never created
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def without_password(url: str) -> str:
-    """Return *url* as it may be shown."""
+    """Return *url* without its password, for display."""
     return _PASSWORD.sub("***@", url)
 
 
 def config_text(entries: Iterable[tuple[str, str]]) -> str:
-    """Return a configuration file with *entries*, each a whole key such as `filter.x.clean` and its value."""
+    """Return a configuration file of *entries*, each a full key such as `filter.x.clean` and its value."""
     lines = []
     for key, value in entries:
         section, _, rest = key.partition(".")
@@ -65,7 +65,7 @@ class PrivateDir:
     common: Path
 
     def prepare(self, settings: Iterable[tuple[str, str]]) -> None:
-        """Have it there as it has to be, with the configuration *settings*, whatever was done to it meanwhile."""
+        """Create or repair the directory, with the configuration *settings*."""
         known = [*settings]
         version = "1" if any(key.startswith("extensions.") for key, _ in known) else "0"
         own = [("core.repositoryformatversion", version), ("core.bare", "false")]
@@ -73,7 +73,7 @@ class PrivateDir:
             for name in ("info", "objects/info"):
                 (self.path / name).mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.common.is_dir():
-                (self.common / "logs").mkdir(exist_ok=True)  # git makes no directory through a link that leads nowhere
+                (self.common / "logs").mkdir(exist_ok=True)  # git does not create a directory through a dangling link
             for name in LINKS:
                 _link(self.path / name, self.common / name)
             _write(self.path / "HEAD", _HEAD)
@@ -85,7 +85,7 @@ class PrivateDir:
     # --- the remote --------------------------------------------------------------------------------------------
 
     def recorded(self) -> tuple[str, str]:
-        """Return the digest of the remote's addresses that were recorded, and how to show them; "" for none."""
+        """Return the recorded digest of the remote's addresses and their text for display; "" if none is recorded."""
         try:
             said = json.loads((self.path / _RECORD).read_bytes())
             return str(said["digest"]), str(said["shown"])
@@ -95,14 +95,14 @@ class PrivateDir:
             raise GitError(f"{self.path / _RECORD} cannot be read ({exc}): write it again with adw init") from exc
 
     def record(self, urls: tuple[str, ...]) -> None:
-        """Remember the addresses of the remote; none: that there is no remote. A password in one is not kept."""
+        """Record the addresses of the remote, or, without any, that there is no remote. Passwords are not stored."""
         durable_file.make_directory(str(self.path))
         shown = ", ".join(map(without_password, urls))
         _write(self.path / _RECORD, json.dumps({"digest": digest(urls) if urls else "", "shown": shown}) + "\n")
 
 
 def digest(urls: tuple[str, ...]) -> str:
-    """Return what tells the addresses of a remote from others, also when there are none."""
+    """Return a digest that identifies the addresses of a remote, also if there are none."""
     return hashlib.sha256("\0".join(urls).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -111,7 +111,7 @@ def _link(place: Path, target: Path) -> None:
         if place.is_symlink() and place.readlink() == target:
             return
     except FileNotFoundError:
-        pass  # another process of adw is replacing it
+        pass  # another adw process is replacing it
     temp = _beside(place)
     temp.symlink_to(target)
     _replace(temp, place)
@@ -133,7 +133,7 @@ def _write(place: Path, text: str) -> None:
 
 
 def _beside(place: Path) -> Path:
-    """Return a free name beside *place*: processes of adw may prepare the same directory at once."""
+    """Return a free name beside *place*: several adw processes may prepare the same directory at once."""
     temp = place.with_name(f".{place.name}.{os.getpid()}.{id(place):x}")
     temp.unlink(missing_ok=True)
 
@@ -142,5 +142,5 @@ def _beside(place: Path) -> Path:
 
 def _replace(temp: Path, place: Path) -> None:
     if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)  # a directory in the place of a link or a file of ours
+        shutil.rmtree(place)  # a directory where a link or a file of ours belongs
     temp.replace(place)

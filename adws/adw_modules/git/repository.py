@@ -1,9 +1,9 @@
 """
-The repository a home is in: its refs, its worktrees, its remote.
+The repository of a home: its refs, its worktrees, its remote.
 
-The person's main checkout is never changed: not its HEAD, not its index, not its files. What the caller did not make,
-or what was changed since, is left alone with NotOurs: a worktree is known by the reason it was locked with, a branch by
-the commit it is at.
+The person's main checkout is never changed: neither its HEAD nor its index nor its files. Whatever the caller did not
+make, or what has changed since, is left alone with NotOurs: a worktree is identified by its lock reason, a branch by
+its commit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from adws.adw_modules.interfaces import Clock
 
 logger = logging.getLogger("adw.git")
 
-#: Where git has locks. `packed-refs.new` is one too: git does not replace one that is there.
+#: Where git keeps locks, `packed-refs.new` included: git does not replace an existing one.
 _LOCKS = (
     "*.lock",
     "packed-refs.new",
@@ -47,21 +47,21 @@ _LOCKS = (
 )
 #: Locks of the file `packed-refs`, which git takes to delete a ref.
 _PACKED_LOCKS = ("packed-refs.lock", "packed-refs.new")
-#: Where refs of ours live that are no branches.
+#: Prefix of adw's refs that are not branches.
 OUR_REFS = "refs/adw/"
-#: How many salvaged commits there may be of one workflow.
+#: Most salvaged commits of one workflow.
 MAX_SALVAGED = 99
-#: The branch of a push that is only tried.
+#: The branch name of a dry-run push.
 _NEVER_PUSHED = "adw-preflight"
 _NO_COMMIT = re.compile("0+")
-#: An empty file, as repositories with SHA-1 and with SHA-256 name it.
+#: The hash of an empty file, with SHA-1 and with SHA-256.
 _EMPTY_FILES = frozenset(
     {
         "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
         "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
     }
 )
-#: What may follow a command whose exit code is an answer: yes, no, or an object that git does not have.
+#: Exit codes that are answers: yes, no, or an object that git does not have.
 _YES_OR_NO = (0, 1, 128)
 _Seen = TypeVar("_Seen")
 
@@ -72,16 +72,16 @@ class Worktree:
 
     path: Path
     branch: str  #: "" when its head is detached
-    head: str  #: commit, "" when there is none
-    lock_reason: str = ""  #: whose it is, as `git worktree lock --reason` says
+    head: str  #: commit, "" without one
+    lock_reason: str = ""  #: names its owner, as `git worktree lock --reason` recorded it
     is_prunable: bool = False  #: its directory is gone
 
 
 class Repository:
-    """The git repository that a home is in."""
+    """The git repository that contains a home."""
 
     def __init__(self, commands: GitCommands, *, trees: Path, clock: Clock) -> None:
-        """Work on the repository that the home of *commands* is in; worktrees are made and removed below *trees*."""
+        """Work on the repository that contains the home of *commands*; worktrees are made and removed below *trees*."""
         self.commands = commands
         self._git = commands.run
         self._trees = trees
@@ -90,7 +90,7 @@ class Repository:
 
     @property
     def common_dir(self) -> Path:
-        """The git directory that all worktrees share, without links; raises GitError when there is no repository."""
+        """The resolved git directory that all worktrees share; raises GitError if there is no repository."""
         return self.commands.common_dir.resolve()
 
     @cached_property
@@ -101,29 +101,29 @@ class Repository:
     # --- refs and commits --------------------------------------------------------------------------------------
 
     def commit_of(self, ref: str) -> str | None:
-        """Return the commit *ref* names, None when it names none."""
+        """Return the commit that *ref* names, or None."""
         return self.commands.commit_of(ref)
 
     def refs(self) -> Mapping[str, str]:
-        """Return every ref and its commit: before and after a phase they show what appeared."""
+        """Return every ref and its commit, to compare before and after a phase."""
         form = "--format=%(refname)%00%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
         lines = os.fsdecode(self._git("for-each-ref", form).out).splitlines()
 
         return dict(line.split("\0", 1) for line in lines)
 
     def is_ancestor(self, old: str, new: str) -> bool:
-        """Say whether the commit *old* is part of the history of *new*."""
+        """Say whether the commit *old* is in the history of *new*."""
         return self._git("merge-base", "--is-ancestor", old, new, ok=_YES_OR_NO).status == 0
 
     def has_all(self, old: str, new: str) -> bool:
-        """Say whether *new* has *old* in its history, and git everything that came in between."""
+        """Say whether *new* has *old* in its history, and git has all objects in between."""
         if not self.is_ancestor(old, new):
             return False
 
         return self._git("rev-list", "--objects", "--quiet", new, f"^{old}", "--", ok=_YES_OR_NO).status == 0
 
     def missing_from(self, branch: str, commits: Sequence[str]) -> tuple[str, ...]:
-        """Return those of *commits* that are no part of the history of *branch*, which is there."""
+        """Return those of *commits* that are not in the history of the existing branch *branch*."""
         if not commits:
             return ()
         said = self._git("rev-list", *commits, "--not", f"refs/heads/{check_branch(branch)}", "--", ok=(0, 128))
@@ -143,9 +143,9 @@ class Repository:
 
     def emptied_by(self, branch: str, *, start: str, mark: str) -> Mapping[str, Sequence[str]]:
         """
-        Return by commit the files that are empty on *branch* and whose content that commit took away.
+        Return, by commit, the files that are empty on *branch* and whose content that commit removed.
 
-        Only commits since *start* count ("": all) whose message has the line *mark*.
+        Only commits since *start* count ("": all) whose message contains the line *mark*.
         """
         tip = f"refs/heads/{check_branch(branch)}"
         since = self.commit_of(start)
@@ -159,7 +159,7 @@ class Repository:
                 (old, new), name = part.split(" ")[2:4], next(parts)
                 if new in _EMPTY_FILES and old not in _EMPTY_FILES:
                     entry = self._git("ls-tree", "-z", tip, "--", f":(top,literal){name}").text.split()
-                    if entry[2:3] and entry[2] in _EMPTY_FILES:  # after its mode and type
+                    if entry[2:3] and entry[2] in _EMPTY_FILES:  # after the mode and the type
                         result.setdefault(commit, []).append(name)
             elif part:
                 commit = part
@@ -167,11 +167,11 @@ class Repository:
         return result
 
     def is_ignored(self, name: str) -> bool:
-        """Say whether git ignores the path *name*, relative to the main checkout, whether it is there or not."""
+        """Say whether git ignores the path *name*, relative to the main checkout, even if it does not exist."""
         return self._git("check-ignore", "--quiet", "--no-index", "--", name, cwd=self.root, ok=None).status == 0
 
     def delete_branch(self, branch: str, *, expected: str) -> bool:
-        """Delete a local branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        """Delete a local branch that is at *expected*; False if it is gone. Raises NotOurs if it moved."""
         ref = f"refs/heads/{check_branch(branch)}"
         with self._locked():
             if self.commit_of(ref) is None:
@@ -190,7 +190,7 @@ class Repository:
         return True
 
     def restore_branch(self, branch: str, commit: str) -> None:
-        """Make *branch*, which no worktree has, name *commit* again, also when its ref cannot be read."""
+        """Point *branch*, which no worktree uses, to *commit* again, even if its ref is unreadable."""
         ref = f"refs/heads/{check_branch(branch)}"
         with self._locked():
             self._free_ref(ref)
@@ -198,13 +198,13 @@ class Repository:
             self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
 
     def save_ref(self, ref: str, commit: str) -> None:
-        """Make *ref*, which is one of ours, name *commit*: git does not collect it then."""
+        """Point *ref*, one of adw's own, to *commit*, so that git does not collect the commit."""
         _check_own(ref, "adw keeps its own refs there")
         self._free_ref(ref)
         self._git("update-ref", "--end-of-options", ref, self._commit(commit, f"{commit} names no commit"))
 
     def keep_commits(self, adw_id: str, sha: str) -> str:
-        """Keep *sha* under the first salvage ref of the workflow that is free, or has it already; return that ref."""
+        """Keep *sha* under the first salvage ref of the workflow that is free or already names it; return that ref."""
         refs = (salvage_ref(adw_id, number) for number in range(1, MAX_SALVAGED + 1))
         ref = next((ref for ref in refs if self.commit_of(ref) in {None, sha}), "")
         if not ref:
@@ -216,14 +216,14 @@ class Repository:
     # --- worktrees ---------------------------------------------------------------------------------------------
 
     def worktrees(self) -> tuple[Worktree, ...]:
-        """Return the linked worktrees, the main one left out."""
+        """Return the linked worktrees, without the main one."""
         return self._undisturbed(lambda: tuple(self._entries())[1:])
 
     def is_as_made(self, path: Path, *, branch: str, reason: str) -> bool:
         """
-        Say whether the worktree *path* is on *branch* and locked with *reason*, by the files that git keeps of it.
+        Say whether the worktree *path* is on *branch* and locked with *reason*, according to git's files.
 
-        A no says nothing: refs may be kept in another format. Then `worktrees` tells.
+        False is no proof, since refs may be stored in another format: ask `worktrees` then.
         """
         try:
             admin = self.commands.tree_dir(path)
@@ -235,9 +235,9 @@ class Repository:
 
     def add_worktree(self, path: Path, *, branch: str, start: str, reason: str) -> Worktree:
         """
-        Make branch and worktree from *start*, locked with *reason*; raise GitError, and then nothing is left.
+        Make branch and worktree from *start*, locked with *reason*; raise GitError and leave nothing behind.
 
-        One that is there already with this reason and branch is returned as it is: the caller was stopped after it.
+        An existing one with this reason and branch is returned: the caller was interrupted after making it.
         """
         check_branch(branch)
         commit = self._commit(start, f"{start} names no commit")
@@ -262,7 +262,7 @@ class Repository:
                 self._plain("worktree", "add", *options, *(new if at is None else used), keep=(lock,))
                 self._check_out(path, lock, commit)
             except BaseException:
-                # There was no such directory before, and we hold the lock: all of it is ours.
+                # The directory did not exist before, and we hold the lock: everything in it is ours.
                 _remove_tree(path)
                 self._forget(path, is_known=self._at(path) is not None)
                 if at is None:
@@ -272,16 +272,16 @@ class Repository:
         return Worktree(path=path, branch=branch, head=commit, lock_reason=reason)
 
     def _check_out(self, path: Path, lock: int, commit: str) -> None:
-        """Write the files of a worktree at *commit* that has none yet, by our own configuration: the index last."""
+        """Write the files of a worktree that has none yet, at *commit* with adw's configuration: the index last."""
         if not (self.commands.tree_dir(path) / "index").exists():
             self.commands.fetch_missing(commit)
             self._git("reset", "--quiet", "--hard", tree=path, keep=(lock,))
 
     def remove_worktree(self, path: Path, *, reason: str, is_recorded: bool = False) -> bool:
         """
-        Remove the worktree that was locked with *reason*; False when there is none. Raises NotOurs for another's.
+        Remove the worktree locked with *reason*; False if it is gone. Raises NotOurs for another owner's.
 
-        A damaged one is removed when its files say that it was one of ours, or when the ledger does (*is_recorded*).
+        A damaged one is removed if its files show that it was one of ours, or if the ledger does (*is_recorded*).
         """
         path = self._checked_place(path)
         with self._locked():
@@ -292,19 +292,19 @@ class Repository:
             if check(self.common_dir, path) and _has_files(path):
                 self._refuse_other_lock(path, reason)
                 _remove_tree(path)
-                for admin in damage.admin_dirs(self.common_dir, path):  # git may not be able to read it
+                for admin in damage.admin_dirs(self.common_dir, path):  # git may be unable to read it
                     shutil.rmtree(admin)
                 return True
             if present is None and _has_files(path):
                 raise NotOurs(f"{path} is no worktree of this repository: it is left alone, move it away")
-            if present is None:  # what an add left that was killed at its very start
+            if present is None:  # remains of an add that was killed at its very start
                 was_there = path.exists()
                 if was_there:
                     path.rmdir()
                 return self._forget(path, is_known=False) or was_there
             if present.lock_reason != reason:
                 raise NotOurs(f"the worktree {path} is left alone{_whose(present)}, not {reason!r}")
-            # The directory first: while git knows the worktree, a removal that was stopped can be told to be ours.
+            # The directory first: while git knows the worktree, an interrupted removal is still recognised as ours.
             _remove_tree(path)
             self._forget(path, is_known=True)
 
@@ -312,10 +312,10 @@ class Repository:
 
     def why_damaged(self, path: Path, *, reason: str) -> str:
         """
-        Return how the worktree that adw made at *path* is damaged, or that git forgot it; "" when it is whole or gone.
+        Return how the worktree that adw made at *path* is damaged, or that git forgot it; "" if it is intact or gone.
 
-        Raises NotOurs when it is something else now: a worktree of another owner, a repository, a link. Of one that
-        older tools made elsewhere nothing is said: it could not be made again there.
+        Raises NotOurs if something else is there now: a worktree of another owner, a repository, a link. Always "" for
+        a worktree that older tools made elsewhere: it could not be made again there.
         """
         if path.parent.resolve() != self._trees.resolve():
             return ""
@@ -329,7 +329,7 @@ class Repository:
         return "; ".join(found)
 
     def damaged_worktrees(self) -> Mapping[Path, str]:
-        """Return the directories below our trees that are, by their files, damaged worktrees, and what is wrong."""
+        """Return the directories below our trees whose files are those of a damaged worktree, and their faults."""
         return {
             path: "; ".join(damage.faults(self.common_dir, path))
             for path in sorted(self._trees.resolve().glob("*"))
@@ -342,7 +342,7 @@ class Repository:
             raise NotOurs(f"the worktree {path} is left alone: it is locked with {other[0]!r}, not {reason!r}")
 
     def add_checkout(self, path: Path, commit: str) -> None:
-        """Check *commit* out at *path*, on no branch, for something to be tried there; `remove_checkout` removes it."""
+        """Check *commit* out at *path* without a branch, for a trial; `remove_checkout` removes it."""
         known = self._commit(commit, f"{commit} names no commit")
         with self._locked() as lock:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -351,7 +351,7 @@ class Repository:
             self._check_out(path, lock, known)
 
     def remove_checkout(self, path: Path) -> None:
-        """Remove what `add_checkout` made, or what is left of it; nothing happens when there is none."""
+        """Remove what `add_checkout` made, or the rest of it, if there is any."""
         if path.is_symlink():
             raise NotOurs(f"{path} is a symbolic link: it is left alone, adw does not follow links")
         with self._locked():
@@ -364,7 +364,7 @@ class Repository:
             self._forget(path.resolve(), is_known=known is not None)
 
     def lock_worktree(self, path: Path, *, reason: str) -> None:
-        """Lock a worktree that nobody has locked; raise NotOurs for one that somebody else has."""
+        """Lock a worktree that nobody has locked; raise NotOurs if somebody else has."""
         path = self._checked_place(path)
         with self._locked():
             present = self._at(path)
@@ -376,10 +376,10 @@ class Repository:
                 self._plain("worktree", "lock", "--reason", reason, "--end-of-options", str(path))
 
     def _forget(self, path: Path, *, is_known: bool) -> bool:
-        """Make git forget the worktree whose directory is gone; only this one, unlike `git worktree prune`."""
+        """Make git forget the worktree whose directory is gone, and only this one, unlike `git worktree prune`."""
         if is_known:
             self._plain("worktree", "remove", "--force", "--force", "--end-of-options", str(path))
-        # Killed before git could write whose it is: git itself would prune it.
+        # An add killed before git recorded the owner: git itself would prune it.
         left = [admin for admin in damage.admin_dirs(self.common_dir, path) if damage.has_no_owner(admin)]
         for admin in left:
             shutil.rmtree(admin)
@@ -387,7 +387,7 @@ class Repository:
         return is_known or bool(left)
 
     def _checked_place(self, path: Path) -> Path:
-        """Return *path* without links above it; raise NotOurs unless it is, as itself, directly below our trees."""
+        """Return *path* with resolved parents; raise NotOurs unless it is directly below our trees and not a link."""
         place = self._trees.resolve() / path.name
         if not path.is_absolute() or path.parent.resolve() / path.name != place or path.name in {"", ".", ".."}:
             raise NotOurs(f"{path} is not below {self._trees}: adw makes and removes worktrees there only")
@@ -401,7 +401,7 @@ class Repository:
     # --- locks -------------------------------------------------------------------------------------------------
 
     def dead_locks(self) -> tuple[Path, ...]:
-        """Return all locks in the git directory that no process uses, not only those of workflows."""
+        """Return all locks in the git directory that no process uses, including those unrelated to workflows."""
         common = self.common_dir
         present = {lock for pattern in _LOCKS for lock in common.glob(pattern)} - {common / locks.LOCK_NAME}
 
@@ -411,7 +411,7 @@ class Repository:
         """
         Remove the locks of the worktree *path* and of *branch* that no process uses; return their names.
 
-        Only those that were made before the moment *before*, in seconds since 1970, or before the machine started.
+        Only locks made before *before*, in seconds since 1970, or before the machine booted.
         """
         common = self.common_dir
         present = [common / f"refs/heads/{branch}.lock", *(common / name for name in _PACKED_LOCKS)]
@@ -421,7 +421,7 @@ class Repository:
         return self._remove_dead([lock for lock in present if lock.is_file() and lock.stat().st_mtime < limit])
 
     def _free_ref(self, ref: str) -> None:
-        """Remove the locks of *ref* that a dead git left: adw is about to change it."""
+        """Remove locks of *ref* left by a dead git, before adw changes the ref."""
         self._remove_dead([self.common_dir / f"{ref}.lock", *(self.common_dir / name for name in _PACKED_LOCKS)])
 
     def _remove_dead(self, present: Iterable[Path]) -> tuple[str, ...]:
@@ -435,14 +435,14 @@ class Repository:
         return tuple(removed)
 
     def _dead(self, present: Iterable[Path]) -> tuple[Path, ...]:
-        """Return those of *present* that no process can be using: no git that works anywhere in this repository."""
+        """Return those of *present* that no process can be using: no git works anywhere in this repository."""
         there = [lock for lock in present if lock.is_file() and not lock.is_symlink()]
         if not there:
             return ()
         try:
             places = tuple(entry.path for entry in self._entries())
         except GitError:
-            return ()  # where a git may be at work cannot be said
+            return ()  # cannot tell where a git may be at work
 
         return locks.dead(there, (self.common_dir, self.commands.home, *places))
 
@@ -453,7 +453,7 @@ class Repository:
         return self.commands.remote_urls() is not None
 
     def remote_address(self) -> str | None:
-        """Return where pushes go, as it is configured; None without a remote."""
+        """Return the configured address for pushes, or None without a remote."""
         return (self.commands.remote_urls() or (None, None))[1]
 
     def remotes(self) -> Mapping[str, str]:
@@ -463,7 +463,7 @@ class Repository:
         return {name: self._plain("remote", "get-url", "--end-of-options", name).text.strip() for name in names}
 
     def remote_problem(self, *, seconds: float) -> str | None:
-        """Return why the remote does not answer within *seconds*, "" when it does; None when there is none."""
+        """Return why the remote does not answer within *seconds*, "" if it does; None without a remote."""
         try:
             url = self._url()
             if url is None:
@@ -476,7 +476,7 @@ class Repository:
         return ""
 
     def push_problem(self, *, seconds: float) -> str:
-        """Return why the remote would not take a push of ours within *seconds*, "" when it would; pushes nothing."""
+        """Return why the remote would not take our push within *seconds*, "" if it would. Pushes nothing."""
         try:
             refspec = f"{self._commit('HEAD', 'the repository has no commit')}:refs/heads/{_NEVER_PUSHED}"
             self._push(refspec, "--dry-run", ok=(0,), seconds=seconds, records=False)
@@ -486,23 +486,23 @@ class Repository:
         return ""
 
     def default_branch(self) -> str:
-        """Return the remote's default branch, as last known when it is silent; without a remote the main checkout's."""
+        """Return the remote's default branch (last known if it is silent), or the main checkout's without a remote."""
         with suppress(GitUnreachable):
             return self._default_now()[0]
 
         return self.default_branch_known()
 
     def default_branch_known(self) -> str:
-        """Return the default branch as far as it is known without asking the remote."""
+        """Return the default branch as known locally, without asking the remote."""
         known = self._git("symbolic-ref", "--quiet", f"refs/remotes/{self._remote}/HEAD", ok=_YES_OR_NO).text.strip()
 
         return known.removeprefix(f"refs/remotes/{self._remote}/") or self._branch_of_main_checkout()
 
     def _default_now(self) -> tuple[str, str]:
         """
-        Ask the remote for its default branch and that one's commit, "" when it does not say; raise GitUnreachable.
+        Ask the remote for its default branch and its commit, "" if it does not say; raise GitUnreachable.
 
-        Of a remote that names no default branch the one that is known here is taken.
+        For a remote that names no default branch, the locally known one is returned.
         """
         url = self._url()
         if url is None:
@@ -520,16 +520,16 @@ class Repository:
         return branch
 
     def fetch_default(self) -> tuple[str, str]:
-        """Fetch the default branch as the remote names it now, never as remembered; return its name and commit."""
+        """Fetch the default branch that the remote names now, never a remembered one; return its name and commit."""
         branch, there = self._default_now()
 
         return branch, self.fetch(branch, there=there)
 
     def fetch(self, branch: str, *, there: str | None = "") -> str:
         """
-        Fetch *branch* from the remote and return its commit; the local one when there is no remote.
+        Fetch *branch* from the remote and return its commit; without a remote return the local one.
 
-        *there* is the commit that the remote has said a moment ago, "" to ask it.
+        *there* is the commit that the remote has just reported, "" to ask it.
         """
         check_branch(branch)
         url = self._url()
@@ -549,7 +549,7 @@ class Repository:
         return commit
 
     def newest(self, branch: str, *, seconds: float) -> str | None:
-        """Return the commit of *branch* as the remote has it, or as it is known here when that does not answer."""
+        """Return the remote's commit of *branch*, or the locally known one if the remote does not answer."""
         with suppress(GitError):
             return self.fetch(
                 branch, there=self.remote_refs(f"{HEADS}{branch}", seconds=seconds).get(f"{HEADS}{branch}")
@@ -558,14 +558,14 @@ class Repository:
         return self.commit_of(f"refs/remotes/{self._remote}/{check_branch(branch)}")
 
     def fetch_ref(self, ref: str, *, expected: str) -> None:
-        """Have the commit *expected* of the remote's *ref* here; raise GitError when the remote has another by now."""
+        """Fetch the commit *expected* of the remote's *ref*; raise GitError if the remote has another by now."""
         check_branch(ref)
         self.commands.fetch(self._known_urls()[0], ref)
         if self.commit_of(expected) is None:
             raise GitError(f"{ref} of {self._remote} moved while it was fetched: {expected[:12]} did not come with it")
 
     def remote_refs(self, pattern: str, *, seconds: float = NETWORK_SECONDS) -> Mapping[str, str]:
-        """Ask the remote for the refs that match *pattern*, and their commits; none without a remote."""
+        """Ask the remote for the refs that match *pattern* and their commits; empty without a remote."""
         url = self._url()
         if url is None:
             return {}
@@ -575,24 +575,24 @@ class Repository:
         return {ref: sha for sha, ref in rows}
 
     def remote_ref(self, ref: str) -> str | None:
-        """Ask the remote for the commit of *ref*, None when it has no such ref. Raises GitUnreachable."""
+        """Ask the remote for the commit of *ref*, or None if it has no such ref. Raises GitUnreachable."""
         return self.remote_refs(ref).get(ref)
 
     def remote_commit(self, branch: str) -> str | None:
-        """Ask the remote for the commit of *branch*, None when there is no such branch."""
+        """Ask the remote for the commit of *branch*, or None if it has no such branch."""
         return self.remote_ref(f"refs/heads/{check_branch(branch)}")
 
     def remote_branches(self) -> Mapping[str, str]:
-        """Ask the remote for all its branches and their commits; none without a remote. Raises GitUnreachable."""
+        """Ask the remote for all its branches and their commits; empty without a remote. Raises GitUnreachable."""
         heads = self.remote_refs("refs/heads/*").items()
 
         return {ref.removeprefix(HEADS): sha for ref, sha in heads if ref.startswith(HEADS)}
 
     def push(self, worktree: Path, branch: str, *, expected: str | None) -> str:
         """
-        Push with lease: the remote branch must be at *expected*, None: must not exist; return why it was refused.
+        Push with lease: the remote branch must be at *expected*, or, for None, must not exist.
 
-        That is "stale" or "rejected", "" when it was pushed. Raises GitUnreachable.
+        Returns "" after a push, otherwise why it was refused: "stale" or "rejected". Raises GitUnreachable.
         """
         ref = f"refs/heads/{check_branch(branch)}"
         self._known_urls()
@@ -605,13 +605,13 @@ class Repository:
         return self._push_with_lease(ref, ref, expected)
 
     def push_ref(self, commit: str, ref: str, *, expected: str | None) -> str:
-        """Push *commit* as the remote's *ref*, which is one of ours and at *expected*; answers as `push` does."""
+        """Push *commit* as the remote's *ref*, one of adw's own that is at *expected*; returns as `push` does."""
         _check_own(ref, "adw pushes work that is not shipped there only")
 
         return self._push_with_lease(commit, ref, expected)
 
     def delete_remote_branch(self, branch: str, *, expected: str) -> bool:
-        """Delete the remote branch that is at *expected*; False when it is gone. Raises NotOurs when it moved."""
+        """Delete the remote branch that is at *expected*; False if it is gone. Raises NotOurs if it moved."""
         check_branch(branch)
         if self.remote_commit(branch) is None:
             return False
@@ -621,7 +621,7 @@ class Repository:
         return self._delete_remotely(f"{HEADS}{branch}", expected, name=f"the branch {branch}")
 
     def delete_remote_ref(self, ref: str, *, expected: str) -> bool:
-        """Delete the remote's *ref*, one of ours, that is at *expected*; False when it is gone. Raises NotOurs."""
+        """Delete the remote's *ref*, one of adw's own, that is at *expected*; False if it is gone. Raises NotOurs."""
         _check_own(ref, "adw pushes work that is not shipped there only")
 
         return self.remote_ref(ref) is not None and self._delete_remotely(ref, expected, name=ref)
@@ -654,7 +654,7 @@ class Repository:
         seconds: float = NETWORK_SECONDS,
         records: bool = True,
     ) -> Answer:
-        """Push one ref and nothing that belongs to it: no tags, no submodules, no hooks."""
+        """Push one ref alone: no tags, no submodules, no hooks."""
         options = ("--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", option)
         url = self._known_urls()[1]
 
@@ -668,8 +668,8 @@ class Repository:
         """
         Return the marks of what all worktrees share: configuration, hooks, attributes, default branch, tags.
 
-        Files are read as files, so that a configuration that somebody planted is seen before git acts on it. No link
-        is followed: where one leads is its content.
+        They are read from files, so that planted configuration is seen before git acts on it. Links are not followed:
+        the content of a link is its target.
         """
         common = self.common_dir
         result = change_policy.marks_of_config(_read(common / "config").decode("utf-8", "surrogateescape"))
@@ -706,15 +706,15 @@ class Repository:
 
         return result
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------
 
     def _plain(self, *args: str, keep: Sequence[int] = ()) -> Answer:
-        """Run a command about worktrees on the repository itself, whatever lies in the way of finding it."""
+        """Run a worktree command with the repository named explicitly, so that git need not search for it."""
         return self.commands.plain(f"--git-dir={self.common_dir}", *args, keep=keep)
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Hold the lock inside the block: no adw makes a worktree then, so an empty file there is damaged."""
+        """Hold the lock inside the block: no adw adds a worktree meanwhile, so an empty file there is damaged."""
         with locks.holding(self.common_dir, clock=self._clock) as lock:
             try:
                 restored = damage.restore_common_dirs(self.common_dir, self._trees)
@@ -727,10 +727,10 @@ class Repository:
 
     def _undisturbed(self, look: Callable[[], _Seen]) -> _Seen:
         """
-        Return what *look* returns; not to be called by the holder of the lock.
+        Return the result of *look*; must not be called by the holder of the lock.
 
-        Reading all worktrees fails while one is being made, which has no head yet or does not say whose it is: then it
-        is retried under the lock, when nobody makes one.
+        Reading all worktrees fails while one is being added, which has no head or owner yet: then *look* is retried
+        under the lock, when no adw adds one.
         """
         try:
             return look()
@@ -741,7 +741,7 @@ class Repository:
                 return look()
 
     def _url(self) -> str | None:
-        """Return where fetches go, None without a remote."""
+        """Return the address for fetches, or None without a remote."""
         return (self.commands.remote_urls() or (None, None))[0]
 
     def _known_urls(self) -> tuple[str, str]:
@@ -762,7 +762,7 @@ class Repository:
         return self._undisturbed(lambda: next(self._entries()))
 
     def _at(self, path: Path) -> Worktree | None:
-        """Return the linked worktree at *path*; the main checkout comes first and is none."""
+        """Return the linked worktree at *path*, or None; the main checkout, listed first, does not count."""
         return next((entry for entry in tuple(self._entries())[1:] if entry.path == path), None)
 
     def _entries(self) -> Iterator[Worktree]:
@@ -809,15 +809,15 @@ def _check_own(ref: str, why: str) -> None:
 
 # --- files of the git directory --------------------------------------------------------------------------------
 
-#: Files below the common directory that make git run something, or see something else; directories count as a whole.
+#: Files below the common directory that make git run programs or see other content; directories include their files.
 _WATCHED = ("hooks", "info", "objects/info/alternates")
 _REPLACED = "refs/replace/"
-#: Most bytes of one file that are read.
+#: Most bytes read of one file.
 _MAX_BYTES = 1 << 20
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file, where it leads to for a link, nothing when it is not there."""
+    """Return the content of a file, the target of a link, or nothing if it is missing."""
     try:
         if path.is_symlink():
             return b"link to " + os.fsencode(path.readlink())
@@ -829,11 +829,11 @@ def _read(path: Path) -> bytes:
         return f"cannot be read: {exc.strerror}".encode()
 
 
-# --- what workflows leave beside git: directories of their own, and patches of salvaged work -----------------------
+# --- files of workflows outside git: their directories, and patches of salvaged work -------------------------------
 
 
 def _remove_tree(path: Path) -> None:
-    """Remove a directory with everything in it, following no link; what was made read-only is made writable."""
+    """Remove a directory and its content without following links; read-only directories are made writable."""
     try:
         try:
             shutil.rmtree(path)
@@ -851,9 +851,9 @@ def _remove_tree(path: Path) -> None:
 
 def remove_directory(path: Path, *, root: Path) -> bool:
     """
-    Remove the directory *path*, which lies directly in *root*; False when it is not there.
+    Remove the directory *path*, which is directly in *root*; False if it does not exist.
 
-    Raises NotOurs for a symbolic link, and for what lies elsewhere.
+    Raises NotOurs for a symbolic link, and for a path elsewhere.
     """
     place = root.resolve() / path.name
     if path.name in {"", ".", ".."} or path.parent.resolve() != root.resolve():
@@ -862,13 +862,13 @@ def remove_directory(path: Path, *, root: Path) -> bool:
         raise NotOurs(f"{path} is not a directory of its own: it is left alone")
     if not place.exists():
         return False
-    shutil.rmtree(place)  # follows no link, whatever is swapped in meanwhile
+    shutil.rmtree(place)  # follows no link, whatever is swapped in during the removal
 
     return not place.exists()
 
 
 def write_patch(folder: Path, name: str, payload: bytes) -> Path:
-    """Write *payload* as *folder*/*name*, durably and for its owner alone, and return where; replaces an older one."""
+    """Write *payload* durably to *folder*/*name*, for its owner alone; return the path. Replaces an older file."""
     path, temp = folder / name, folder / f".{name}.tmp"
     durable_file.make_directory(str(folder))
     temp.unlink(missing_ok=True)

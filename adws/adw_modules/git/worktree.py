@@ -1,8 +1,8 @@
 """
-A worktree as a place to work in: what changed there, commits, patches, rebases, and what is put into a new one.
+Work inside a worktree: its changes, commits, patches, rebases, and the files put into a new one.
 
-It refuses to work anywhere but in a linked worktree, so the person's main checkout cannot be committed to by mistake.
-Files that adw itself puts into a worktree are no part of the work and are never committed.
+adw works in linked worktrees only, so the person's main checkout cannot be committed to by mistake. Files that adw
+itself puts into a worktree are not part of the work and are never committed.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from adws.adw_modules.git.repository import Repository
     from adws.adw_modules.resources.ports import PortPair
 
-#: What adw writes into every worktree: which ports are its own.
+#: adw writes this file with the worktree's ports into every worktree.
 PORTS_FILE = ".ports.env"
-#: With a wildcard: git takes a plain name that is ignored for a mistake, even where it is left out.
+#: With a wildcard: git reports an error for a plain name that is ignored, even if it is excluded.
 _ALL_BUT_OURS = (
     ".",
     f":(top,exclude,glob){PORTS_FILE[:-1]}[{PORTS_FILE[-1]}]",
     ":(top,exclude,glob).aider.tags.cache.*/**",
 )
-#: Where aider keeps what it knows of a repository: in the worktree, and no part of the work.
+#: aider's cache of a repository: in the worktree, but not part of the work.
 _AIDER_CACHE = ".aider.tags.cache."
-#: A repository inside the worktree has its own configuration, which anybody may have written: git is not run in it.
+#: A repository inside the worktree has its own configuration, which anybody may have written: git does not run there.
 _SUBMODULES = "--ignore-submodules=dirty"
-#: The mode of a commit of another repository.
+#: The mode of a submodule entry: a commit of another repository.
 _GITLINK = "160000 "
-#: Kind of a line of `git status` -> fields before its path, and the line that names the commit of the head.
+#: Kind of a line of `git status` -> fields before its path; and the prefix of the line with the commit of the head.
 _FIELDS_BEFORE_PATH = {"1": 8, "u": 10, "?": 1}
 _HEAD_LINE = "# branch.oid "
-#: Files named to one git at a time: a command line has an end.
+#: Files per command: a command line has a limited length.
 _AT_ONCE = 500
-#: An index beside the worktree's own, into which all files are read after a restart.
+#: A second index into which all files are read after a restart.
 _FRESH_INDEX = "adw-fresh-index"
 _SHA = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-#: Directories that git has in a worktree's git directory for as long as a rebase is not finished.
+#: Directories in a worktree's git directory that exist while a rebase is unfinished.
 _OF_REBASE = ("rebase-merge", "rebase-apply")
 
 
 class GitWorkplace:
-    """What is done inside the worktrees of a repository."""
+    """Operations inside the worktrees of a repository."""
 
     def __init__(
         self, repository: Repository, *, include: Sequence[str] = (), setup: Sequence[Sequence[str]] = ()
     ) -> None:
-        """Give new worktrees the ignored files *include* of the main checkout, and run the commands *setup* in them."""
+        """Copy the ignored files *include* of the main checkout into new worktrees; run the commands *setup* there."""
         self._repository = repository
         self._commands = repository.commands
         self._include = include
@@ -66,11 +66,11 @@ class GitWorkplace:
     # --- what changed ------------------------------------------------------------------------------------------
 
     def status(self, path: Path) -> tuple[str, ...]:
-        """Return the paths with changes that are not committed."""
+        """Return the paths with uncommitted changes."""
         return self.head_and_status(path)[1]
 
     def head_and_status(self, path: Path) -> tuple[str, tuple[str, ...]]:
-        """Return the commit of the head, "" when there is none, and the paths with changes that are not committed."""
+        """Return the commit of the head, or "" without one, and the paths with uncommitted changes."""
         options = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--untracked-files=all", "--no-renames")
         head, names = "", []
         for part in self._git(path, "status", *options, _SUBMODULES).parts:
@@ -98,7 +98,7 @@ class GitWorkplace:
         return self._git(path, "diff", "--no-ext-diff", "--no-textconv", *options, commit, "HEAD", "--")
 
     def commit_texts(self, path: Path, base: str) -> tuple[CommitText, ...]:
-        """Return the commits that the head has and *base* has not; a merge with what it changes for each parent."""
+        """Return the commits of the head that *base* lacks; a merge with its changes against each parent."""
         form = "--format=%x00%H%x00%an <%ae> %cn <%ce>%x00%B%x00"
         options = ("--patch", "-m", "--no-ext-diff", "--no-textconv", "--no-color")
         said = self._git(path, "log", form, *options, f"{self._commit(path, base)}..HEAD", "--")
@@ -108,7 +108,7 @@ class GitWorkplace:
         return tuple(CommitText(sha=sha, person=who, message=text, patch=patch) for sha, who, text, patch in fours)
 
     def refuse_unfit(self, path: Path, base: str, rules: DiffRules, *, has_secret: Callable[[str], bool]) -> None:
-        """Raise ShippingRefused when what was committed since *base* may not leave this machine."""
+        """Raise ShippingRefused if the commits since *base* may not leave this machine."""
         diff, files = self.diff(path, base), self.changed_files(path, base)
         problems = change_policy.check_diff(diff, files, rules, has_secret=has_secret)
         if not problems:
@@ -117,26 +117,26 @@ class GitWorkplace:
             raise ShippingRefused(f"what is committed may not leave this machine: {'; '.join(problems)}")
 
     def patch_of_changes(self, path: Path) -> bytes:
-        """Return what is not committed, untracked files included, as a patch."""
+        """Return the uncommitted changes, untracked files included, as a patch."""
         return self._changes(path, "HEAD", (), "--binary") if self.status(path) else b""
 
     def patch_of_paths(self, path: Path, base: str, names: Sequence[str]) -> bytes:
-        """Return what was done to the files *names* since *base*, committed or not, as a patch."""
+        """Return the changes of the files *names* since *base*, committed or not, as a patch."""
         return self._changes(path, self._commit(path, base), names, "--binary") if names else b""
 
     def same_as(self, path: Path, commit: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of the files *names* that are in the worktree as *commit* has them, also those it has not."""
+        """Return those of *names* that are in the worktree as in *commit*, including files missing in both."""
         differs = os.fsdecode(self._changes(path, self._commit(path, commit), names, "--name-only", "-z")).split("\0")
 
         return tuple(name for name in names if name not in differs)
 
     def _changes(self, path: Path, base: str, names: Sequence[str], *options: str) -> bytes:
-        """Return the diff from *base* to what is in the worktree, of all files when none is named."""
+        """Return the diff from *base* to the content of the worktree, of all files if *names* is empty."""
         git_dir = self.git_dir(path)
-        # In an index of its own: the worktree's is left as it is, and may be locked by a git that was killed.
+        # In a temporary index: the worktree's own stays as it is, and may be locked by a git that was killed.
         with _index(git_dir / "adw-patch-index") as (spare, env):
             if (git_dir / "index").is_file():
-                # With its moment: by it git knows which files it has to read again, because they changed just then.
+                # With its modification time: git uses it to tell which files it has to read again.
                 shutil.copy2(git_dir / "index", spare)
             self._add_all(path, env)
             fixed = ("--cached", "--no-ext-diff", "--no-textconv", "--no-renames", *options, base, "--")
@@ -144,7 +144,7 @@ class GitWorkplace:
             return b"".join(self._git(path, "diff", *fixed, *portion, env=env).out for portion in some)
 
     def branch(self, path: Path) -> str:
-        """Return the branch the worktree is on, "" when it is on none."""
+        """Return the branch of the worktree, or "" if its head is detached."""
         return self._git(path, "symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1)).text.strip()
 
     def ignored(self, path: Path, names: Sequence[str]) -> frozenset[str]:
@@ -157,7 +157,7 @@ class GitWorkplace:
     # --- commits -----------------------------------------------------------------------------------------------
 
     def commit_all(self, path: Path, message: str) -> str | None:
-        """Commit everything and return the commit, None when there was nothing to commit."""
+        """Commit everything and return the commit, or None if there was nothing to commit."""
         self._clear_locks(path)
         self._add_all(path)
         if unused := self._commands.filters_not_run:
@@ -165,7 +165,7 @@ class GitWorkplace:
             for some in _portions(staged):
                 said = self._git(path, "check-attr", "-z", "filter", "--", *some).parts
                 for name, driver in zip(said[::3], said[2::3], strict=True):
-                    if driver in unused:  # the file would be committed as it is, which a filter was meant to change
+                    if driver in unused:  # the file would be committed without the filter that should change it
                         raise FilterNotRun(name, driver)
         options = ("--quiet", "--no-verify", "--cleanup=whitespace", f"--message={message}")
         done = self._git(path, "commit", *options, ok=(0, 1))
@@ -177,7 +177,7 @@ class GitWorkplace:
         return None
 
     def _add_all(self, path: Path, env: Mapping[str, str] | None = None) -> None:
-        """Take everything into the index; of a repository inside, its commit alone, for which git is not run in it."""
+        """Add everything to the index; a nested repository only by its commit, which needs no git run in it."""
         entries = self._git(path, "ls-files", "--stage", "-z", env=env).parts
         inside = [entry.partition("\t")[2] for entry in entries if entry.startswith(_GITLINK)]
         without = [f":(top,exclude,literal){name}" for name in inside]
@@ -187,10 +187,10 @@ class GitWorkplace:
 
     def read_again(self, path: Path, commit: str) -> tuple[str, ...]:
         """
-        Read every file of the worktree into an index of its own, and return the paths that differ from *commit*.
+        Read every file of the worktree into a fresh index, and return the paths that differ from *commit*.
 
-        The worktree's index is not asked: it believes a file of the same size and time to be unchanged, and a power
-        cut may have damaged it too.
+        The worktree's own index is not used: it takes a file of the same size and time for unchanged, and a power cut
+        may have damaged it too.
         """
         fresh = self._clear_locks(path) / _FRESH_INDEX
         _remove_index(fresh)
@@ -203,9 +203,9 @@ class GitWorkplace:
 
     def commit_of_files(self, path: Path, commit: str, message: str) -> str:
         """
-        Return a commit of what `read_again` read, on top of the head, or of *commit* when that cannot be read.
+        Return a commit of the files that `read_again` read; its parent is the head, or *commit* if that is unreadable.
 
-        It is on no branch, and the same one when the same files are read again.
+        It is on no branch; the same files give the same commit.
         """
         env = {"GIT_INDEX_FILE": str(self.git_dir(path) / _FRESH_INDEX)}
         parent = self._commands.commit_of("HEAD", tree=path) or self._commit(path, commit)
@@ -214,7 +214,7 @@ class GitWorkplace:
         return self._dated_commit(tree, parent, message)
 
     def restore(self, path: Path, commit: str) -> None:
-        """Make branch, index and files those of *commit*, after `read_again`: only what differs is written."""
+        """Reset branch, index and files to *commit* after `read_again`; only files that differ are written."""
         git_dir = self.git_dir(path)
         fresh = git_dir / _FRESH_INDEX
         known = self._commit(path, commit)
@@ -225,11 +225,11 @@ class GitWorkplace:
         """
         Keep the files of the damaged worktree *path* under a salvage ref, as a commit on top of *base*; return the ref.
 
-        Returns "" when they are those of *base*. Ignored files are no part of the work, as in every worktree. The same
-        files give the same commit.
+        Returns "" if they equal those of *base*. Ignored files are left out, as in every worktree. The same files give
+        the same commit.
         """
         with _index(self._repository.common_dir / f"adw-files-{path.name}") as (_, env):
-            # With the repository itself: the directory is no worktree any more.
+            # Run on the repository itself: the directory is no longer a worktree.
             self._commands.run("read-tree", base, cwd=path, env=env)
             self._commands.run("add", "--all", "--", *_ALL_BUT_OURS, cwd=path, env=env)
             tree = self._commands.run("write-tree", cwd=path, env=env).text.strip()
@@ -240,7 +240,7 @@ class GitWorkplace:
         return self._repository.keep_commits(adw_id, commit)
 
     def _dated_commit(self, tree: str, parent: str, message: str) -> str:
-        """Return a commit on no branch with the date of its parent, so that the same tree gives the same commit."""
+        """Return a commit on no branch, dated like its parent, so that the same tree gives the same commit."""
         run = self._commands.run
         date = run("show", "--no-patch", "--format=%ct +0000", parent).text.strip()
         dated = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
@@ -251,10 +251,10 @@ class GitWorkplace:
 
     def put_back(self, path: Path, base: str, names: Sequence[str]) -> tuple[str, ...]:
         """
-        Make the files *names* what they were at *base*, and return those that could not be.
+        Restore the files *names* to *base*, and return those that could not be restored.
 
-        A commit since *base* that has one of them is undone, and what else it had is left as a change. A repository
-        of its own is left where it is: nothing here could bring its history back.
+        If a commit since *base* changed one of them, the commits since are undone and their other changes stay as
+        uncommitted ones. A nested repository is left where it is: its history could not be restored.
         """
         self._clear_locks(path)
         commit = self._commit(path, base)
@@ -270,32 +270,32 @@ class GitWorkplace:
         return left
 
     def show_as(self, path: Path, commit: str, names: Sequence[str]) -> None:
-        """Have the files *names* as *commit* has them, in the worktree alone: index and commits stay."""
+        """Give the files *names* their content of *commit* in the worktree only: index and commits stay."""
         self._clear_locks(path)
         known = self._commit(path, commit)
         there = self._files_at(path, known, _portions(names), "--full-tree")
-        for name in sorted(names, reverse=True):  # what is in a directory before what it stands in the place of
+        for name in sorted(names, reverse=True):  # the content of a directory before the file that it replaced
             if name not in there and not _remove_file(path, name):
                 raise GitError(f"{path / name} cannot be taken away: it is no file of the worktree")
         for some in _literally([name for name in names if name in there]):
             self._git(path, "restore", f"--source={known}", "--worktree", "--", *some)
 
     def _files_at(self, path: Path, commit: str, portions: Sequence[Sequence[str]], *options: str) -> set[str]:
-        """Return which of the named files *commit* has."""
+        """Return those of the named files that *commit* has."""
         asked = ("ls-tree", "-r", "-z", *options, "--name-only", commit, "--")
 
         return {name for some in portions for name in self._git(path, *asked, *some).parts}
 
     def discard(self, path: Path, commit: str) -> None:
-        """Make branch and files what they were at *commit*; what git ignores stays."""
+        """Reset branch and files to *commit*; ignored files stay."""
         self._stop_rebase(path)
         self._git(path, "reset", "--quiet", "--hard", self._commit(path, commit))
         kept = (f"--exclude=/{PORTS_FILE}", f"--exclude=/{_AIDER_CACHE}*")
-        # Twice forced: a repository that a gate made here is no work either.
+        # Forced twice: a repository that a gate made here is not work either.
         self._git(path, "clean", "--quiet", "-d", "--force", "--force", *kept)
 
     def rebase(self, path: Path, onto: str) -> tuple[str, ...]:
-        """Rebase onto a commit; return the files in conflict, and then nothing is changed."""
+        """Rebase onto a commit; return the conflicting files, after undoing the rebase."""
         self._stop_rebase(path)
         options = ("--quiet", "--merge", "--no-verify", "--no-stat")
         done = self._git(path, "rebase", *options, self._commit(path, onto), ok=None)
@@ -310,10 +310,10 @@ class GitWorkplace:
 
     def trim(self, path: Path, onto: str, *, without: str, message: str, is_squashed: bool) -> None:
         """
-        Take the file *without* ("": none), unless *onto* has it, out of what the branch adds to *onto*.
+        Remove the file *without* (unless it is "" or *onto* has it) from what the branch adds to *onto*.
 
-        With *is_squashed* all of it becomes one commit with *message*, else the removal is a commit of its own. The
-        branch moves in one step, and nothing is changed a second time.
+        With *is_squashed* the branch becomes one commit with *message*, otherwise the removal is a commit of its own.
+        The branch moves in one step; a second call changes nothing.
         """
         base, head = self._commit(path, onto), self._commit(path, "HEAD")
         named = _literally([without]) if without else []
@@ -327,20 +327,20 @@ class GitWorkplace:
                 self._git(path, "rm", "--quiet", "--cached", "--", *some, env=env)
             tree = self._git(path, "write-tree", env=env).text.strip()
         if tree == self._git(path, "rev-parse", f"{base}^{{tree}}").text.strip():
-            return  # there is nothing but the file: it is the work
+            return  # the branch adds nothing but this file: it is the work
         text = message if is_squashed else f"Remove {without}"
         parent = base if is_squashed else head
         made = self._git(path, "commit-tree", tree, "-p", parent, "-m", text).text.strip()
         self._git(path, "reset", "--quiet", "--keep", made)
 
     def _stop_rebase(self, path: Path) -> None:
-        """Undo a rebase that is not finished: ours that met a conflict, or one that was killed."""
+        """Undo an unfinished rebase: one of ours with conflicts, or one that was killed."""
         git_dir = self._clear_locks(path)
         if any((git_dir / name).is_dir() for name in _OF_REBASE):
             self._git(path, "rebase", "--abort")
 
     def end_rebase(self, path: Path, branch: str) -> None:
-        """Abort a rebase that is not finished, whatever a power cut left of its files, and be on *branch* again."""
+        """Abort an unfinished rebase, whatever a power cut left of its files, and return to *branch*."""
         git_dir = self.git_dir(path)
         started = [git_dir / name for name in _OF_REBASE if (git_dir / name).is_dir()]
         if not started:
@@ -348,7 +348,7 @@ class GitWorkplace:
         self._clear_locks(path)
         self._git(path, "symbolic-ref", "HEAD", f"refs/heads/{check_branch(branch)}")
         self._git(path, "reset", "--quiet", "--hard", "HEAD")
-        for place in started:  # last: until then it is seen that this is not done yet
+        for place in started:  # last: these directories show that the cleanup is unfinished
             shutil.rmtree(place)
 
     # --- filling -----------------------------------------------------------------------------------------------
@@ -357,15 +357,15 @@ class GitWorkplace:
         self, path: Path, *, ports: PortPair | None = None, run: Callable[[Sequence[str], int], str] | None = None
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """
-        Put into a worktree what git does not have, and set it up with *run*; return what was copied, and notices.
+        Put into a worktree what git does not have, and set it up with *run*; return the copied files and notices.
 
-        Of the person's own files only those that git ignores are copied, so that none is committed; no link is
-        followed. *run* gets a set-up command and its number, and returns "" when it went well, else why not. Raises
-        SetupFailed when a command fails: the worktree stays, and filling it again runs all of them again.
+        Only files of the person that git ignores are copied, so that none is committed; links are not followed. *run*
+        gets a set-up command and its number, and returns "" or why it failed. Raises SetupFailed if a command fails:
+        the worktree stays, and the next call runs all commands again.
         """
         root, copied, notices = self._repository.root, [], []
         present = [name for name in self._include if os.path.lexists(root / name)]
-        # git refuses to say anything about what lies behind a link.
+        # git rejects paths behind a link.
         ignored = self.ignored(path, [name for name in present if _is_inside(path / name, path)])
         for name in present:
             source, why = root / name, ""
@@ -395,7 +395,7 @@ class GitWorkplace:
         return tuple(copied), tuple(notices)
 
     def write_ports(self, path: Path, ports: PortPair) -> None:
-        """Write `.ports.env`, by the names that ADW set-ups use."""
+        """Write `.ports.env` with the variable names that ADW set-ups use."""
         text = (
             f"BACKEND_PORT={ports.backend}\n"
             f"FRONTEND_PORT={ports.frontend}\n"
@@ -403,21 +403,21 @@ class GitWorkplace:
         )
         _write_inside(path, PORTS_FILE, text.encode(), mode=0o644)
 
-    # --- how ---------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------
 
     def git_dir(self, path: Path) -> Path:
-        """Return the private git directory of the worktree *path*; raise GitError when it is not a linked one."""
+        """Return the private git directory of the worktree *path*; raise GitError if it is not a linked one."""
         return self._commands.tree_dir(path)
 
     def _clear_locks(self, path: Path) -> Path:
-        """Remove the locks that a dead git left in the worktree *path*; return its git directory."""
+        """Remove the locks of a dead git in the worktree *path*; return its git directory."""
         git_dir = self.git_dir(path)
         locks.clear(git_dir, path)
 
         return git_dir
 
     def _commit(self, path: Path, ref: str) -> str:
-        """Return the commit of *ref*: what a caller names could be read as an option, a commit cannot."""
+        """Return the commit of *ref*: a ref could be read as an option, a commit cannot."""
         if _SHA.fullmatch(ref):
             return ref
         if (commit := self._commands.commit_of(ref, tree=path)) is None:
@@ -433,7 +433,7 @@ class GitWorkplace:
 
 @contextmanager
 def _index(index: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
-    """Yield *index*, an index of ours that is there inside the block alone, and the variable by which git uses it."""
+    """Yield *index*, a temporary index that exists inside the block only, and the variable that makes git use it."""
     _remove_index(index)
     try:
         yield index, {"GIT_INDEX_FILE": str(index)}
@@ -442,13 +442,13 @@ def _index(index: Path) -> Iterator[tuple[Path, Mapping[str, str]]]:
 
 
 def _remove_index(index: Path) -> None:
-    """Remove an index of ours, and the lock of a git that died with it."""
+    """Remove a temporary index and its lock, which a killed git may have left."""
     for left in (index, index.with_name(f"{index.name}.lock")):
         left.unlink(missing_ok=True)
 
 
 def _literally(names: Sequence[str]) -> list[list[str]]:
-    """Return *names* in portions, as git takes them for files of that very name."""
+    """Return *names* in portions, as pathspecs that match exactly these files."""
     return [[f":(top,literal){name}" for name in some] for some in _portions(names)]
 
 
@@ -457,12 +457,12 @@ def _portions(names: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _remove_file(tree: Path, name: str) -> bool:
-    """Remove one file and the directories it leaves empty; say whether it is gone."""
+    """Remove one file and the directories it leaves empty; say whether it was removed."""
     target = tree / name
     if not _is_inside(target, tree) or (target.is_dir() and not target.is_symlink()):
         return False
     target.unlink(missing_ok=True)
-    with suppress(OSError):  # the first one that has something else in it
+    with suppress(OSError):  # stop at the first directory that is not empty
         for place in target.parents:
             if place == tree:
                 break
@@ -472,7 +472,7 @@ def _remove_file(tree: Path, name: str) -> bool:
 
 
 def _write_inside(tree: Path, name: str, content: bytes, *, mode: int) -> None:
-    """Put a whole file at *name* in *tree*; raise GitError when a link would lead it elsewhere."""
+    """Write a whole file at *name* in *tree*; raise GitError if a link leads out of the tree."""
     target = tree / PurePosixPath(name)
     if not _is_inside(target, tree) or target.is_symlink():
         raise GitError(f"{target} leads out of the worktree: adw does not follow links")
