@@ -120,7 +120,7 @@ class Asked:
 
     request: Request
     owner: str  #: as text
-    #: Obeys the request if the owner is gone by now, perhaps killed by what it was doing for it.
+    #: Obeys the request if the owner is gone by now; it may have died while obeying it.
     again: Callable[[], Asked | Applied] = field(compare=False, repr=False)
 
 
