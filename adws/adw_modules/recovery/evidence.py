@@ -98,7 +98,7 @@ def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
 
 
 def _of_run(seen: Evidence, run: Run, owners: Owners) -> Evidence:
-    # A claim whose worker's record has no name has no owner.
+    # A claimed run that names no worker has no owner.
     claim = owners.claim(OwnerRecord.from_text(run.owner), run.seconds_left, run.updated_at, is_free=not run.owner)
 
     return replace(seen, run=run, run_id=run.run_id, run_state=run.state, run_claim=claim, losses=run.losses)
