@@ -51,7 +51,7 @@ def find_problems(
     Return the problems of *database*; if it is damaged or has another schema, only that.
 
     *home* is where documents are stored now. *documents* returns each of them, or why it cannot be read; it is called
-    only if the database is usable. *repository* is the home's, for which "" stands.
+    only if the database is usable. *repository* is the home's; a document without one means it.
     """
     unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
     if unusable is not None:
@@ -147,7 +147,7 @@ def _lock_problems(
     database: Database, at_rest: Collection[str], documents: Mapping[str, LoadedState | str], home: str
 ) -> Iterator[Inconsistency]:
     """
-    Yield unfinished workflows that do not have their issue; *home* is the repository for which "" stands.
+    Yield unfinished workflows that do not have their issue; *home* is the repository that "" means.
 
     Workflows that the database does not know are reported elsewhere, and a live owner may not have written the lock
     yet.

@@ -127,7 +127,7 @@ class Evidence:
     is_unwritten: bool = False  #: it is registered but has no document
     has_issue: bool = False  #: an issue lock names it
     is_rolling_back: bool = False
-    is_errand: bool = False  #: a run without a workflow: for a delivery or a schedule
+    is_errand: bool = False  #: a run settled by itself: of a delivery, of the schedule or of a step
     open_attempt: str = ""  #: the phase whose attempt is recorded as running
     process: Verdict | None = None  #: what this machine knows of that attempt's process; None: it has none
     left_here: str = ""  #: an attempt closed elsewhere, whose processes may run on this machine
@@ -148,7 +148,7 @@ class Policy:
     """How recovery decides, by the settings or the caller."""
 
     threshold_seconds: float = THRESHOLD_SECONDS
-    is_forced: bool = False  #: also take from live owners; only in mode all
+    is_forced: bool = False  #: also take from owners that are or may be alive; only in mode all
     fails_running: bool = False  #: running runs fail instead of continuing
     max_losses: int = MAX_LOSSES
 

@@ -69,11 +69,11 @@ POISON = "POISON_RUN"
 INTERRUPTED = "INTERRUPTED"
 #: Workflows taken at a time: their leases are taken in one transaction, and held while they are recovered.
 BATCH = 64
-#: Threads that recover workflows, so that some work while others wait for a disk or a server. With SQLite there is one:
-#: it has a single writer, and waiting for it costs more than threads gain.
+#: Threads that recover workflows, so that some work while others wait for a disk or a server. With documents in
+#: SQLite there is one: it has a single writer, and waiting for it costs more than threads gain.
 THREADS = 4
-#: Up to this many recovered workflows, each also logs it in its own log; opening a log is a third of the work. The log
-#: of adw and the history of each workflow have it in any case.
+#: If more workflows are recovered at a time, their own logs are left out: opening each is a third of the work. The log
+#: of adw and the history of each workflow have all of them.
 MOST_LOGGED = 100
 #: Steps done under the workflow's lease: all that change its document or its run.
 OWNING = frozenset(RecoveryAction) - {
@@ -122,7 +122,7 @@ class Recovery:
         """Raises UsageError if the settings name an unknown mode."""
         settings = home.settings
         self._home = home
-        self._mode = mode_of(settings.recovery_mode)  #: the default of callers
+        self._mode = mode_of(settings.recovery_mode)  #: used if the caller gives none
         self._reported: set[tuple[str, str]] = set()
         self.policy = Policy(  #: from the settings
             threshold_seconds=settings.recovery_threshold_seconds,
@@ -324,7 +324,7 @@ class Recovery:
 
 
 class WorkflowRecovery:
-    """Recovers one workflow that we own meanwhile."""
+    """Recovers one workflow, under the lease that was taken for it."""
 
     def __init__(
         self, home: Home, session: WorkSession, plan: WorkflowPlan, owned: OwnedWorkflow, *, mode: Mode
@@ -365,7 +365,7 @@ class WorkflowRecovery:
         index = self._open_attempt()
         self._session.change(lambda draft: self._decide(draft, ending))
         self._is_settled = is_joint
-        if index is not None and self._run is None:  # else the session ended with its run
+        if index is not None and self._run is None:  # else the agent's session was updated with the run
             self._session.tell_agent_ended(index, owned.document.phases[index].attempts[-1].number)
         is_active = _is_active(owned.document)
         if not is_active:

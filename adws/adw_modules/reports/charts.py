@@ -176,8 +176,7 @@ def legend(line: Timeline) -> list[tuple[str, str, bool]]:
 # --- the states of a workflow: the current one, and the moves that led to it ---------------------------------------
 #
 # The path from pending to completed runs down on the left; the states that stop it are on the right. Every move that
-# was made is drawn, and besides those the moves forward and, once, from the box around the phases, those that all
-# share.
+# was made is drawn. Of the others only the moves forward are, and those that all phases share: once, from their box.
 
 
 _S = WorkflowState
@@ -426,7 +425,7 @@ class Plot:
     top: float = 0.0  #: the scale reaches this at least
     limit: float | None = None  #: a line not to be exceeded, such as a budget
     limit_words: str = ""
-    say: Callable[[str], str] = str  #: filters every text: strangers' text must not be able to do anything
+    say: Callable[[str], str] = str  #: filters every text: strangers' text may be invisible, but have effects
 
     def safe(self, text: str) -> str:
         """Return *text* filtered and escaped for the chart."""

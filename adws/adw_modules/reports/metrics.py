@@ -380,7 +380,7 @@ class Tally:
         self._add(sum_of(metric), *labels, amount=seconds)
 
     def _bounded(self, label: str, value: object) -> str:
-        """Return *value* as a label, or `other` if it is beyond the limit."""
+        """Return *value* as a label, or `other` if it is malformed or beyond the limit."""
         known = self._names[label]
         if not isinstance(value, str) or _NAME.fullmatch(value) is None:
             return OTHER

@@ -341,7 +341,10 @@ class Control:
         resume.refuse_what_is_over(document, WorkflowStateMachine.of(document, now=self._home.clock.now))
         if spec is None and document.workflow is not None:
             named = document.workflow.name
-            for name in (f"adw_{named}_iso", named):  # an old script of this name may have other phases than ours
+            for name in (
+                f"adw_{named}_iso",
+                named,
+            ):  # the script first: our workflow of that name may have other phases
                 with suppress(UnknownWorkflow):
                     return self._home.workflows.get(name)
 
@@ -733,7 +736,7 @@ class PendingRetries:
         """
         Cancel the retry *retry_id* and return what was done; raise UsageError if there is no such retry.
 
-        The retry of an execution: ends the call of one iteration, or all unfinished ones. Of a workflow: fails its
+        Of an execution, this cancels the call of one iteration, or all unfinished ones; of a workflow, it fails the
         phase.
         """
         executions = self._home.executions

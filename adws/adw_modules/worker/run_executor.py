@@ -253,7 +253,7 @@ class RunExecutor:
             logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
             try:
                 return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
-            except (RunLost, DatabaseError):  # another worker has the run
+            except (RunLost, DatabaseError):  # it is no longer ours to requeue
                 return RunResult(run=None, outcome=None, message=str(exc))
         except QuotaExceeded as exc:
             return self._later(run, str(exc), seconds=QUOTA_SECONDS)

@@ -124,7 +124,7 @@ class Worker:
 
     def run(self) -> WorkerTotals:
         """
-        Work until drained, or until the options are fulfilled.
+        Work until drained, or until the options leave nothing to do.
 
         Raises DatabaseError if the database stays away; running work is suspended first.
         """
