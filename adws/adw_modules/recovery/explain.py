@@ -289,7 +289,7 @@ def _breaker_of(home: Home, document: WorkflowDocument, now: datetime) -> Breake
     services = next((phase.waits_for for phase in document.phases if phase.status == "retry_wait"), {})
     if not services:
         return None
-    from adws.adw_modules.circuit_breaker import seen  # noqa: PLC0415 - a third of the start of `adw status` elsewhere
+    from adws.adw_modules.circuit_breaker import seen  # noqa: PLC0415 - a third of `adw status`'s start, seldom needed
 
     rows = [seen(row, now) for row in home.breakers.stored() if row.name in services]
 

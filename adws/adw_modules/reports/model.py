@@ -416,7 +416,7 @@ HISTORY_MONTHS = 3
 
 
 def history_since(now: datetime) -> str:
-    """Return the first day of a history: of the month two before the current one."""
+    """Return the first day of a history: the present month and the two before it."""
     months = now.year * 12 + now.month - 1 - (HISTORY_MONTHS - 1)
 
     return f"{months // 12:04}-{months % 12 + 1:02}-01"

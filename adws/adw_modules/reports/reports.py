@@ -1,5 +1,5 @@
 """
-A report as one value, the report of the day as text, and what is stuck.
+Reports as values, the daily report as text, and finding stuck workflows.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _POLICY = RetryPolicy(max_attempts=STEP_ATTEMPTS, backoff_base_seconds=1.0, back
 _NOT_OF_THE_STEP = (OwnershipError, StateError, DatabaseError)
 #: Seconds between two checks whether the owner has released the workflow.
 POLL_SECONDS = 0.2
-#: How many times a worker retries a blocked rollback, and the most seconds between two tries.
+#: How many times a worker tries a blocked rollback, and the most seconds between two tries.
 MAX_ROLLBACKS = 10
 MAX_BLOCKED_SECONDS = 3600.0
 #: Prefixes, before the id, of directories that older tools made beside the repository's files.

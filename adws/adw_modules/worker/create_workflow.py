@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
 
-#: How often a workflow may leave the failed state.
+#: How many times a workflow may leave the failed state.
 MAX_RETRIES = 3
-#: How often tests, a review or a conflict with the base may send a workflow back to building.
+#: How many times tests, a review or a conflict with the base may send a workflow back to building.
 MAX_REWORKS = 3
 #: Attempts of a whole workflow over all its phases, after which it fails.
 MAX_TOTAL_ATTEMPTS = 40
