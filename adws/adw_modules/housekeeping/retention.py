@@ -52,7 +52,7 @@ def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False
     """
     Return why the workflow of a document is kept, or "" if it may be deleted.
 
-    Pure. A workflow may go only if nothing of it remains that somebody may want to undo, inspect or release.
+    Pure. A workflow may go only if it left nothing that somebody may want to undo, inspect or release.
     """
     known = inventory.known_from(document, is_live=False)
     if known.state not in OVER:

@@ -432,7 +432,7 @@ def _present(home: Home, salvage: Salvage) -> dict[str, int]:
 
 
 def _takes_database(home: Home, staging: Path, salvage: Salvage) -> bool:
-    """Return whether the home is empty and gets the whole database, also what is in no document."""
+    """Return whether the home, without rows of its own, gets the whole database: also what is in no document."""
     is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
 
     return is_empty and home.reconstruction.may_install(str(staging / DATABASE))

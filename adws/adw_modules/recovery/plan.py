@@ -64,7 +64,7 @@ class Proof(Enum):
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode called *text*; raise UsageError, which names the modes, if there is none."""
+    """Return the mode called *text*; raise UsageError, which names the modes, if it does not exist."""
     try:
         return Mode(text)
     except ValueError:

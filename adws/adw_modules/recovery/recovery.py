@@ -608,7 +608,7 @@ class RunQueue:
         """
         Open the queue of *home* (by default the default home) and recover it.
 
-        *recovery_mode* is none, stale or all; another one raises UsageError, which names these.
+        *recovery_mode*: none, stale or all; another one raises UsageError, which names these.
         """
         mode = mode_of(recovery_mode)
         self._home = home or default_home.get()
@@ -635,7 +635,7 @@ class RunQueue:
         terms: ClaimPolicy | None = None,
     ) -> Run | None:
         """
-        Claim and return the next due run (or *run_id*, if it is still pending), or None if there is none.
+        Claim and return the next due run (or *run_id*, if it is still pending), or None if no run is due.
 
         *terms* default to those of the home: what its workers offer, and its limits on runs at a time.
         """

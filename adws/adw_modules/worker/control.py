@@ -94,7 +94,7 @@ def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
-    """Return the index of the phase that waits for a retry; raise UsageError if there is none."""
+    """Return the index of the phase that waits for a retry; raise UsageError if no phase does."""
     index = _waiting_index(document)
     if index is None:
         raise UsageError(f"workflow {document.adw_id} has no scheduled retry: adw queue retries lists those there are")
