@@ -36,7 +36,7 @@ _LINE_TOP, _LINE = 25, 6
 _TICKS = 5
 #: Percent of the width from which a block has space for its number.
 _ROOM = 4.0
-#: Lengths in seconds from which times have minutes, or the day.
+#: Timeline lengths in seconds from which times are shown without seconds, and with the day.
 _BY_MINUTE, _BY_DAY = 600.0, 2 * 86_400.0
 #: Statuses of attempts that did not end well.
 BAD = frozenset({"failed", "interrupted"})
