@@ -1,7 +1,7 @@
 """
 ResourceQuota: whether there is capacity for another workflow.
 
-`resources/quotas.py` counts; this is its public interface. The limits are settings, and the constants here are their
+This is the public interface of `resources/quotas.py`. The limits are settings, and the constants here are their
 defaults. Disk space is that of the file system of the worktrees, wherever the call comes from.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Name of a check -> name of the limit.
+#: Name of a check -> name of its limit.
 CHECKS = {
     "disk_space": "disk",
     "memory": "memory",
@@ -31,7 +31,7 @@ CHECKS = {
 
 
 class ResourceQuota:
-    """Limits of disk, memory, worktrees and money, checked for the home in force or for *quotas*."""
+    """Limits of disk, memory, worktrees and money, checked for the default home or for *quotas*."""
 
     MAX_WORKTREES: ClassVar[int] = 15
     MAX_DISK_PER_WORKTREE_GB: ClassVar[int] = 5
@@ -40,7 +40,7 @@ class ResourceQuota:
 
     @classmethod
     def check_disk_space(cls, *, quotas: Quotas | None = None) -> bool:
-        """Say whether enough is free on the file system of the worktrees."""
+        """Return whether enough is free on the file system of the worktrees."""
         return not _status("disk", quotas).is_exceeded
 
     @classmethod
@@ -50,7 +50,7 @@ class ResourceQuota:
 
     @classmethod
     def check_api_budget(cls, estimated_cost: float, *, quotas: Quotas | None = None) -> bool:
-        """Say whether a workflow may cost this much."""
+        """Return whether a workflow may cost this much."""
         if not estimated_cost >= 0.0:
             raise UsageError(f"{estimated_cost} is no cost: give US dollars from 0 up")
 
@@ -59,11 +59,10 @@ class ResourceQuota:
     @classmethod
     def enforce_quotas(cls, estimated_cost: float | None = None, *, quotas: Quotas | None = None) -> dict[str, bool]:
         """
-        Return every check by name; raise QuotaExceeded, which says what to do, when new work has to wait for one.
+        Return every check by name; raise QuotaExceeded, which says what to do, if new work has to wait for one.
 
-        `worktree_size` alone may be false: a worktree that is too large stops the workflow that works in it and no
-        other. A limit that cannot be told is in the answer and in the log. This only reads: `Quotas.admit` takes a
-        place.
+        Only `worktree_size` may be false: a worktree that is too large stops only the workflow in it. An unknown limit
+        counts as free, and is logged. This only reads: `Quotas.admit` reserves a place.
         """
         result = {status.name: status for status in _quotas(quotas).status(estimated_cost=estimated_cost)}
         for status in result.values():

@@ -1,9 +1,9 @@
 """
-Finding what is left of workflows that are over or gone, and removing it when that is asked for.
+Finding resources left by workflows that ended or no longer exist, and removing them on request.
 
-Each orphan is named with the reason why it is one, and looked at again right before it is removed. Work is salvaged
-first; processes are ended by their identity; what is not ours any more is left and reported. Other homes may share the
-remote: a branch there is ours only when its workflow is known here, or its commit is kept here under a ref of ours.
+Each orphan is listed with its reason, and checked again right before it is removed. Work is salvaged first; processes
+are ended by their identity; what is not ours any more is left and reported. Other homes may share the remote: a branch
+there is ours only if its workflow is known here, or its commit is kept here under a ref of ours.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Directory in that of the state where the patches of worktrees without a workflow go.
+#: Directory in the state directory for the patches of worktrees without a workflow.
 SALVAGE_DIR = ".salvage"
-#: Seconds after which a half written file is nobody's any more: a write takes milliseconds.
+#: Seconds after which a half-written file is an orphan: a write takes milliseconds.
 TEMP_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """The result for an orphan."""
+    """The result of removing one orphan."""
 
     orphan: Orphan
     is_gone: bool
     detail: str = ""
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the result for programs."""
         return {**self.orphan.to_json(), "removed": self.is_gone, "detail": self.detail}
 
 
@@ -73,13 +73,13 @@ class GarbageCollector:
             **dict.fromkeys(("port", "quota", "lock", "checkpoint", "temp"), self._release),
             **dict.fromkeys(inventory.OLD_KINDS, self._retention.forget),
         }
-        self.problems: list[str] = []  #: what could not be looked at, or not be decided, for the person
+        self.problems: list[str] = []  #: what could not be checked or decided, for the person
 
     def find(self, *, older_than: timedelta | None = None) -> tuple[Orphan, ...]:
-        """Return what nobody needs any more; changes nothing."""
+        """Return the orphans; changes nothing."""
         self.problems.clear()
         git = self._home.git_if_any
-        # Before the inventory of this home: what is pushed after this has its document by then, and is known.
+        # Before the inventory of this home: whatever was pushed by now has its document, so its workflow is known.
         branches = self._asked("branches", git.remote_branches) if git is not None else {}
         wip_refs: Mapping[str, str] = {}
         if git is not None and self._home.settings.is_shared:
@@ -96,7 +96,7 @@ class GarbageCollector:
         return inventory.chosen(result, older_than=older_than, now=self._home.clock.now())
 
     def remove(self, orphans: tuple[Orphan, ...]) -> tuple[Removal, ...]:
-        """Remove *orphans* and return the result of each; one that cannot be removed does not keep the others."""
+        """Remove *orphans* and return the result of each; a failure does not stop the others."""
         result = []
         for orphan in orphans:
             try:
@@ -162,15 +162,15 @@ class GarbageCollector:
                 continue
             orphan = _orphan(seen, "remote_branch", adw_id, name, {"sha": sha})
             yield orphan
-            if orphan is not None and name not in local:  # else its pull requests were asked for with the local one
+            if orphan is not None and name not in local:  # else its pull requests were listed with the local one
                 yield from self._pull_requests(orphan)
-        for ref, sha in wip_refs.items():  # those of workflows that are not known here are left alone
+        for ref, sha in wip_refs.items():  # others are of workflows not known here, and left alone
             adw_id = ref.removeprefix(effects.wip_ref(""))
             if seen.known(adw_id) is not None:
                 yield _orphan(seen, "wip_ref", adw_id, ref, {"sha": sha})
 
     def _pull_requests(self, orphan: Orphan) -> Iterator[Orphan]:
-        """Yield our open pull requests of a branch that is left over."""
+        """Yield our open pull requests of an orphaned branch."""
         forge = self._home.forge_if_any
         if forge is None:
             return
@@ -274,7 +274,7 @@ class GarbageCollector:
         return said
 
     def _salvage(self, adw_id: str, sha: str) -> str:
-        """Keep *sha* under a ref of ours that is free, or has it already; nothing for what the default branch has."""
+        """Keep *sha* under a ref of ours that is free or has it already; skip the default branch's commit."""
         git = self._repository()
         if not sha or sha == git.commit_of(f"refs/heads/{git.default_branch()}"):
             return ""
@@ -295,7 +295,7 @@ class GarbageCollector:
             home.ownership.release_finished_locks()
             if any(_issue(lock.repository, lock.issue_number) == orphan.name for lock in home.locks.all()):
                 raise RollbackBlocked("it is still held")
-        # Half written files: only the holder of the file lock knows that nobody is writing.
+        # Half-written files: only the holder of the file lock knows that nobody is writing.
         elif isinstance(home.store, FileStateStore) and home.local_lock.try_hold(adw_id):
             try:
                 home.store.sweep(adw_id)
@@ -316,7 +316,7 @@ def _orphan(
     seen: InventorySnapshot, kind: str, adw_id: str, name: str, facts: JsonObject | None = None, *, since: str = ""
 ) -> Orphan | None:
     known = seen.known(adw_id)
-    # What a workflow as a whole is rolled back for goes with it.
+    # If the whole workflow is rolled back, its effects go with it.
     why = "" if known is not None and inventory.why_left_over(known) else inventory.why_orphan(kind, name, known)
     if not why:
         return None
@@ -325,7 +325,7 @@ def _orphan(
 
 
 def _is_kept_here(adw_id: str, branch: str, sha: str, refs: Mapping[str, str]) -> bool:
-    """Say whether the commit of a branch of the remote is that of our own branch, or was salvaged."""
+    """Return whether the commit of a remote branch is that of our own branch, or was salvaged."""
     salvaged = git.salvage_ref(adw_id)
     kept = {commit for ref, commit in refs.items() if ref == salvaged or ref.startswith(f"{salvaged}.")}
 
@@ -343,11 +343,10 @@ def _modified(path: Path) -> str:
         return ""
 
 
-# Taking an orphaned worktree back into a workflow.
+# Adopting an orphaned worktree.
 #
-# The worktree is written into the ledger of its workflow as adopted, so that resuming finds it and a rollback undoes
-# it. Where the document is gone, one is made: paused, with nothing but what git can tell, until a person says what to
-# run.
+# The worktree is written into its workflow's ledger as adopted, so that a resume finds it and a rollback undoes it. If
+# the document is gone, a new one is made: paused, with only what git can tell, until a person says what to run.
 
 
 _ISSUE = re.compile(r"(?:^|-)issue-([1-9][0-9]{0,17})-")
@@ -360,28 +359,28 @@ class Adopted:
     adw_id: str
     path: str
     branch: str
-    is_new: bool  #: the workflow was made for it
+    is_new: bool  #: whether the workflow was created for it
     state: str
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the result for programs."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class Adoption:
-    """Gives worktrees to workflows."""
+    """Adds worktrees to workflows."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def adopt(self, what: str) -> Adopted:
         """
-        Take the worktree of workflow *what*, or at path *what*, into its workflow.
+        Add the worktree of workflow *what*, or at path *what*, to its workflow.
 
-        Raises UsageError when there is no such worktree, NotOurs when it is somebody else's, WorkflowBusy when somebody
-        works on the workflow, GitError when the home is in no repository.
+        Raises UsageError if there is no such worktree, NotOurs if it is somebody else's, WorkflowBusy if the workflow
+        has a live owner, GitError if the home is in no repository.
         """
-        _ = self._home.git.root  # raises where there is no repository
+        _ = self._home.git.root  # raises GitError without a repository
         tree = self._find(what)
         locked_for = git.owner_of_lock(tree.lock_reason)
         if tree.lock_reason and not locked_for:
@@ -392,7 +391,7 @@ class Adoption:
             raise UsageError(f"the worktree {tree.path} is on no branch: check one out there, then adopt it")
         is_new = not self._home.store.exists(adw_id)
         state = self._anew(adw_id, tree) if is_new else self._into(adw_id, tree)
-        # Last: the ledger has it by now, and a lock that a crash kept away is made by adopting again.
+        # Last, when the ledger has it: if a crash prevents the lock, adopting again sets it.
         self._home.git.lock_worktree(tree.path, reason=git.lock_reason(adw_id))
 
         return Adopted(adw_id=adw_id, path=str(tree.path), branch=tree.branch, is_new=is_new, state=state)
@@ -423,7 +422,7 @@ class Adoption:
         return FOREIGN.fullmatch(what) is not None and self._home.store.exists(what)
 
     def _into(self, adw_id: str, tree: Worktree) -> str:
-        """Write the worktree into the ledger of its workflow, and return its state."""
+        """Add the worktree to the ledger of its workflow, and return the workflow's state."""
         with self._home.ownership.own(adw_id) as owned:
             state = WorkflowState(owned.document.current_state)
             if state in TERMINAL_STATES or owned.document.rollback is not None:

@@ -1,8 +1,8 @@
 """
-The inventory of everything of ours: documents, worktrees, branches, ports, processes, locks, places, checkpoints.
+The inventory of all that is ours: documents, worktrees, branches, ports, processes, locks, quotas, checkpoints.
 
-Read-only. Its lock, its name or its variables say to which workflow something belongs; a process is ours only when it
-carries a token and works for the state directory of this home.
+Read-only. Things are assigned to workflows by their lock, name or variables; a process is ours only if it carries a
+token and works for the state directory of this home.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What is an orphan: something of ours that no workflow needs any more, and why.
+# Orphans: what is ours but not needed by any workflow, and why.
 #
-# Pure. What may be there in which state is the table of states and resources; what is kept on request, what somebody
-# works on, and what cannot be read is never an orphan. Age decides nothing by itself: it only narrows the list.
+# Pure. The table of states and resources says what may exist in which state. Anything that is kept on request, is in
+# use by a live owner, or cannot be read is never an orphan. Age makes nothing an orphan: it only narrows the list.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orphan:
-    """Something that no workflow needs any more."""
+    """A resource that no workflow needs any more."""
 
     kind: str  #: one of ORDER
     name: str
     adw_id: str
     why: str
-    since: str = ""  #: since when, "" when nobody knows
-    facts: JsonObject | None = None  #: what is needed to remove it
+    since: str = ""  #: "" if unknown
+    facts: JsonObject | None = None  #: input for removing it
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the orphan for programs."""
         return {"kind": self.kind, "name": self.name, "adw_id": self.adw_id, "why": self.why, "since": self.since}
 
 
@@ -60,7 +60,7 @@ _COMPLETED, _ROLLED_BACK, _ABANDONED = (
     state.value for state in (WorkflowState.COMPLETED, WorkflowState.ROLLED_BACK, WorkflowState.ABANDONED)
 )
 
-#: kind -> states of a workflow in which nothing of that kind may be left.
+#: kind -> states of a workflow in which no resource of that kind may remain.
 NOT_IN: dict[str, frozenset[str]] = {
     "process": _PARKED | _TERMINAL,
     "pull_request": frozenset({_ROLLED_BACK}),
@@ -73,9 +73,9 @@ NOT_IN: dict[str, frozenset[str]] = {
     "lock": _TERMINAL,
     "checkpoint": _TERMINAL,
 }
-#: What is older than the settings say; see `housekeeping.retention`.
+#: Kinds of data older than the settings allow; see `housekeeping.retention`.
 OLD_KINDS = ("workflow_old", "events_old", "logs_old", "deliveries_old")
-#: The order in which orphans are removed: a workflow as a whole first, then what would hold on to the next.
+#: The order of removal: a workflow as a whole first, then whatever would hold on to the next.
 ORDER = (
     "workflow",
     "process",
@@ -93,7 +93,7 @@ ORDER = (
 )
 
 
-#: What a ledger entry calls a path or a branch.
+#: Keys of a path or a branch in a ledger entry.
 _NAMES = ("path", "branch", "branch_name")
 
 
@@ -102,17 +102,17 @@ class KnownWorkflow:
     """What is known about a workflow."""
 
     adw_id: str
-    state: str = ""  #: "" when its document cannot be read
+    state: str = ""  #: "" if its document is unreadable
     updated_at: str = ""
-    is_live: bool = False  #: somebody works on it
-    is_rolling_back: bool = False  #: a rollback was begun
+    is_live: bool = False  #: whether it has a live owner
+    is_rolling_back: bool = False  #: whether a rollback was begun
     has_open_effects: bool = False
-    kept: frozenset[str] = frozenset()  #: paths and branches that were kept, on request or because they are not ours
-    elsewhere: frozenset[str] = frozenset()  #: other machines that have a worktree or a branch of it
+    kept: frozenset[str] = frozenset()  #: paths and branches kept on request or because they are not ours
+    elsewhere: frozenset[str] = frozenset()  #: other machines that have a worktree or branch of it
 
 
 def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> KnownWorkflow:
-    """Return what a document says about its workflow, to *host* where machines share their documents."""
+    """Return what a document says about its workflow; with *host*, about its resources on that machine."""
     mine = [entry for entry in document.resources if not host or entry.place in {"", host}]
     others = [entry for entry in document.resources if entry not in mine and entry.kind in {"worktree", "branch"}]
     kept = [entry.undo.get(key) for entry in mine if entry.outcome == "kept" for key in _NAMES]
@@ -130,7 +130,7 @@ def known_from(document: WorkflowDocument, *, is_live: bool, host: str = "") -> 
 
 
 def why_orphan(kind: str, name: str, known: KnownWorkflow | None) -> str:
-    """Return why something of a workflow is an orphan, "" when it is none; None: there is no such workflow."""
+    """Return why a resource is an orphan, or "" if it is not; *known* is None if its workflow does not exist."""
     if known is None:
         return "there is no such workflow"
     if known.is_live or not known.state or name in known.kept:
@@ -142,7 +142,7 @@ def why_orphan(kind: str, name: str, known: KnownWorkflow | None) -> str:
 
 
 def why_not_here(known: KnownWorkflow) -> str:
-    """Return which machine has something of a workflow that is over, in a sentence; "" when none has."""
+    """Return a sentence about resources that an ended workflow has on other machines, or ""."""
     if known.is_live or known.state not in {_COMPLETED, _ABANDONED} or not known.elsewhere:
         return ""
     hosts = ", ".join(sorted(known.elsewhere))
@@ -152,7 +152,7 @@ def why_not_here(known: KnownWorkflow) -> str:
 
 
 def why_left_over(known: KnownWorkflow) -> str:
-    """Return why a workflow as a whole is one, "" when it is none."""
+    """Return why a workflow as a whole is an orphan, or "" if it is not."""
     if known.is_live or known.state == _ROLLED_BACK:
         return ""
     if known.is_rolling_back:
@@ -164,7 +164,7 @@ def why_left_over(known: KnownWorkflow) -> str:
 
 
 def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: datetime) -> tuple[Orphan, ...]:
-    """Return the orphans in the order they are removed; with *older_than* only those that are known to be that old."""
+    """Return the orphans in the order of removal; with *older_than* only those known to be that old."""
 
     def age(orphan: Orphan) -> timedelta:
         try:
@@ -177,7 +177,7 @@ def chosen(orphans: Iterable[Orphan], *, older_than: timedelta | None, now: date
     return tuple(sorted(old_enough, key=lambda orphan: (ORDER.index(orphan.kind), orphan.name)))
 
 
-#: The variables that say which workflow and which home a process works for.
+#: The variables that name the workflow and the home that a process works for.
 ID_VARIABLE, FILE_VARIABLE = "ADW_ID", "ADW_RESULT_FILE"
 
 
@@ -205,7 +205,7 @@ class InventorySnapshot:
 
     workflows: Mapping[str, KnownWorkflow]
     unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> why
-    worktrees: tuple[tuple[str, Worktree], ...] = ()  #: with the workflow each is for
+    worktrees: tuple[tuple[str, Worktree], ...] = ()  #: each with its workflow
     branches: tuple[Branch, ...] = ()
     ports: tuple[PortRow, ...] = ()
     processes: tuple[OwnProcess, ...] = ()
@@ -214,7 +214,7 @@ class InventorySnapshot:
     checkpoints: tuple[str, ...] = ()
 
     def known(self, adw_id: str) -> KnownWorkflow | None:
-        """Return what is known about a workflow, None when there is none of that id."""
+        """Return what is known about a workflow, or None if it does not exist."""
         return self.workflows.get(adw_id)
 
 
@@ -226,13 +226,13 @@ class Inventory:
 
     @property
     def host(self) -> str:
-        """This machine, where others share the database; "": all that is known is of this one."""
+        """This machine, if others share the database; "" if everything is on this one."""
         return self._home.host if self._home.settings.is_shared else ""
 
     def look(self) -> InventorySnapshot:
-        """Return everything of ours that is there."""
+        """Return everything of ours that exists."""
         home = self._home
-        # The machine first: what is made after that has its document before it, and is then known.
+        # Resources before documents: a document is older than its resources, so each resource's workflow is known.
         worktrees, refs = self._worktrees(), home.git_if_any.refs() if home.git_if_any is not None else {}
         ports = tuple(row for row in home.ports.all() if self.host in {"", row.host})
         locks, places, processes = home.locks.all(), home.quotas.workflows(), self._processes()
@@ -256,11 +256,11 @@ class Inventory:
         )
 
     def is_live(self, adw_id: str) -> bool:
-        """Say whether somebody works on a workflow."""
+        """Return whether a workflow has a live owner."""
         return claim_of(self._home.leases.read(adw_id), self._home.processes).is_live
 
     def copies(self) -> Mapping[str, int]:
-        """Return the workflows whose documents are copied into the database, with the revision of each copy."""
+        """Return the revisions of the documents' copies in the database, by workflow."""
         return self._home.catalogue.revisions() if self._home.settings.store == "files" else {}
 
     def _workflows(self) -> tuple[dict[str, KnownWorkflow], dict[str, str]]:
@@ -279,7 +279,7 @@ class Inventory:
                 unreadable[adw_id] = str(exc)
         for adw_id, revision in self.copies().items():
             if revision and adw_id not in workflows and not store.exists(adw_id):
-                # Not gone for good: what it made is not up for removal.
+                # It may come back, so what it made is no orphan.
                 workflows[adw_id] = KnownWorkflow(adw_id=adw_id, is_live=self.is_live(adw_id))
                 unreadable[adw_id] = (
                     f"its document is gone, and the database has a copy of revision {revision}: bring the document "
@@ -302,7 +302,7 @@ class Inventory:
                 ours.append((owner, tree))
         known = {tree.path for _, tree in ours}
         for path in repository.damaged_worktrees():
-            if path not in known and FOREIGN.fullmatch(path.name):  # git does not know it any more
+            if path not in known and FOREIGN.fullmatch(path.name):  # git has forgotten it
                 reason = git.lock_reason(path.name)
                 ours.append((path.name, Worktree(path=path, branch="", head="", lock_reason=reason)))
 

@@ -1,13 +1,13 @@
 """
 Deleting old data: events, logs, deliveries, and finished workflows as a whole.
 
-The settings say what is old; days are counted from the last change, and 0 is for ever. A workflow is deleted under its
-lease: it is checked again then, its directory is set aside in one step, its rows go in one transaction, and its
-directory after them. After a crash in between, the next run finds the directory and finishes the job.
+The settings say what is old; days count from the last change, and 0 means forever. A workflow is deleted under its
+lease: it is checked again, its directory is set aside in one step, its rows are deleted in one transaction, and its
+directory afterwards. After a crash in between, the next run finds the directory and completes the deletion.
 
-Rows are deleted a few at a time: nobody waits long for a transaction of ours. The newest row of a table that numbers
-its rows stays, whatever its age: SQLite would give its number again. So do events from the last one on that
-notifications, reports or counters have read: their position is known by that one.
+Rows are deleted in small batches, so that nobody waits long for one of our transactions. The newest row of a table
+that numbers its rows stays, whatever its age, because SQLite would reuse its number. Events also stay from the last one
+that notifications, reports or counters have read: it marks their position.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
-#: The states of workflows that are over, as rows and documents have them.
+#: The states of finished workflows, as rows and documents have them.
 OVER = frozenset(state.value for state in TERMINAL_STATES)
-#: What a merge has made part of the repository or of its history: nobody undoes it any more.
+#: Kinds of effects that a merge made part of the repository or its history, so that nobody will undo them.
 MERGED_KINDS = frozenset({"branch", "remote_branch", "pull_request", "comment", "label"})
-#: Days that the events of finished workflows, and deliveries, are kept: a delivery that is repeated within this time
-#: starts nothing.
+#: Days to keep the events of finished workflows, and deliveries: a delivery repeated within this time starts nothing.
 EVENTS_DAYS, DELIVERIES_DAYS = 365, 14
-#: Rows that are read, or deleted, in one transaction.
+#: Rows read or deleted in one transaction.
 AT_ONCE = 500
 
 
 def limit(days: int, now: datetime) -> str:
-    """Return the moment before which things are old, "" when nothing is ever."""
+    """Return the moment before which data is old, or "" if it never is."""
     return timestamps.to_text(now - timedelta(days=days)) if days else ""
 
 
 def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False, has_run: bool = False) -> str:
     """
-    Return why the workflow of a document is not forgotten, "" when it may be.
+    Return why the workflow of a document is kept, or "" if it may be deleted.
 
-    Pure. A workflow goes only when nothing of it is left that somebody may want undone, looked after or released.
+    Pure. A workflow may go only if it left nothing that somebody may want to undo, inspect or release.
     """
     known = inventory.known_from(document, is_live=False)
     if known.state not in OVER:
@@ -78,7 +77,7 @@ def why_kept(document: WorkflowDocument, *, before: str, has_issue: bool = False
 
 
 class Retention:
-    """Finds what is old, and forgets it."""
+    """Finds and deletes old data."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -87,7 +86,7 @@ class Retention:
         self._has_counted = False
 
     def find(self) -> tuple[Orphan, ...]:
-        """Return what is old, of one of `inventory.OLD_KINDS` each; changes nothing."""
+        """Return the old data, each entry of one of `inventory.OLD_KINDS`; changes nothing."""
         interrupted, why = self._files.set_aside_ids(), "it was being forgotten, and that was cut off"
         old = [Orphan(kind="workflow_old", name=adw_id, adw_id=adw_id, why=why) for adw_id in interrupted]
         before = self._before("workflows")
@@ -120,8 +119,8 @@ class Retention:
         return Orphan(kind=kind, name=name, adw_id=adw_id, why=why, since=self._before(setting))
 
     def forget(self, old: Orphan) -> str:
-        """Forget *old* and return what was done; raise AdwError when it cannot be now."""
-        if not self._has_counted:  # once: what is forgotten here was over long before
+        """Delete *old* and return what was done; raise AdwError if it cannot be deleted now."""
+        if not self._has_counted:  # once: what is deleted here ended long ago
             self._home.tally.catch_up()
             self._has_counted = True
         if old.kind == "workflow_old":
@@ -139,7 +138,7 @@ class Retention:
         return f"{deleted} forgotten"
 
     def forget_all(self) -> tuple[int, tuple[str, ...]]:
-        """Forget everything that is old; return how many workflows, and a line for each kind and for what stayed."""
+        """Delete all old data; return the number of workflows, and a line for each other kind and for what stayed."""
         workflows, lines = 0, []
         for old in self.find():
             try:
@@ -174,12 +173,12 @@ class Retention:
         self._files.remove_set_aside(adw_id)
 
     def _finish(self, adw_id: str) -> None:
-        """Finish what was interrupted: the rows, if they are there, then the directory that was set aside."""
+        """Complete an interrupted deletion: the rows, if they exist, then the directory that was set aside."""
         if self._home.inventory.is_live(adw_id):
             raise OwnershipError(f"workflow {adw_id} is not forgotten: somebody works on it again")
         with self._home.database.read() as session:
             row = session.one("SELECT fence FROM workflow_states WHERE adw_id = :adw_id", {"adw_id": adw_id})
-        # With a directory again it was taken up since, and continues without the old one.
+        # If it has a directory again, it was used since, and continues without the old one.
         if row is not None and not self._files.is_there(adw_id):
             self._rows.forget_workflow(adw_id, fence=int(row[0]))
         self._files.remove_set_aside(adw_id)
@@ -201,7 +200,7 @@ class Retention:
         return limit(self._days(setting), self._home.clock.now())
 
     def _days(self, setting: str) -> int:
-        """Return for how many days what *setting* names is kept; 0: for ever."""
+        """Return for how many days data of *setting* is kept; 0: forever."""
         settings = self._home.settings
         days = {
             "events": EVENTS_DAYS,
@@ -213,7 +212,7 @@ class Retention:
         return days[setting]
 
 
-#: Beginning of the name of a directory that is on its way out; no workflow can have such a name.
+#: Prefix of the name of a directory that is being deleted; no workflow can have such a name.
 PREFIX = ".removed-"
 
 
@@ -221,8 +220,8 @@ class OldFiles:
     """
     The directories of workflows below *root*: logs, output of attempts, and whole directories.
 
-    A directory is renamed before it is deleted: so a workflow is there as a whole or not at all, and after a crash it
-    is visible what was to be deleted. Symbolic links are never followed.
+    A directory is renamed before it is deleted, so a workflow is there as a whole or not at all, and a crash leaves
+    visible what was to be deleted. Symbolic links are never followed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -238,31 +237,31 @@ class OldFiles:
         return (*sorted(path.name for path in logs), *(file.name for file in attempt_files.list_files(folder)))
 
     def forget_output(self, adw_id: str) -> int:
-        """Delete them, and return how many there were."""
+        """Delete the logs and files of `output_of`, and return how many there were."""
         folder, names = self._folder(adw_id), self.output_of(adw_id)
         for name in names:
             (folder / name).unlink(missing_ok=True)
         for place in {(folder / name).parent for name in names} - {folder}:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # other files are in it
                 place.rmdir()
                 place.parent.rmdir()
 
         return len(names)
 
     def set_aside(self, adw_id: str) -> None:
-        """Take the directory of a workflow out of the way, in one step."""
-        with suppress(FileNotFoundError):  # one that lives in the database may have none
+        """Rename the directory of a workflow, in one step, so that it is set aside."""
+        with suppress(FileNotFoundError):  # with documents in the database there may be none
             self._folder(adw_id).rename(self._aside(adw_id))
             durable_file.sync_directory_at(str(self._root))
 
     def put_back(self, adw_id: str) -> None:
-        """Undo that."""
+        """Undo `set_aside`."""
         with suppress(FileNotFoundError):
             self._aside(adw_id).rename(self._folder(adw_id))
             durable_file.sync_directory_at(str(self._root))
 
     def is_there(self, adw_id: str) -> bool:
-        """Say whether a workflow has a directory."""
+        """Return whether a workflow has a directory."""
         return self._folder(adw_id).exists()
 
     def set_aside_ids(self) -> tuple[str, ...]:
@@ -272,7 +271,7 @@ class OldFiles:
         return tuple(name for name in names if FOREIGN.fullmatch(name))
 
     def remove_set_aside(self, adw_id: str) -> None:
-        """Delete what was set aside."""
+        """Delete the directory that was set aside."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self._aside(adw_id))
 
@@ -284,12 +283,12 @@ class OldFiles:
 
 
 _OVER = ", ".join(f"'{state}'" for state in sorted(OVER))
-#: Events that are old and of no workflow that is not over.
+#: Old events, except those of unfinished workflows.
 _OLD_EVENT = f"""
 created_at < :before AND NOT EXISTS (
   SELECT 1 FROM workflow_states AS flow WHERE flow.adw_id = events.adw_id AND flow.state NOT IN ({_OVER}))
 """
-#: What goes with a workflow, in the same transaction.
+#: Deletes the rest of a workflow in the same transaction.
 _WITH_WORKFLOW = (
     "DELETE FROM runs WHERE adw_id = :adw_id AND run_id < (SELECT max(run_id) FROM runs)",
     "DELETE FROM requests WHERE adw_id = :adw_id AND request_id < (SELECT max(request_id) FROM requests)",
@@ -301,8 +300,8 @@ _WITH_WORKFLOW = (
     "DELETE FROM report_workflows WHERE adw_id = :adw_id",  # the sums stay
 )
 _EXECUTIONS_OF = "SELECT execution_id FROM executions WHERE adw_id = :adw_id"
-#: What its steps left, a few rows at a time: the rows that others refer to come last. Large results of single calls
-#: are of no execution, and their keys begin as all of the workflow's do.
+#: Deletes what its steps left, in batches; rows that others refer to come last. Large results of single calls belong to
+#: no execution, but their keys begin with the workflow's id.
 _STEPS_OF_WORKFLOW = (
     f"""
 DELETE FROM iteration_pages WHERE (execution_id, idx, page) IN (
@@ -335,7 +334,7 @@ class OldRows:
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
     def forget_events(self, before: str) -> int:
-        """Delete them, and return how many."""
+        """Delete the events that `old_events` counts, and return how many."""
         self._sums.catch_up()
         deleted = after = 0
         while True:
@@ -354,7 +353,7 @@ class OldRows:
             after = last
 
     def finished(self, before: str) -> tuple[str, ...]:
-        """Return the workflows that are over and have not changed since *before*; none when that is ""."""
+        """Return the finished workflows that have not changed since *before*; none if that is ""."""
         finished: list[str] = []
         if not before:
             return ()
@@ -370,7 +369,7 @@ class OldRows:
                     return tuple(finished)
 
     def holds(self, adw_id: str) -> tuple[bool, bool]:
-        """Return whether a workflow has its issue, and whether a run of it is not over."""
+        """Return whether a workflow has its issue, and whether it has an unfinished run."""
         with self._database.read() as session:
             params = {"adw_id": adw_id}
             issue = session.one("SELECT 1 FROM adw_locks WHERE adw_id = :adw_id LIMIT 1", params)
@@ -380,9 +379,9 @@ class OldRows:
 
     def forget_workflow(self, adw_id: str, *, fence: int) -> bool:
         """
-        Delete all rows of a workflow that is over.
+        Delete all rows of a finished workflow.
 
-        Return False, with nothing deleted, when somebody took it over, or it got work or its issue again.
+        Return False, with nothing deleted, if it was taken over, or got a run or its issue again.
         """
 
         def forget(session: Session) -> bool:
@@ -409,7 +408,7 @@ class OldRows:
 
         if not self._database.transact(forget):
             return False
-        # What happened comes after: there may be much of it, and nobody asks for it any more.
+        # Its events come last: there may be many, and nobody needs them any more.
         while self._database.transact(forget_events):
             pass
         for statement in _STEPS_OF_WORKFLOW:
@@ -419,7 +418,7 @@ class OldRows:
         return True
 
     def forget_errands(self, before: str) -> None:
-        """Delete the runs of deliveries and of the schedule, which are of no workflow, that ended before *before*."""
+        """Delete the runs of deliveries and of the schedule, which have no workflow, that ended before *before*."""
         statement = """
 DELETE FROM runs WHERE run_id IN (
   SELECT run_id FROM runs WHERE kind IN ('delivery', 'cron') AND finished_at < :before
@@ -435,7 +434,7 @@ DELETE FROM runs WHERE run_id IN (
 
 
 def _first_kept_event(session: Session) -> int:
-    """Return the first event that stays: the newest one, or the last one that notifications or reports have read."""
+    """Return the first event to keep: the newest one, or the last one that notifications or reports have read."""
     row = session.one("""
 SELECT min(seq) FROM (
   SELECT max(seq) AS seq FROM events

@@ -1,8 +1,8 @@
 """
-Checking the eleven things that must always hold against what is really there; nothing is changed.
+Checking the eleven invariants against the actual state; changes nothing.
 
-Documents are held against their own rules, against the database, against git, ports and processes, and all that adw
-wrote is searched for secrets. A violation names the place and never the secret.
+Documents are compared with their own rules, the database, git, ports and processes, and all that adw wrote is searched
+for secrets. A violation names the place but never the secret.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-# What must hold of a workflow's document, whatever was killed or cut off; and the eleven things that must always hold.
+# Invariants of a workflow's document, which hold after any crash, and the eleven invariants of a home.
 #
-# Pure. Each check returns what breaks its rule, in one sentence that names the place; nothing is repaired here.
+# Pure. Each check returns the violations of its rule, each a sentence that names the place; nothing is repaired here.
 
 
-#: number -> what must always hold.
+#: number -> invariant.
 INVARIANTS: Mapping[int, str] = {
     1: "What is loaded is a whole, valid revision, never torn and never older.",
     2: "Every change of state is an edge of the table.",
@@ -56,19 +56,19 @@ _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that breaks an invariant."""
+    """A violation of an invariant."""
 
     invariant: int
     where: str  #: the workflow, file, branch or process
     what: str
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the violation for programs."""
         return {"invariant": self.invariant, "rule": INVARIANTS[self.invariant], "where": self.where, "what": self.what}
 
 
 def check_document(document: WorkflowDocument) -> tuple[Violation, ...]:
-    """Return everything in a document that breaks a rule."""
+    """Return the violations in a document."""
     checks = (_moves, _attempts, _limits, _rollback, _required)
 
     return tuple(violation for check in checks for violation in check(document))
@@ -131,14 +131,14 @@ def _rollback(document: WorkflowDocument) -> Iterator[Violation]:
 
 
 def _required(document: WorkflowDocument) -> Iterator[Violation]:
-    # One that an older tool completed has no phases: what these were is not known.
+    # A workflow completed by an older tool has no phases: they are unknown.
     frozen = document.workflow
     if document.current_state != WorkflowState.COMPLETED.value or frozen is None:
         return
     if not frozen.phases and not document.phases:
         return
     try:
-        asked = frozen.run_phases  # of one that was carried on: the others may be outdated by these
+        asked = frozen.run_phases  # of a continued one: other phases may be outdated by these
         required = {
             phase.name
             for phase in definition_of(document).phases
@@ -148,7 +148,7 @@ def _required(document: WorkflowDocument) -> Iterator[Violation]:
         yield Violation(9, document.adw_id, str(exc))
         return
     for record in document.phases:
-        # A clean-up that fails after a merge is a warning.
+        # A clean-up that fails after a merge is only a warning.
         is_forgiven = document.pr_merged and record.state == WorkflowState.CLEANING.value
         is_bad = record.name in required and record.status != "complete" and not is_forgiven
         if is_bad or record.status not in _ENDED:
@@ -156,7 +156,7 @@ def _required(document: WorkflowDocument) -> Iterator[Violation]:
 
 
 def check_issues(documents: Iterable[WorkflowDocument], key: Callable[[str], str]) -> tuple[Violation, ...]:
-    """Return the issues that more than one live workflow has; *key* makes one name of all a repository has."""
+    """Return the issues that more than one live workflow has; *key* maps all names of a repository to one."""
     live: dict[tuple[str, int], list[str]] = defaultdict(list)
     for document in documents:
         if document.issue_number is not None and not is_terminal(document.current_state):
@@ -174,20 +174,20 @@ def check_issues(documents: Iterable[WorkflowDocument], key: Callable[[str], str
 
 
 def count_by_invariant(found: Iterable[Violation]) -> dict[int, int]:
-    """Return how many violations each invariant has, those without any included."""
+    """Return the number of violations of each invariant, including 0."""
     counted = Counter(violation.invariant for violation in found)
 
     return {number: counted[number] for number in INVARIANTS}
 
 
-#: Kinds of notices that say that what was loaded is not what stands in the document's place.
+#: Kinds of notices that say that the loaded revision is not the one in the document's place.
 _BAD_NOTICES = frozenset({"recovered", "corrupt", "foreign"})
-#: What is searched for secrets, in the directory of a workflow: its document, its logs and the output of its phases.
+#: Files in a workflow's directory to search for secrets: its document, its logs and the output of its phases.
 _WRITTEN = ("adw_state.json*", "*.log", "*.log.*", "**/*.log", "**/*.out", "**/*.err", "**/*.jsonl")
-#: Bytes of a file that are searched at a time, and how many are looked at again with the next.
+#: Bytes of a file searched at a time, and how many of them are searched again with the next.
 _CHUNK, _OVERLAP = 1 << 20, 1 << 12
 _EVENTS = 1000
-#: Files of a commit that are named.
+#: Files of a commit that a violation names.
 _TOLD = 10
 
 
@@ -199,9 +199,9 @@ class Verifier:
 
     def check(self) -> tuple[Violation, ...]:
         """
-        Return everything that breaks one of the eleven, in their order.
+        Return all violations of the eleven invariants, in their order.
 
-        Violations are checked twice: others keep working, and what they change between two checks breaks nothing.
+        Each is checked twice, since workflows change meanwhile: only what both checks find is a violation.
         """
         result = self._look()
         again = set(self._look()) if result else set()
@@ -289,7 +289,7 @@ class Verifier:
                 yield Violation(6, f"{kind} {name}", f"it is there, and not in {where}")
 
     def _shared(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
-        """Name what a phase changed in the git directory that all share, until it is put back or worked on."""
+        """Report changes of a phase in the shared git directory until they are restored or settled."""
         result = {adw_id: left for adw_id, document in documents.items() if (left := change_policy.unsettled(document))}
         now = self._home.git.marks() if result and self._home.git_if_any is not None else {}
         for adw_id, (phase, attempt, before) in result.items():
@@ -347,7 +347,7 @@ class Verifier:
 
     def _commits(self, documents: Mapping[str, WorkflowDocument]) -> Iterator[Violation]:
         git, host = self._home.git_if_any, self._home.inventory.host
-        followed = {document.continues for document in documents.values()}  # another one has their branch now
+        followed = {document.continues for document in documents.values()}  # another workflow has their branch now
         if git is None:
             return
         for adw_id, document in documents.items():
@@ -377,14 +377,14 @@ class Verifier:
 
 
 def _things(seen: InventorySnapshot) -> Iterator[tuple[str, str, str]]:
-    """Yield what is there of workflows: for which one, its kind, its name."""
+    """Yield the existing resources of workflows: workflow, kind, name."""
     yield from ((adw_id, "worktree", str(tree.path)) for adw_id, tree in seen.worktrees)
     yield from ((branch.adw_id, "branch", branch.name) for branch in seen.branches)
     yield from ((row.adw_id, "port", str(row.port)) for row in seen.ports)
 
 
 def _names_in(document: WorkflowDocument, host: str) -> set[str]:
-    """Return paths, branches and ports that the ledger has ever had here, and the keys of those that are only meant."""
+    """Return the paths, branches and ports that the ledger ever had on *host*, and the keys of its entries."""
     result: set[str] = set()
     for effect in document.resources:
         if host and effect.place not in {"", host}:

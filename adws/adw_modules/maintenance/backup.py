@@ -1,13 +1,12 @@
 """
 Backing a home up into one archive, and restoring it.
 
-An archive is one .tar.gz whose last member is a manifest with the hash of every other. It appears under its name only
-when it is whole and on the disk. Reading writes nothing outside the directory it is given: a member is copied under a
-name that was checked, never unpacked by the archive's own paths, links or modes.
+An archive is a .tar.gz whose last member is a manifest with the hash of every other member. It appears under its name
+only when it is complete and on the disk. Reading writes only below the given directory: a member is copied under a
+checked name, never unpacked by the archive's own paths, links or modes.
 
-A restore touches nothing in the home before every file of the archive has the hash its manifest says. What is replaced
-is kept aside. A workflow never goes back to a lower revision or fence: its old document comes back as its newest
-revision.
+A restore does not touch the home before every file of the archive has matched its hash in the manifest. Replaced files
+are kept aside. A workflow never goes back to a lower revision or fence: its old document becomes its newest revision.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ MANIFEST = "manifest.json"
 DATABASE = "adw.db"
 EVENTS = "events.jsonl"
 DOCUMENTS = "state"
-#: Version of this format.
+#: Version of the archive format.
 FORMAT = 1
 
-#: One part of a path: no separators, no control characters, neither "." nor "..".
+#: One part of a path: no separators, no control characters, not "." or "..".
 _PART = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:+ -]{1,255}")
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 _CHUNK = 1 << 20
 
 
 class ArchiveWriter:
-    """Adds files to an archive that is not yet under its name."""
+    """Adds files to an archive that does not have its final name yet."""
 
     def __init__(self, archive: tarfile.TarFile, modified_at: int) -> None:
         self._archive = archive
@@ -79,7 +78,7 @@ class ArchiveWriter:
         self.files: JsonObject = {}
 
     def add(self, name: str, source: io.BufferedIOBase) -> None:
-        """Add what *source* holds from its beginning to its end, and nobody changes meanwhile, as the file *name*."""
+        """Add the whole content of *source*, which nobody may change meanwhile, as the file *name*."""
         digest, size = hashlib.file_digest(source, "sha256").hexdigest(), source.seek(0, os.SEEK_END)
         source.seek(0)
         self._add(name, source, size)
@@ -99,7 +98,7 @@ class ArchiveWriter:
 
 @contextmanager
 def write_archive(path: Path, *, modified_at: int) -> Iterator[ArchiveWriter]:
-    """Make the archive *path*, whole or not at all; raise BackupError when it exists or cannot be written."""
+    """Make the archive *path*, whole or not at all; raise BackupError if it exists or cannot be written."""
     temp = path.with_name(f".{path.name}.part")
     try:
         fd = os.open(temp, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -122,7 +121,7 @@ def write_archive(path: Path, *, modified_at: int) -> Iterator[ArchiveWriter]:
 
 
 def unpack(path: Path, into: Path) -> JsonObject:
-    """Copy every file of the archive into the directory *into*, return the manifest; raise BackupError unless whole."""
+    """Copy every file of the archive into *into* and return the manifest; raise BackupError unless it is whole."""
     digests: dict[str, str] = {}
     manifest: JsonObject | None = None
     try:
@@ -135,7 +134,7 @@ def unpack(path: Path, into: Path) -> JsonObject:
                     manifest = _manifest(path, source)
                 else:
                     digests[member.name] = _copy(source, into / checked_name(path, member.name))
-            while stream.read(_CHUNK):  # up to the check sum at the very end
+            while stream.read(_CHUNK):  # up to the checksum at the very end
                 pass
     except (tarfile.TarError, zlib.error, EOFError, OSError) as exc:
         raise BackupError(f"cannot read the backup {path}: {exc}; it may be cut off or damaged") from exc
@@ -152,7 +151,7 @@ def unpack(path: Path, into: Path) -> JsonObject:
 
 
 def checked_name(path: Path, name: str) -> str:
-    """Return *name* when a backup may hold such a file; raise BackupError."""
+    """Return *name* if a backup may contain such a file; raise BackupError if not."""
     parts = name.split("/")
     is_safe = all(_PART.fullmatch(part) for part in parts)
     is_ours = name in {DATABASE, EVENTS} or (len(parts) > 2 and parts[0] == DOCUMENTS and FOREIGN.fullmatch(parts[1]))
@@ -192,13 +191,13 @@ def _manifest(path: Path, source: IO[bytes]) -> JsonObject:
 # --- backup ----------------------------------------------------------------------------------------------------
 
 
-#: What a server's database holds besides documents and events is not in the archive.
+#: The archive lacks what a server's database has besides documents and events.
 SERVER_NOTE = "the archive holds documents and events; back up the rest of the database with the server's own pg_dump"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackupReport:
-    """What was backed up."""
+    """The result of a backup."""
 
     path: Path
     workflows: int
@@ -206,7 +205,7 @@ class BackupReport:
     events: int
     bytes: int
     has_database: bool
-    left_out: tuple[str, ...] = ()  #: files whose names a backup does not take
+    left_out: tuple[str, ...] = ()  #: files with names that a backup does not accept
     note: str = ""
 
     def to_json(self) -> JsonObject:
@@ -215,7 +214,7 @@ class BackupReport:
 
 
 def archive_path(wanted: Path | None, *, here: Path, clock: Clock) -> Path:
-    """Return the file to write: *wanted*, or a name made of the moment in that directory or *here*."""
+    """Return the file to write: *wanted*, or a name with the time in that directory or in *here*."""
     name = f"adw-backup-{clock.now():%Y%m%dT%H%M%SZ}.tar.gz"
     path = here / name if wanted is None else here / wanted
     if path.is_dir():
@@ -230,7 +229,7 @@ def archive_path(wanted: Path | None, *, here: Path, clock: Clock) -> Path:
 
 def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
     """
-    Write what *home* has to the archive *path*; nothing is stopped or locked meanwhile.
+    Write the content of *home* to the archive *path*; nothing is stopped or locked meanwhile.
 
     The database is copied first, then the documents, then the events: so each document is as new as its copy or newer,
     and an event is in its document's outbox or among the events. Events of revisions that came after the document was
@@ -244,7 +243,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
     revisions: dict[str, int | None] = {}
     with write_archive(path, modified_at=int(now.timestamp())) as archive:
         copy, lines = path.with_name(f".{path.name}.db"), path.with_name(f".{path.name}.events")
-        copy.unlink(missing_ok=True)  # of a backup that was killed
+        copy.unlink(missing_ok=True)  # left by a backup that was killed
         try:
             has_database = not salvage.is_missing and reconstruction.copy_to(str(copy))
             if has_database:
@@ -261,7 +260,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
                 except BackupError:
                     left_out.append(member)
                 if name == FILE_NAME:
-                    with suppress(ValueError):  # what cannot be read is backed up as it is, and tells no revision
+                    with suppress(ValueError):  # an unreadable document is backed up as it is, without a revision
                         data = json.loads(payload)
                         revision = data.get("revision") if isinstance(data, dict) else None
                         revisions[adw_id] = revision if isinstance(revision, int) else None
@@ -302,7 +301,7 @@ def make_backup(path: Path, home: Home, *, adw_version: str) -> BackupReport:
 
 
 def _documents(home: Home, adw_id: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a workflow; one whose document is in the database has that alone."""
+    """Yield the files of a workflow; only the document, if that is in the database."""
     if home.settings.store == "database":
         yield FILE_NAME, serialization.add_checksum(home.store.load(adw_id).document.to_bytes())
         return
@@ -320,15 +319,15 @@ logger = logging.getLogger("adw.restore")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoreReport:
-    """What came back."""
+    """The result of a restore."""
 
     workflows: tuple[str, ...]
-    replaced: tuple[str, ...]  #: of these, those that were there before
+    replaced: tuple[str, ...]  #: of these, those that existed before
     events: int  #: that the home did not have
-    has_database: bool  #: the database of the backup is in use now
+    has_database: bool  #: whether the database of the backup is now in use
     conflicts: tuple[LockConflict, ...] = ()
-    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
-    untold: tuple[str, ...] = ()  #: restored, but an owner came before the event about it
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> the problem with its document
+    untold: tuple[str, ...] = ()  #: restored, but an owner took it before the event was stored
 
     def to_json(self) -> JsonObject:
         """Return the report as plain data."""
@@ -341,7 +340,7 @@ class RestoreReport:
 
 
 def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
-    """Bring the backup *path* back; raise BackupError or OwnershipError, and then the home is as it was."""
+    """Restore the backup *path*; raise BackupError or OwnershipError, and then the home is unchanged."""
     if not path.is_file():
         raise BackupError(f"there is no backup {path}")
     with _staging(home) as staging:
@@ -363,9 +362,9 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
                 "add --force to replace them by what the backup has"
             )
         refuse_while_owners_live(home, present, salvage.workflows, hint="stop them first")
-        _takes_database(home, staging, salvage)  # raises for a bad one while nothing is touched: a lock is a file
+        _takes_database(home, staging, salvage)  # raises for a bad one before anything, such as lock files, is written
         with hold_file_locks(home, present.keys() | documents.keys()):
-            # Once more: an owner may have come and gone before we held the locks.
+            # Checked again: an owner may have come and gone before we held the locks.
             salvage = home.reconstruction.salvage()
             refuse_while_owners_live(home, (), salvage.workflows, hint="stop them first")
             report = _put_in_place(home, staging, documents, salvage, _present(home, salvage))
@@ -376,7 +375,7 @@ def restore(path: Path, home: Home, *, force: bool = False) -> RestoreReport:
 
 @contextmanager
 def _staging(home: Home) -> Iterator[Path]:
-    """Give an empty directory on the disk of the home; its name is none that a workflow can have."""
+    """Yield an empty directory on the disk of the home, with a name that no workflow can have."""
     staging = home.folders.root / f".restore-{home.clock.token()[:12]}"
     try:
         staging.mkdir(mode=0o700, parents=True)
@@ -389,13 +388,13 @@ def _staging(home: Home) -> Iterator[Path]:
 
 
 def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
-    """Return the documents of the backup by workflow, brought to the current version, and those that cannot be read."""
+    """Return the backup's documents by workflow, in the current version, and why others cannot be read."""
     documents: dict[str, JsonObject] = {}
     unreadable: dict[str, str] = {}
     for folder in sorted((staging / DOCUMENTS).glob("*")):
         adw_id = folder.name
         directory = durable_file.open_directory(str(folder), follow=False)
-        try:  # by the rules of the store that will read it when it is back
+        try:  # by the rules of the store that will read it after the restore
             copy = files.examine(directory, str(folder), FILE_NAME, adw_id, max_bytes=serialization.MAX_BYTES)
         except NewerVersion as exc:
             raise BackupError(f"workflow {adw_id} of the backup: {exc}") from exc
@@ -415,25 +414,25 @@ def _read(staging: Path) -> tuple[dict[str, JsonObject], dict[str, str]]:
     return documents, unreadable
 
 
-# --- putting it in place ---------------------------------------------------------------------------------------
+# --- putting files and rows in place ---------------------------------------------------------------------------
 
 
 def _present(home: Home, salvage: Salvage) -> dict[str, int]:
-    """Return every workflow the home has, with the highest revision that was seen of it."""
+    """Return every workflow of the home, with its highest revision seen."""
     known = {workflow.adw_id: workflow.revision for workflow in salvage.workflows}
     if home.settings.store == "database":
         return {adw_id: revision for adw_id, revision in known.items() if revision > 0}
     present = {}
     for adw_id in home.store.ids():
         present[adw_id] = known.get(adw_id, 0)
-        with suppress(AdwError):  # what cannot be read tells no revision
+        with suppress(AdwError):  # unreadable documents have no revision
             present[adw_id] = max(present[adw_id], home.store.load(adw_id).document.revision)
 
     return present
 
 
 def _takes_database(home: Home, staging: Path, salvage: Salvage) -> bool:
-    """Say whether the home, having nothing of its own, gets the whole database: also what is in no document."""
+    """Return whether the home, without rows of its own, gets the whole database: also what is in no document."""
     is_empty = salvage.is_missing or bool(salvage.problems) or not salvage.workflows
 
     return is_empty and home.reconstruction.may_install(str(staging / DATABASE))
@@ -445,7 +444,7 @@ def _put_in_place(
     has_database = _takes_database(home, staging, salvage)
     raised = dict(documents)
     for adw_id, data in documents.items():
-        # Never below what was seen: events are known by the revision.
+        # Never below a revision seen before: events are identified by it.
         revision = data.get("revision")
         if present.get(adw_id, 0) > (revision if isinstance(revision, int) else 0):
             raised[adw_id] = {**data, "revision": present[adw_id]}
@@ -470,7 +469,7 @@ def _put_in_place(
     brought = tuple(_events(staging, documents))
     stored = home.reconstruction.put(NewContents(events=brought))
     if home.settings.store == "files":
-        # Rows are replaced: the backup may be of a home that had its documents in the database.
+        # Rows are replaced, because the backed up home may have had its documents in the database.
         conflicts = rebuild(home, force=True, replace_rows=True).conflicts
     else:
         conflicts = _put_rows(home, raised)
@@ -509,7 +508,7 @@ def _events(staging: Path, documents: Mapping[str, JsonObject]) -> Iterator[Even
 
 
 def _tell(home: Home, path: Path, manifest: JsonObject, documents: Mapping[str, JsonObject]) -> tuple[str, ...]:
-    """Leave an event in each workflow that came back; return those that an owner took first, restored all the same."""
+    """Store an event in each restored workflow; return those that an owner took first, which are restored too."""
     untold: list[str] = []
     for adw_id, data in sorted(documents.items()):
         restored = Event(

@@ -1,7 +1,7 @@
 """
-Holding the database against the documents and the living: what does not fit is named, and nothing is changed.
+Comparing the database with the documents and live owners: every mismatch is reported, nothing is changed.
 
-What a live owner is doing right now is no problem: its copy may be a moment behind, its document not yet written.
+What a live owner is doing is no mismatch: its copy may be a moment behind, its document not written yet.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """Something that does not fit, and what helps."""
+    """A mismatch, and how to fix it."""
 
     #: storage | schema | moved | document | copy | lock | request | owner | run | runner | session | checkpoint |
     #: delivery
     kind: str
     text: str
     hint: str
-    adw_id: str = ""  #: the workflow it is about, "" when it is about the database
+    adw_id: str = ""  #: its workflow; "" if it concerns the database
 
 
 def find_problems(
@@ -48,10 +48,10 @@ def find_problems(
     repository: str = "",
 ) -> tuple[Inconsistency, ...]:
     """
-    Return what is wrong with *database*; when it is damaged or has another schema, only that is said.
+    Return the problems of *database*; if it is damaged or has another schema, only that.
 
-    *home* is where documents live now. *documents* gives each of them, or why it cannot be read; it is called when the
-    database is known to be usable. *repository* is that of the home, which "" stands for.
+    *home* is where documents are stored now. *documents* returns each of them, or why it cannot be read; it is called
+    only if the database is usable. *repository* is the home's; a document without one means it.
     """
     unusable = _why_unusable(database, is_empty=lambda: home == "database" or not documents())
     if unusable is not None:
@@ -76,7 +76,7 @@ def find_problems(
 
 
 def _why_unusable(database: Database, *, is_empty: Callable[[], bool]) -> tuple[Inconsistency, ...] | None:
-    """Return why nothing more can be checked, nothing where nothing was ever made, None when all can be."""
+    """Return why nothing more can be checked: () if no database is needed yet, None if everything can be checked."""
     version: str | None = None
     try:
         version = database.schema_version()
@@ -137,7 +137,7 @@ def _document_problems(
                 hint = "adw db rebuild"
             yield Inconsistency("copy", text, hint, adw_id)
         if adw_id not in living:
-            # Files that another copy stands in for; an older version is no damage.
+            # Files replaced by another copy; an older version is no damage.
             hint = f"adw state show {adw_id} shows what is used; the next write keeps the bad file aside"
             bad = (notice for notice in loaded.notices if notice.kind != "migrated")
             yield from (Inconsistency("document", f"{one.path}: {one.reason}", hint, adw_id) for one in bad)
@@ -147,15 +147,16 @@ def _lock_problems(
     database: Database, at_rest: Collection[str], documents: Mapping[str, LoadedState | str], home: str
 ) -> Iterator[Inconsistency]:
     """
-    Yield unfinished workflows that do not have their issue; *home* is the repository that "" stands for.
+    Yield unfinished workflows that do not have their issue; *home* is the repository that "" means.
 
-    Of those that the database does not know it is said already, and who is at work may not have written it yet.
+    Workflows that the database does not know are reported elsewhere, and a live owner may not have written the lock
+    yet.
     """
     holders: dict[tuple[str, int], str] = {}
     with database.read() as session:
         rows = session.all("SELECT repository, issue_number, adw_id FROM adw_locks ORDER BY acquired_at, repository")
         for repository, number, adw_id in rows:
-            holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest holds
+            holders.setdefault((in_home(repository, home), number), adw_id)  # the oldest lock counts
     for adw_id, loaded in sorted(documents.items()):
         if isinstance(loaded, str) or adw_id not in at_rest:
             continue
@@ -179,7 +180,7 @@ def _owner_problems(
     verdicts: Mapping[str, Verdict],
     processes: SystemProcesses,
 ) -> Iterator[Inconsistency]:
-    """Yield workflows and runs whose worker is gone, runs of workflows that are, and workers that nobody can name."""
+    """Yield workflows and runs whose worker is gone, runs whose workflow is gone, and unreadable worker records."""
     for adw_id, row in known.items():
         if row.owner is not None and verdicts[adw_id] is Verdict.DEAD:
             text = f"its owner {row.owner.describe()} is dead and did not release it"
@@ -187,7 +188,8 @@ def _owner_problems(
     with database.read() as session:
         runners = session.all(workers.CHECK_RUNNERS)
         live = RunStore(database, clock=database.clock).live_in(session)
-        # A start is stored before its workflow exists; what the schedule or a delivery asks for has none.
+        # The run of a start is stored before its workflow exists; runs of the schedule and of deliveries have no
+        # workflow.
         orphans = session.all("""
             SELECT run_id, adw_id FROM runs AS asked
             WHERE finished_at IS NULL AND kind NOT IN ('start', 'cron', 'delivery')
@@ -207,7 +209,7 @@ def _owner_problems(
     for run_id, adw_id in orphans:
         text, hint = f"run {run_id} is of a workflow that is gone", "the next worker ends it: adw worker --once"
         yield Inconsistency("run", text, hint, adw_id)
-    for runner_id, text in runners:  # no list shows such a worker; a silent one is forgotten anyway
+    for runner_id, text in runners:  # such a worker is in no list; a silent one is deleted anyway
         if OwnerRecord.from_text(text) is None:
             hint = "delete its row: a worker that lives registers again"
             yield Inconsistency("runner", f"runner {runner_id}: its record cannot be read", hint)
@@ -226,7 +228,7 @@ def _loose_ends(database: Database) -> Iterator[Inconsistency]:
               AND NOT EXISTS (SELECT 1 FROM workflow_states AS known WHERE known.adw_id = asked.adw_id)
             ORDER BY request_id
         """)
-        # Whatever ends a run ends its sessions with it.
+        # Ending a run also ends its sessions.
         sessions = session.all("""
             SELECT session_id, adw_id FROM sessions AS agent
             WHERE ended_at IS NULL AND run_id IS NOT NULL

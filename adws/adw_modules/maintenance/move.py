@@ -1,10 +1,10 @@
 """
-A home that moves from its SQLite database, and its files, to PostgreSQL.
+Moving a home from its SQLite database, and its files, to PostgreSQL.
 
-The old database is held by one write transaction from the check of its owners to the mark that it has moved: nobody
-changes it meanwhile, and processes that waited find it closed. The new one is filled in one transaction, with a note of
-where from, and read back. So an interrupted move left the new one empty, or filled and unmarked: the next move sees
-which. Nobody may be at work: the file locks of all workflows are held while the copy is made. The old files stay.
+One write transaction holds the old database from the check of its owners to the mark that it has moved: nobody changes
+it meanwhile, and processes that waited find it closed. The new one is filled in one transaction, with a note of its
+source, and read back. So an interrupted move leaves the new one empty, or filled and unmarked, and the next move sees
+which. Nobody may be working: the file locks of all workflows are held during the copy. The old files stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class TableSum(NamedTuple):
-    """How many rows a table has, and a number made of all of them, whatever their order."""
+    """The number of rows of a table, and a digest of all of them that does not depend on their order."""
 
     rows: int
     digest: str
@@ -45,15 +45,15 @@ class TableSum(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MoveReport:
-    """What was moved, or would be."""
+    """The result of a move, or of its dry run."""
 
-    source: str  #: where it was, without a password
+    source: str  #: the old database, without a password
     target: str
     counts: Mapping[str, int]  #: rows of each table
     tables: Mapping[str, TableSum] = field(default_factory=dict)
     announced: int = 0  #: waiting runs that are announced to workers there
-    was_done: bool = False  #: it had moved there already
-    gone_on: int = 0  #: workflows that have gone on there since
+    was_done: bool = False  #: whether it had moved there before
+    gone_on: int = 0  #: workflows that have changed there since
     is_dry_run: bool = False
 
     def to_json(self) -> JsonObject:
@@ -70,14 +70,14 @@ class MoveReport:
         }
 
 
-# --- whole tables: read in pages, summed up, put in ------------------------------------------------------------
+# --- whole tables: read in pages, digested, inserted -----------------------------------------------------------
 
-#: Workers register by themselves, and facts are about one database.
+#: Not copied: workers register by themselves, and facts are about one database.
 NOT_COPIED = frozenset({"runners", "home_facts"})
 #: The tables that are copied.
 TABLES: tuple[Table, ...] = tuple(table for table in schema.metadata.sorted_tables if table.name not in NOT_COPIED)
-#: What is measured by the clock of one machine: a lease or a claim is over on the other side. Its owner stays, so that
-#: the next one takes over. Ids, tokens and fences stay too.
+#: Columns measured by one machine's clock: leases and claims arrive expired. Owners are copied, so that the next one
+#: takes over, and so are ids, tokens and fences.
 _OVER: Mapping[str, Mapping[str, object]] = {
     "workflow_states": {"lease_until": 0.0, "lease_boot": "", "home": "database"},
     "runs": {"claim_until": 0.0, "claim_boot": ""},
@@ -87,7 +87,7 @@ _OVER: Mapping[str, Mapping[str, object]] = {
 
 
 def sum_up(rows: Iterable[Params], batch: Callable[[list[Params]], None] = lambda _rows: None) -> TableSum:
-    """Return the sum of *rows*, whatever their order, since databases sort differently; *batch* gets some at a time."""
+    """Return the sum of *rows* in any order, since databases sort differently; *batch* gets them in batches."""
     count = total = 0
     left = iter(rows)
     while some := list(islice(left, AT_ONCE)):
@@ -100,7 +100,7 @@ def sum_up(rows: Iterable[Params], batch: Callable[[list[Params]], None] = lambd
 
 
 def insert_rows(session: Session, table: Table, rows: list[Params]) -> None:
-    """Put *rows* into *table*, with the ids they have."""
+    """Insert *rows* into *table*, with their ids."""
     names = [column.name for column in table.columns]
     values = ", ".join(f":{name}" for name in names)
     session.run_each(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values})", rows)
@@ -113,7 +113,7 @@ def _count(session: Session, table: Table) -> int:
 
 
 def _raise_sequences(session: Session, highest: Mapping[str, int]) -> None:
-    """Have PostgreSQL number on above every id that is there, and above the *highest* that a table ever gave."""
+    """Have PostgreSQL continue numbering above every present id, and above the *highest* that a table ever gave."""
     for table in TABLES:
         column = table.autoincrement_column
         if column is None or column.identity is None:
@@ -151,7 +151,7 @@ class PostgresMove:
         self._target.close()
 
     def move(self, *, dry_run: bool = False) -> MoveReport:
-        """Move the home, or say how much there is to move; raise OwnershipError while somebody works."""
+        """Move the home, or return how much there is to move; raise OwnershipError while there are live owners."""
         source, target = self._source, self._target
         moved_to = "" if source.schema_version() is None else migrate.moved_to(source)
         if moved_to and moved_to != target.name:
@@ -185,7 +185,7 @@ class PostgresMove:
         """Copy everything, read it back, and close the old database."""
         migrate.upgrade(self._target)
         home_id = self._known_home_id()
-        if not home_id:  # made before anything is copied: an interrupted move knows it
+        if not home_id:  # stored before anything is copied, so that it identifies an interrupted move
             home_id = self._clock.token()
             with self._source.write() as session:
                 migrate.write_fact(session, migrate.HOME_ID, home_id, moment=timestamps.to_text(self._clock.now()))
@@ -203,7 +203,7 @@ class PostgresMove:
         return report
 
     def _filled(self, source: Session, home_id: str) -> MoveReport:
-        """Return the report once the new database holds what *source* has, no matter which move filled it."""
+        """Return the report once the new database holds what *source* has, whichever move filled it."""
         with self._target.read() as session:
             note = migrate.read_fact_object(session, migrate.MOVED_FROM)
         if note.get("home_id") == home_id:
@@ -240,7 +240,7 @@ class PostgresMove:
         return announced
 
     def _rows(self, source: Session, table: Table) -> Iterator[dict[str, object]]:
-        """Yield the rows of *table* as they are on the other side, with the documents of files in them."""
+        """Yield the rows of *table* as they are to be in the new database, including documents from files."""
         store = self._home.store
         has_files = table is schema.workflow_states and self._home.settings.store != "database"
         for row in read_rows(source, table):
@@ -253,7 +253,7 @@ class PostgresMove:
             yield row
 
     def _refuse_used(self, target: Session, home_id: str) -> None:
-        """Raise DatabaseError unless the new database is empty, or as a move of this home left it."""
+        """Raise DatabaseError unless the new database is empty, or unchanged since a move of this home."""
         note = migrate.read_fact_object(target, migrate.MOVED_FROM)
         if not note:
             used = [table.name for table in (*TABLES, schema.runners) if _count(target, table)]
@@ -275,7 +275,7 @@ class PostgresMove:
             )
 
     def _close_source(self, source: Session, tables: Mapping[str, TableSum]) -> None:
-        """Mark the old database, and refuse what processes that have it open would still write."""
+        """Mark the old database as moved, and block writes by processes that have it open."""
         self._note(source, migrate.MOVED_TO, {"target": self._target.name}, tables)
         message = f"this database has moved to {self._target.name}".replace("'", "''")
         for table in schema.metadata.sorted_tables:
@@ -286,7 +286,7 @@ class PostgresMove:
                 )
 
     def _verified(self, wanted: Mapping[str, TableSum]) -> MoveReport:
-        """Return the report when the new database has all that the old one has, or has gone on from there."""
+        """Return the report if the new database has all that the old one has, or has changed since."""
         query = "SELECT adw_id, revision, fence FROM workflow_states"
         with self._target.read() as session:
             if self._sums(session) == wanted:
@@ -311,7 +311,7 @@ class PostgresMove:
     # --- documents and owners ----------------------------------------------------------------------------------
 
     def _catch_up(self, ids: Iterable[str]) -> None:
-        """Have every document in its row as it is on the disk, with its events; raise StateInvalid when it is not."""
+        """Bring every document with its events into its row; raise StateInvalid if a row differs from its document."""
         home, known = self._home, self._revisions()
         for adw_id in ids:
             try:
@@ -332,8 +332,8 @@ class PostgresMove:
             return dict(session.all("SELECT adw_id, revision FROM workflow_states"))
 
     def _holders(self, source: Session) -> Iterator[tuple[str, str]]:
-        """Yield what has an owner by a lease, a claim or a heartbeat that is not over, with the owner's record."""
-        # Workers that were heard of within two leases count as alive.
+        """Yield what has a live lease, claim or heartbeat, with the owner's record."""
+        # Workers heard from within two leases count as alive.
         clock = {**self._source.lease_clock(), "silent": 2 * self._home.settings.lease_ttl_seconds}
         leases = """
             SELECT adw_id, owner FROM workflow_states

@@ -1,9 +1,9 @@
 """
-Making the database again from the documents: their copies, events, locks, and fences above everything seen.
+Rebuilding the database from the documents: their copies, events, locks, and fences above all seen before.
 
-The documents are the truth and are not changed. What only the database had is kept as far as it can be read; a part
-that cannot be read is named. The contents are planned first and written in one transaction. A corrupt file is moved
-aside, never deleted: somebody may get more out of it.
+The documents are the truth and are not changed. What only the database had is kept as far as it is readable; unreadable
+parts are reported. The contents are planned first and written in one transaction. A corrupt file is moved aside, never
+deleted, because somebody may recover more from it.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ KEPT_TABLES = (
 )
 
 
-#: Rows of a table, or documents, that are read or written at once.
+#: Rows of a table, or documents, read or written at a time.
 AT_ONCE = 500
 
 
 def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
-    """Yield every row of *table*, in pages along its key."""
+    """Yield every row of *table*, in pages by its key."""
     names = [column.name for column in table.columns]
     keys = [column.name for column in table.primary_key.columns]
     listed, key = ", ".join(names), ", ".join(keys)
@@ -96,12 +96,12 @@ def read_rows(session: Session, table: Table) -> Iterator[dict[str, object]]:
 
 def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment: str) -> None:
     """
-    Put *rows* into *table*; those that are there stay.
+    Insert *rows* into *table*; existing rows stay.
 
-    Claims are over, runs have other numbers now, and a session of an agent has ended: its worker is gone, or begins
-    another one.
+    Claims have expired, runs have new numbers, and agents' sessions have ended: their worker is gone, or starts new
+    ones.
     """
-    # But for the number that the database gives.
+    # Without numbers that the database assigns.
     names = [column.name for column in schema.metadata.tables[table].columns if column.identity is None]
     brought = [dict(row) for row in rows]
     for row in brought:
@@ -117,19 +117,19 @@ def bring_back(session: Session, table: str, rows: Sequence[KeptRow], *, moment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatabaseWorkflow:
-    """What a database says about a workflow, whatever its document says."""
+    """The record of a workflow in a database, independent of its document."""
 
     adw_id: str
     home: str  #: files | database
-    revision: int  #: 0: registered, its document was never written
+    revision: int  #: 0: registered, but its document was never written
     fence: int
     owner: OwnerRecord | None = None
-    seconds_left: float = 0.0  #: of its lease; negative when over
+    seconds_left: float = 0.0  #: of its lease; negative if it has expired
     events: int = 0  #: how many the database has
 
 
 def workflows_in(database: Database) -> Iterator[DatabaseWorkflow]:
-    """Yield what *database* says about each workflow, without its events."""
+    """Yield the record of each workflow in *database*, without its events."""
     sql = """
         SELECT adw_id, home, revision, fence, owner,
                CASE WHEN lease_boot = :boot THEN lease_until ELSE 0 END - {now}
@@ -150,33 +150,33 @@ def workflows_in(database: Database) -> Iterator[DatabaseWorkflow]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Salvage:
-    """What could be read of a database."""
+    """The readable content of a database."""
 
     is_missing: bool = False
-    problems: tuple[str, ...] = ()  #: why it cannot be used any more; then everything below is what was left of it
+    problems: tuple[str, ...] = ()  #: why it is unusable; if so, everything below is what could be saved
     workflows: tuple[DatabaseWorkflow, ...] = ()
     locks: tuple[IssueLock, ...] = ()
-    requests: tuple[Request, ...] = ()  #: not handled yet
-    runs: tuple[Run, ...] = ()  #: not finished yet, in their order
-    events: tuple[Event, ...] = ()  #: read only when there are problems: else they stay where they are
+    requests: tuple[Request, ...] = ()  #: unanswered
+    runs: tuple[Run, ...] = ()  #: unfinished, in queue order
+    events: tuple[Event, ...] = ()  #: read only if there are problems, else they stay in the database
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; read like events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewContents:
-    """What a database is to hold about workflows; events, requests, runs, checkpoints and the like stay."""
+    """What a database is to hold about workflows; its events, requests, runs, checkpoints and so on stay."""
 
     home: str = "files"
-    rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease is over
-    locks: tuple[IssueLock, ...] | None = None  #: all there are to be; None: those there are stay
+    rows: tuple[ProjectedWrite, ...] = ()  #: each replaces the row of its workflow; the owner stays, its lease expires
+    locks: tuple[IssueLock, ...] | None = None  #: all locks; None: those in the database stay
     events: tuple[Event, ...] = ()
     requests: tuple[Request, ...] = ()
-    runs: tuple[NewRun, ...] = ()  #: each for a workflow that has no unfinished run: else that one stays
-    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; those that are there stay
-    forget: tuple[str, ...] = ()  #: workflows that were registered and never written
+    runs: tuple[NewRun, ...] = ()  #: each for a workflow without an unfinished run; else that one stays
+    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  #: by table; existing rows stay
+    forget: tuple[str, ...] = ()  #: workflows that were registered but never written
 
 
-# --- the plan, pure: a row, a lock or a token that disagrees with the documents gives way ----------------------
+# --- the plan, pure: documents win over rows, locks and tokens that disagree with them -------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +193,7 @@ class LockConflict:
         return {**asdict(self), "others": list(self.others)}
 
 
-#: The states in which a workflow is to continue, as a document has them.
+#: The active states, as documents have them.
 _ACTIVE_NAMES = frozenset(state.value for state in ACTIVE_STATES)
 
 
@@ -207,10 +207,10 @@ def plan_rebuild(
     maker: RunFactory | None = None,
 ) -> tuple[NewContents, tuple[LockConflict, ...]]:
     """
-    Return what the database is to hold, and the conflicts; *unreadable* documents keep the row and the lock they have.
+    Return the planned contents and the conflicts; *unreadable* documents keep their row and lock.
 
-    *fences* are the highest that the directories of workflows show. *repository* is that of the home, which documents
-    that name none belong to; *maker* knows the labels of runs.
+    *fences* are the highest found in the directories of workflows. *repository* is the home's, to which documents that
+    name none belong; *maker* knows the labels of runs.
     """
     known = {workflow.adw_id: workflow for workflow in salvage.workflows}
     on_disk = {document.adw_id for document in documents} | set(unreadable)
@@ -241,7 +241,7 @@ def plan_rebuild(
         events=salvage.events,
         kept=salvage.kept,
         requests=salvage.requests if is_new else (),
-        runs=(*again, *made),  # those of before come first: they waited longer
+        runs=(*again, *made),  # earlier runs come first: they waited longer
         forget=tuple(sorted(w.adw_id for w in known.values() if w.revision == 0 and w.adw_id not in on_disk)),
     )
 
@@ -249,7 +249,7 @@ def plan_rebuild(
 
 
 def lost_documents(salvage: Salvage, on_disk: set[str]) -> list[str]:
-    """Return the workflows whose document is missing, though the database has a copy of it."""
+    """Return the workflows whose document is missing although the database has a copy of it."""
     lost = (w.adw_id for w in salvage.workflows if w.home == "files" and w.revision > 0)
 
     return sorted(adw_id for adw_id in lost if adw_id not in on_disk)
@@ -265,7 +265,7 @@ def _plan_row(
     return ProjectedWrite(
         adw_id=adw_id,
         revision=document.revision,
-        # Above everything seen, so that no writer of before is ever let in again.
+        # Above all seen before, so that no earlier writer gets through.
         fence=max(row.fence if row else 0, document.fence, fence) + 1,
         body=document.to_bytes(),
         summary=summary_of(document),
@@ -274,10 +274,10 @@ def _plan_row(
 
 
 def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> tuple[Event, ...]:
-    """Return the moves in the history as events, but for those that still wait in the outbox."""
+    """Return the moves in the history as events, without those that are still in the outbox."""
     adw_id = document.adw_id
     recent = {event.created_at for event in waiting if event.event_type == "state_changed"}
-    first = min(recent, default="~")  # after every digit: nothing waits
+    first = min(recent, default="~")  # "~" sorts after every digit: the outbox has none
 
     return tuple(
         Event(
@@ -298,7 +298,7 @@ def _events_of_history(document: WorkflowDocument, waiting: Sequence[Event]) -> 
 def _plan_runs(
     documents: Sequence[WorkflowDocument], unfinished: Sequence[Run], maker: RunFactory
 ) -> tuple[NewRun, ...]:
-    """Return a run for each workflow that is to continue and has none, in the order the workflows were created."""
+    """Return a run for each active workflow that has none, in the order the workflows were created."""
     has_run = {run.adw_id for run in unfinished}
     going_on = [one for one in documents if one.current_state in _ACTIVE_NAMES and one.adw_id not in has_run]
     runs = []
@@ -306,10 +306,10 @@ def _plan_runs(
         kind = "start" if document.current_state == WorkflowState.PENDING.value else "resume"
         try:
             run = maker.of(document, kind, asked_by="rebuild")
-        except UsageError:  # demands that adw did not write: the worker that claims the run reports the document
+        except UsageError:  # requirements not written by adw: the worker that claims the run reports the document
             run = NewRun(adw_id=document.adw_id, kind=kind, asked_by="rebuild")
         due = ""
-        with suppress(UsageError):  # not a moment that we wrote: the phase itself decides when the run comes
+        with suppress(UsageError):  # not a moment that we wrote: the phase itself decides when the run is due
             waiting = [record.retry_at or "" for record in document.phases if record.status == "retry_wait"]
             due = max(map(check_due, waiting), default="")
         runs.append(replace(run, not_before=due))
@@ -320,7 +320,7 @@ def _plan_runs(
 def _plan_locks(
     documents: Sequence[WorkflowDocument], held: Sequence[IssueLock], *, kept_for: set[str], repository: str
 ) -> tuple[tuple[IssueLock, ...], tuple[LockConflict, ...]]:
-    # The oldest comes last: of two locks that are of one issue now, it is the one that holds.
+    # The oldest comes last: of two locks on what is now one issue, it counts.
     former = {(in_home(lock.repository, repository), lock.issue_number): lock for lock in reversed(held)}
     claims: dict[tuple[str, int], list[WorkflowDocument]] = defaultdict(list)
     for document in documents:
@@ -334,7 +334,7 @@ def _plan_locks(
     conflicts = []
     for (where, number), rivals in sorted(claims.items()):
         holder = former.get((where, number))
-        # The holder of the lock keeps it; where that is unknown, the older workflow does.
+        # The holder of the lock keeps it; without a known holder, the oldest workflow gets it.
         holder_id = holder.adw_id if holder is not None else ""
         first, *rest = sorted(rivals, key=lambda one: (one.adw_id != holder_id, one.created_at, one.adw_id))
         keeper, others = first.adw_id, tuple(one.adw_id for one in rest)
@@ -351,7 +351,7 @@ def _plan_locks(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RebuildReport:
-    """What was made again, and what could not be."""
+    """What was rebuilt, and what could not be."""
 
     workflows: int
     locks: int
@@ -360,13 +360,13 @@ class RebuildReport:
     events_kept: int  #: that the database had
     events_made: int  #: that came from the documents
     requests: int  #: open ones that were kept
-    runs_made: tuple[str, ...]  #: workflows that were to continue and had no run
+    runs_made: tuple[str, ...]  #: active workflows that had no run
     only_in_database: tuple[str, ...]  #: workflows whose document is missing; their copy stays
-    forgotten: tuple[str, ...]  #: workflows that were registered and never written
-    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> what is wrong with its document
-    problems: tuple[str, ...] = ()  #: what was wrong with the old database
+    forgotten: tuple[str, ...]  #: workflows that were registered but never written
+    unreadable: Mapping[str, str] = field(default_factory=dict)  #: workflow -> the problem with its document
+    problems: tuple[str, ...] = ()  #: of the old database
     was_missing: bool = False
-    set_aside: str | None = None  #: where the old database is now, or what was left of it
+    set_aside: str | None = None  #: where the old database, or the rest of it, is now
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -403,9 +403,9 @@ class RebuildReport:
 
 def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> RebuildReport:
     """
-    Make the database of *home* again from its documents; refused while live owners work, unless *force*.
+    Rebuild the database of *home* from its documents; refused while there are live owners, unless *force*.
 
-    Documents that live in the database itself are not replaced by files, unless *replace_rows*.
+    Documents in the database itself are not replaced by files, unless *replace_rows*.
     """
     store, reconstruction = home.store, home.reconstruction
     salvage = reconstruction.salvage()
@@ -423,11 +423,11 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
         try:
             documents.append(store.load(adw_id).document)
         except StateNotFound:
-            continue  # removed since the list was made
+            continue  # deleted since the list was made
         except AdwError as exc:
             unreadable[adw_id] = str(exc)
     fences = {document.adw_id: home.folders.highest_fence(document.adw_id) for document in documents}
-    # Documents that name no repository belong to that of the home.
+    # Documents that name no repository belong to the home's.
     repository = home.settings.repository or ""
     contents, conflicts = plan_rebuild(
         documents,
@@ -437,11 +437,11 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
         repository=repository,
         maker=home.run_factory,
     )
-    # Only now: up to here the documents may have needed the copies in the old database.
+    # Only now: so far the documents may have needed their copies in the old database.
     aside = set_old_aside(reconstruction, salvage)
     stored = reconstruction.put(contents)
     salvaged, locks = len(salvage.events), contents.locks or ()
-    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, however it is spelled
+    kept = {(lock.issue_number, lock.adw_id) for lock in locks}  # a workflow has one issue, whatever the spelling
     on_disk = {one.adw_id for one in documents} | set(unreadable)
     has_run = {run.adw_id for run in salvage.runs}
 
@@ -464,17 +464,17 @@ def rebuild(home: Home, *, force: bool = False, replace_rows: bool = False) -> R
 
 
 def set_old_aside(reconstruction: Reconstruction, salvage: Salvage) -> str | None:
-    """Keep what cannot be used any more, a damaged database or what a lost one left, and return where it is now."""
+    """Move a damaged database, or the rest of a lost one, aside, and return where it is now."""
     if salvage.problems:
         return reconstruction.set_aside()
-    # One that was there and whole stays: its rows are written over. One that came since we looked stays too.
+    # An intact one stays, and its rows are overwritten. So does one that was created since we looked.
     return reconstruction.set_aside_left_overs() if salvage.is_missing else None
 
 
 def refuse_while_owners_live(
     home: Home, ids: Iterable[str], known: Iterable[DatabaseWorkflow], *, hint: str = "stop them first, or add --force"
 ) -> None:
-    """Raise OwnershipError naming the owner of a workflow: by its lease, or by the file lock it holds."""
+    """Raise OwnershipError if a workflow has a live owner, naming it: by its lease, or by its file lock."""
     working = {
         workflow.adw_id: workflow.owner.describe() if workflow.owner else "an owner whose record cannot be read"
         for workflow in known
@@ -493,7 +493,7 @@ def refuse_while_owners_live(
 
 @contextmanager
 def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
-    """Hold the file locks of all *ids*, so that nobody begins to work on them; raise OwnershipError for one that is."""
+    """Hold the file locks of all *ids*, so that no work on them begins; raise OwnershipError if one is held."""
     with ExitStack() as held:
         for adw_id in sorted(ids):
             if not home.local_lock.try_hold(adw_id):
@@ -502,9 +502,9 @@ def hold_file_locks(home: Home, ids: Iterable[str]) -> Iterator[None]:
         yield
 
 
-#: Table -> what it is called in a report, where that is not its name.
+#: Table -> its name in a report, if that differs.
 _PART_NAMES = {"task_checkpoints": "checkpoints"}
-#: Endings of the files that make up one SQLite database.
+#: Suffixes of the files of one SQLite database.
 _COMPANIONS = ("", "-wal", "-shm")
 
 _Item = TypeVar("_Item")
@@ -528,7 +528,7 @@ class Reconstruction:
     # --- reading -----------------------------------------------------------------------------------------------
 
     def salvage(self) -> Salvage:
-        """Return what the database says, as far as it can be read; an old schema is upgraded first."""
+        """Return the readable content of the database; an old schema is upgraded first."""
         file = self._file_database()
         if file is not None and not _is_made(file):
             return Salvage(is_missing=True)
@@ -536,7 +536,7 @@ class Reconstruction:
             problems = self._open().integrity_problems()
         except DatabaseCorrupt as exc:
             self.close()
-            self._database = migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # as it is
+            self._database = migrate.connect(self._url, clock=self._clock, boot_id=self._boot_id)  # without an upgrade
             problems = [exc.reason]
         events = self._part("events", self.all_events, problems) if problems else ()
 
@@ -560,7 +560,7 @@ class Reconstruction:
             place = result[-1][0]
 
     def copy_to(self, path: str) -> bool:
-        """Write a whole copy of the database to the new file *path*; False for one that only its server copies."""
+        """Copy the whole database to the new file *path*; return False if only its server can copy it."""
         database = self._open()
         if not isinstance(database, SqliteDatabase):
             return False
@@ -612,9 +612,9 @@ class Reconstruction:
 
     def set_aside(self, label: str = "corrupt") -> str | None:
         """
-        Move the files of a SQLite database away and return where to; a server's database stays where it is.
+        Move the files of a SQLite database aside and return where to; a server's database stays.
 
-        A log without its database goes too, left by a run that was cut short: SQLite would play it into the next one.
+        A log without its database, left by an interrupted call, is moved too: SQLite would replay it into the next one.
         """
         self.close()
         path = self._file()
@@ -625,16 +625,16 @@ class Reconstruction:
 
     def set_aside_left_overs(self) -> str | None:
         """
-        Move what a lost database left beside its place away and return where to; a database that is there stays.
+        Move aside what a lost database left in its place, and return where to; an existing database stays.
 
-        Its log may be all that is left of the last writes, and SQLite deletes it when an empty database is opened.
+        Its log may have the only trace of the last writes, and SQLite deletes it when an empty database is opened.
         """
         self.close()
         database = self._file_database()
         if database is None or not any(_endings_there(database.path)):
             return None
         try:
-            with database.writer_lock.held():  # nobody makes the database meanwhile
+            with database.writer_lock.held():  # nobody creates the database meanwhile
                 left = [] if _is_made(database) else [ending for ending in _endings_there(database.path) if ending]
                 return self._move_away(database.path, left, "lost")
         finally:
@@ -655,7 +655,7 @@ class Reconstruction:
         return str(target) + endings[0]
 
     def may_install(self, path: str) -> bool:
-        """Say whether the file *path* can become the database; raise DatabaseError when it is damaged or too new."""
+        """Return whether the file *path* can become the database; raise DatabaseError if it is damaged or too new."""
         if self._file() is None or not Path(path).exists():
             return False
         copy = SqliteDatabase(Path(path), clock=self._clock, boot_id=self._boot_id)
@@ -670,7 +670,7 @@ class Reconstruction:
         return True
 
     def install(self, path: str) -> None:
-        """Use the file *path*, which is moved, as the database; the one there is is kept aside."""
+        """Move the file *path* into place as the database; the present one is kept aside."""
         place = self._file()
         if place is None:
             raise DatabaseError("a server's database is brought back with the server's own tools")
@@ -680,7 +680,7 @@ class Reconstruction:
         self._open()
 
     def put(self, contents: NewContents) -> int:
-        """Write *contents* in one transaction, making the database when it is missing; return how many events came."""
+        """Write *contents* in one transaction, creating a missing database; return the number of new events."""
         queue = RunStore(self._open(), clock=self._clock)
         metrics.EventTally(self._open()).catch_up()
 
@@ -690,7 +690,7 @@ class Reconstruction:
                 "DELETE FROM workflow_states WHERE adw_id = :adw_id AND revision = 0",
                 [{"adw_id": adw_id} for adw_id in contents.forget],
             )
-            # Whatever was there. The lease of a row is over, but its owner stays: the next one takes over.
+            # Whatever was there: the lease of a row expires, but its owner stays, so that the next one takes over.
             session.run_each(
                 """
                 INSERT INTO workflow_states (
@@ -740,13 +740,13 @@ class Reconstruction:
                 bring_back(session, table, rows, moment=timestamps.to_text(self._clock.now()))
             for run in contents.runs:
                 made = queue.enqueue_in(session, run)
-                if made.kind == DELIVERY:  # its number is another one now
+                if made.kind == DELIVERY:  # its number has changed
                     session.run(
                         deliveries_store.DELIVERY_SET_RUN,
                         {"guid": made.payload.get("guid"), "run_id": made.run_id},
                     )
             listing.move(session, reports_store.CURSOR, -1)  # documents changed without an event: all are read again
-            metrics.pass_over(self._open(), session)  # what is made again was counted when it happened
+            metrics.pass_over(self._open(), session)  # rebuilt events were counted when they happened
             ((after,),) = session.all("SELECT count(*) FROM events")
 
             return int(after) - int(before)
@@ -771,7 +771,7 @@ class Reconstruction:
 
 
 def _is_made(database: SqliteDatabase) -> bool:
-    """Say whether there is something in the file: an empty one is what a lost database is often replaced by."""
+    """Return whether the file has content: a lost database is often replaced by an empty one."""
     try:
         return database.is_there() and database.path.stat().st_size > 0
     except FileNotFoundError:
@@ -779,5 +779,5 @@ def _is_made(database: SqliteDatabase) -> bool:
 
 
 def _endings_there(path: Path) -> list[str]:
-    """Return the endings of those files of the database *path* that exist."""
+    """Return the suffixes of the existing files of the database *path*."""
     return [ending for ending in _COMPANIONS if path.with_name(path.name + ending).exists()]

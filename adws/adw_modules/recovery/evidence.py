@@ -1,8 +1,8 @@
 """
-What is known about every workflow that may need recovery, gathered with few queries.
+Evidence about every workflow that may need recovery, gathered with few queries.
 
-Documents, leases, runs and issue locks are read; nothing is changed. A process is checked once, however many workflows
-it owned.
+Reads documents, leases, runs and issue locks; changes nothing. A process is checked once, however many workflows it
+owned.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 _PAGE = 200
-#: Statuses of phases that the work goes past.
+#: Statuses of finished phases.
 _PASSED = frozenset({"complete", "skipped"})
 
 
 class Owners:
-    """What is known about owners, checked once for each process."""
+    """Verdicts about owners; each process is checked once."""
 
     def __init__(self, processes: SystemProcesses) -> None:
         self._processes = processes
         self._seen: dict[tuple[object, ...], Verdict] = {}
 
     def verdict(self, owner: OwnerRecord | None) -> Verdict:
-        """Return whether *owner* lives."""
+        """Return whether *owner* is alive, as far as this machine knows."""
         if owner is None:
             return Verdict.UNKNOWN
-        # Without its token: that says nothing about the process.
+        # Without the token, which says nothing about the process.
         process = (owner.machine, owner.boot_id, owner.pid_namespace, owner.pid, owner.start_ticks)
         if process not in self._seen:
             self._seen[process] = self._processes.verdict(owner)
@@ -47,7 +47,7 @@ class Owners:
         return self._seen[process]
 
     def claim_of_lease(self, row: LeaseRow | None) -> Claim:
-        """Return the lease of a workflow. A record that cannot be read is none, and its lease still has an end."""
+        """Return a workflow's lease as a claim; an unreadable record has no owner, but its lease still expires."""
         if row is None:
             return Claim()
         is_free = row.owner is None and not row.seconds_left
@@ -55,7 +55,7 @@ class Owners:
         return self.claim(row.owner, row.seconds_left, row.taken_at, is_free=is_free)
 
     def claim(self, owner: OwnerRecord | None, seconds_left: float, since: str, *, is_free: bool) -> Claim:
-        """Return what is known about who has something, and for how long."""
+        """Return a claim of *owner* with what is known about that owner."""
         if is_free:
             return Claim(since=since)
         if owner is None or not (owner.host or owner.machine):
@@ -66,15 +66,15 @@ class Owners:
 
 
 def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
-    """Yield what is known about every workflow that may need something, in the order of the queue where it can."""
+    """Yield the evidence about every workflow that may need recovery, in queue order where possible."""
     owners = Owners(home.processes)
     unfinished = home.runs.unfinished()
-    # The runs that make the calls of steps stand beside that of their workflow, and each is settled for itself.
+    # The runs of step calls exist beside that of their workflow, and each is settled separately.
     yield from (
         _of_run(Evidence(adw_id=r.adw_id, is_errand=True), r, owners) for r in unfinished if r.kind == ITERATION
     )
     runs = {run.adw_id: run for run in unfinished if run.kind != ITERATION}
-    # Those that the database has as active, or all that it has.
+    # Workflows active in the database, or all in it.
     copied = home.catalogue.revisions(states=() if every_document else [state.value for state in ACTIVE_STATES])
     holders = {lock.adw_id for lock in home.locks.all()}
     ids = iter(dict.fromkeys([*copied, *runs, *holders, *(home.store.ids() if every_document else ())]))
@@ -98,25 +98,25 @@ def gather_evidence(home: Home, *, every_document: bool) -> Iterator[Evidence]:
 
 
 def _of_run(seen: Evidence, run: Run, owners: Owners) -> Evidence:
-    # A claim with a worker that nobody is named for has no owner.
+    # A claimed run that names no worker has no owner.
     claim = owners.claim(OwnerRecord.from_text(run.owner), run.seconds_left, run.updated_at, is_free=not run.owner)
 
     return replace(seen, run=run, run_id=run.run_id, run_state=run.state, run_claim=claim, losses=run.losses)
 
 
 def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | None) -> Evidence:
-    """Return what is known with what the document says; *copied* is the revision that the database has."""
+    """Return *seen* completed from the document; *copied* is the revision of its copy in the database."""
     try:
         document = home.store.load(seen.adw_id).document
     except DatabaseError:
-        raise  # says nothing about the document
+        raise  # proves nothing about the document
     except AdwError as exc:
         is_known = seen.lease_row is not None or seen.has_issue
         return replace(seen, problem=str(exc), is_unwritten=is_known and isinstance(exc, StateNotFound))
     from adws.adw_modules.engine import transitions  # noqa: PLC0415 - `adw status` needs no rules of attempts
 
     running = next((record for record in document.phases if transitions.running_attempt(record) is not None), None)
-    # The phase that comes next; `choose` decides in the end.
+    # The next phase; `choose` decides in the end.
     next_phase = next((record for record in document.phases if record.status not in _PASSED), None)
     is_spent = (
         next_phase is not None
@@ -128,7 +128,7 @@ def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | Non
         for index, one in transitions.in_doubt(document.phases)
         if _verdict(one, owners) is not Verdict.UNKNOWN
     ]
-    # The copy of a workflow that is worked on is behind most of the time; its owner updates it.
+    # The copy of a live workflow is usually behind; its owner updates it.
     is_compared = home.settings.store == "files" and not seen.lease.is_live
 
     return replace(
@@ -145,7 +145,7 @@ def _with_document(home: Home, seen: Evidence, owners: Owners, copied: int | Non
 
 
 def _verdict(attempt: AttemptRecord, owners: Owners) -> Verdict | None:
-    """Return what is known here about the process of an attempt, None when it has none."""
+    """Return what this machine knows about the process of an attempt, or None if it has none."""
     if attempt.process is None:
         return None
     identity = attempt.process.get("identity")

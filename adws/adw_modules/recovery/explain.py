@@ -1,5 +1,5 @@
 """
-Why a workflow is not moving, what will happen next, and what to type: one paragraph.
+One paragraph on why a workflow is not moving, what will happen next, and what to type.
 
 Pure: decides from the view of the workflow, its lease and its run.
 """
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """What is known about a workflow."""
+    """What is known about a workflow: the input of an explanation."""
 
     workflow: WorkflowView
     lease: Claim
     run: Run | None = None  #: the newest one
-    is_due: bool = True  #: that run
+    is_due: bool = True  #: whether that run is due
     asked: tuple[str, ...] = ()  #: kinds of requests that its owner has not answered
-    held: str = ""  #: why its run may not be claimed though it is due
-    breaker: BreakerRow | None = None  #: that its phase waits for, as it stands now
+    held: str = ""  #: why its run may not be claimed although it is due
+    breaker: BreakerRow | None = None  #: the one that its phase waits for, in its present state
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """The answer."""
+    """Why a workflow does not move, and what to do."""
 
     why: str
     then: str  #: what happens next by itself
     commands: tuple[str, ...] = ()  #: what to type
 
     def paragraph(self) -> str:
-        """Return it as one paragraph."""
+        """Return the explanation as one paragraph."""
         typed = f" Type: {', or '.join(self.commands)}." if self.commands else ""
 
         return f"{self.why} {self.then}{typed}"
 
 
 def explain(found: Diagnosis) -> Explanation:
-    """Return why the workflow stands where it stands."""
+    """Return why the workflow is in its present state, and what comes next."""
     workflow = found.workflow
     adw_id, state = workflow.adw_id, workflow.state
     if workflow.rollback is not None and state != "rolled_back":
@@ -139,7 +139,7 @@ def _failed(workflow: WorkflowView) -> Explanation:
 
 
 def _ways_on(workflow: WorkflowView, phase: PhaseView | None, name: str) -> tuple[str, ...]:
-    """Return the commands that a failed workflow does not refuse."""
+    """Return the commands that are possible for a failed workflow."""
     adw_id = workflow.adw_id
     if not workflow.has_definition:
         return (f"adw resume {adw_id} --workflow NAME", f"adw abandon {adw_id}")
@@ -210,7 +210,7 @@ def _queued(found: Diagnosis, run: Run, adw_id: str, state: str) -> Explanation:
 
 
 def _held(found: Diagnosis, run: Run, adw_id: str, state: str) -> Explanation:
-    """Explain a run that is due and may not be claimed: no worker meets its demands, or a limit is reached."""
+    """Explain a run that is due but may not be claimed: no worker meets its requirements, or a limit is reached."""
     why = f"Workflow {adw_id} is {state} and waits for a worker: {found.held}."
     if not found.held.startswith(NO_WORKER):
         return Explanation(
@@ -257,14 +257,14 @@ def _moment(text: str) -> str:
     try:
         return f"{timestamps.parse(text):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
-        return text  # written by another tool: show what it says
+        return text  # written by another tool: shown as it is
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-# The facts about a workflow that may not be moving: the inputs of the explanation.
+# Gathering the facts for an explanation.
 
 
 def diagnosis_of(home: Home, document: WorkflowDocument, *, now: datetime) -> Diagnosis:
@@ -285,11 +285,11 @@ def diagnosis_of(home: Home, document: WorkflowDocument, *, now: datetime) -> Di
 
 
 def _breaker_of(home: Home, document: WorkflowDocument, now: datetime) -> BreakerRow | None:
-    """Return the breaker that a phase waits for, unless it was closed already when the phase began to wait."""
+    """Return the breaker that a phase waits for, unless it closed before the phase began to wait."""
     services = next((phase.waits_for for phase in document.phases if phase.status == "retry_wait"), {})
     if not services:
         return None
-    from adws.adw_modules.circuit_breaker import seen  # noqa: PLC0415 - a third of the start of `adw status` elsewhere
+    from adws.adw_modules.circuit_breaker import seen  # noqa: PLC0415 - a third of `adw status`'s start, seldom needed
 
     rows = [seen(row, now) for row in home.breakers.stored() if row.name in services]
 
@@ -297,7 +297,7 @@ def _breaker_of(home: Home, document: WorkflowDocument, now: datetime) -> Breake
 
 
 def why_held(home: Home, runs: Sequence[Run]) -> dict[int, str]:
-    """Return for each run that is due and may not be claimed now why that is; asks nothing when nothing can be held."""
+    """Return why due runs may not be claimed now, by run; queries nothing if none of them can be held."""
     now, limits = to_text(home.clock.now()), home.settings.run_limits
     due = [run for run in runs if run.state is RunState.PENDING and run.not_before <= now]
     if not any(run.demands.to_text() or (limits and run.labels) for run in due):
@@ -311,12 +311,12 @@ def why_held(home: Home, runs: Sequence[Run]) -> dict[int, str]:
 
 
 def worker_state(home: Home, worker: RegisteredWorker) -> RunnerState:
-    """Return how a worker stands, seen from here."""
+    """Return the state of a worker, as seen from this machine."""
     verdict = home.processes.verdict(worker.owner)
 
     return state_of(worker, verdict=verdict, lease_seconds=home.settings.lease_ttl_seconds)
 
 
 def claim_of(row: LeaseRow | None, processes: SystemProcesses) -> Claim:
-    """Return who has a workflow, and whether that owner lives."""
+    """Return the lease of a workflow as a claim, with whether its owner lives."""
     return Owners(processes).claim_of_lease(row)

@@ -1,10 +1,9 @@
 """
-What to do about work whose worker is gone: a plan from evidence, one row for each thing that is wrong.
+Planning recovery of work whose worker is gone: from evidence to a plan with one row for each problem.
 
-Pure. Age proves nothing: a run is left alone while its owner lives or may live, however long it takes, and recovered
-as soon as its owner is proven dead or its lease is over, however young it is. Age decides only where nothing proves
-either: an owner that cannot be read, a claim without an owner, a stop that nobody can confirm. Recovery never runs work
-itself.
+Pure. Age proves nothing: a run is left alone while its owner lives or may live, however old it is, and recovered as
+soon as its owner is proven dead or its lease has expired, however young it is. Age decides only without proof: for an
+unreadable owner, a claim without an owner, or a stop that nobody can confirm. Recovery never executes work itself.
 """
 
 from __future__ import annotations
@@ -22,50 +21,50 @@ from adws.adw_modules.interfaces import LeaseRow, Verdict
 from adws.adw_modules.queue.model import LIVE_RUNS, UNCONFIRMED, Run, RunState
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState, is_terminal
 
-#: Seconds without a sign of life after which something is recovered that nothing proves anything about.
+#: Seconds without a sign of life after which something is recovered although nothing is proven about its owner.
 THRESHOLD_SECONDS = 300.0
-#: How often a worker may vanish with a run.
+#: How many times workers may vanish with a run.
 MAX_LOSSES = 5
 
 
 class Mode(Enum):
-    """How far recovery goes."""
+    """Modes of recovery."""
 
-    NONE = "none"  #: it only says what it would do
-    STALE = "stale"  #: what is proven to be left, and what has been silent for the threshold where nothing is proven
-    ALL = "all"  #: the same without waiting for the threshold; with force also what is alive
+    NONE = "none"  #: only report what would be done
+    STALE = "stale"  #: recover what is proven abandoned or, without proof, has been silent for the threshold
+    ALL = "all"  #: the same without the threshold; with force also from live owners
 
 
 class RecoveryAction(Enum):
     """What recovery can do about a workflow."""
 
-    LEAVE = "leave"  #: somebody works on it, or nothing is wrong
-    REPORT = "report"  #: something is wrong that a person has to look at
+    LEAVE = "leave"  #: it has a live owner, or nothing is wrong
+    REPORT = "report"  #: a problem that needs a person
     PROJECT = "project"  #: the database copy is behind the document
-    INTERRUPT = "interrupt"  #: an attempt was cut off: close it
+    INTERRUPT = "interrupt"  #: an attempt was cut off, and is closed
     REQUEUE = "requeue"  #: its run goes back to the queue
-    ENQUEUE = "enqueue"  #: it should be worked on, and no run says so
-    FAIL = "fail"  #: it has failed, with its run: the policy says so, or its attempts are used up
-    STOP = "stop"  #: it was to stop: it is paused, and its run is stopped
-    BURY = "bury"  #: too many workers vanished with its run: the run is dead, the workflow failed
-    END_RUN = "end_run"  #: it is parked or over, and a run still waits
-    FREE_ISSUE = "free_issue"  #: it is over, and still has its issue
-    END_LEFT = "end_left"  #: what an attempt left that was closed elsewhere may run here: end it
-    FORGET = "forget"  #: it was registered, and its creator died before there was a document
+    ENQUEUE = "enqueue"  #: it should be worked on, but has no run
+    FAIL = "fail"  #: it fails with its run: by the policy, or because its attempts are used up
+    STOP = "stop"  #: it was to stop: it is paused and its run stopped
+    BURY = "bury"  #: too many workers vanished with its run: the run is dead, the workflow fails
+    END_RUN = "end_run"  #: it is parked or final, but a run still waits
+    FREE_ISSUE = "free_issue"  #: it is final, but still has its issue
+    END_LEFT = "end_left"  #: end processes that an attempt closed elsewhere may have left on this machine
+    FORGET = "forget"  #: it was registered, but its creator died before writing a document
 
 
 class Proof(Enum):
-    """What is known about the owner of something."""
+    """What is proven about the owner of a lease or claim."""
 
-    FREE = "free"  #: nobody has it
-    LIVE = "live"  #: its owner works, or may work: the lease runs, and no proof of death
+    FREE = "free"  #: there is no owner
+    LIVE = "live"  #: its owner is or may be working: the lease has not expired, and the owner is not proven dead
     DEAD = "dead"  #: its owner is proven dead
-    OVER = "lease_over"  #: its lease is over
-    NONE = "unproven"  #: there is nothing to go by
+    OVER = "lease_over"  #: the lease has expired
+    NONE = "unproven"  #: there is no evidence
 
 
 def mode_of(text: str) -> Mode:
-    """Return the mode called *text*; raise UsageError, which names the modes there are."""
+    """Return the mode called *text*; raise UsageError, which names the modes, if it does not exist."""
     try:
         return Mode(text)
     except ValueError:
@@ -78,14 +77,14 @@ class Claim:
     """
     A lease of a workflow or a claim of a run, as recovery sees it.
 
-    It is judged by proof first: a dead owner, a lease that is over. One that proves nothing is judged by its age.
+    Proof decides first: a dead owner or an expired lease. Without proof, its age decides.
     """
 
-    owner: str = ""  #: as text, "" when nobody has it
+    owner: str = ""  #: as text; "" without an owner
     verdict: Verdict = Verdict.UNKNOWN
     seconds_left: float = 0.0
-    is_readable: bool = True  #: whether the record says who its owner is, and on which host
-    since: str = ""  #: when it last changed; "": nobody knows
+    is_readable: bool = True  #: whether the record names the owner and its host
+    since: str = ""  #: when it last changed; "" if unknown
 
     @property
     def is_live(self) -> bool:
@@ -94,7 +93,7 @@ class Claim:
 
     @property
     def proof(self) -> Proof:
-        """What is known about it."""
+        """What is proven about its owner."""
         if not self.owner:
             return Proof.FREE
         if not self.is_readable:
@@ -105,7 +104,7 @@ class Claim:
         return Proof.LIVE if self.seconds_left > 0.0 else Proof.OVER
 
     def why_over(self) -> str:
-        """Return what ended it."""
+        """Return why the claim has ended."""
         if not self.owner:
             return "nobody owns it"
         if not self.is_readable:
@@ -123,34 +122,34 @@ class Evidence:
     """What is known about one workflow."""
 
     adw_id: str
-    state: str = ""  #: of its document, "" when that cannot be read
-    problem: str = ""  #: why it cannot
-    is_unwritten: bool = False  #: it is registered and has no document
+    state: str = ""  #: of its document; "" if that is unreadable
+    problem: str = ""  #: why it is unreadable
+    is_unwritten: bool = False  #: it is registered but has no document
     has_issue: bool = False  #: an issue lock names it
     is_rolling_back: bool = False
-    is_errand: bool = False  #: no workflow, but a run of its own: what a delivery or the schedule asks for
+    is_errand: bool = False  #: a run settled by itself: of a delivery, of the schedule or of a step
     open_attempt: str = ""  #: the phase whose attempt is recorded as running
-    process: Verdict | None = None  #: what is known here of the process of that attempt; None: it has none
-    left_here: str = ""  #: the attempt that was closed elsewhere and whose processes may run on this machine
-    exhausted_phase: str = ""  #: the phase that comes next and has no attempt left
+    process: Verdict | None = None  #: what this machine knows of that attempt's process; None: it has none
+    left_here: str = ""  #: an attempt closed elsewhere, whose processes may run on this machine
+    exhausted_phase: str = ""  #: the next phase, if it has no attempt left
     revision: int = 0
-    copied_revision: int | None = None  #: of the database copy; None: there is no copy to bring up
+    copied_revision: int | None = None  #: of the database copy; None: no copy to update
     lease: Claim = Claim()
     run_id: int | None = None  #: its unfinished run
     run_state: RunState | None = None
     run_claim: Claim = Claim()
-    losses: int = 0  #: how often a worker vanished with the run
-    run: Run | None = None  #: the run and the lease as they were read, for the one who applies the plan
+    losses: int = 0  #: how many workers vanished with the run
+    run: Run | None = None  #: the run and the lease as read, for applying the plan
     lease_row: LeaseRow | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """What the settings, or the caller, want of recovery."""
+    """How recovery decides, by the settings or the caller."""
 
     threshold_seconds: float = THRESHOLD_SECONDS
-    is_forced: bool = False  #: also take from owners that live or may live; only in mode all
-    fails_running: bool = False  #: runs that were being worked on fail; else they continue
+    is_forced: bool = False  #: also take from owners that are or may be alive; only in mode all
+    fails_running: bool = False  #: running runs fail instead of continuing
     max_losses: int = MAX_LOSSES
 
 
@@ -163,12 +162,12 @@ class RecoveryStep:
     why: str
     run_id: int | None = None
     before: RunState | None = None  #: of the run
-    after: RunState | None = None  #: of the run, when the step is done
+    after: RunState | None = None  #: of the run, after the step
     evidence: JsonObject = field(default_factory=dict, hash=False)
 
     @property
     def proof(self) -> str:
-        """What is known about the worker of its run (`Proof`)."""
+        """What is proven about the worker of its run (`Proof`)."""
         return str(self.evidence.get("proof") or Verdict.UNKNOWN.value)
 
     def to_json(self) -> JsonObject:
@@ -184,7 +183,7 @@ class RecoveryStep:
         }
 
 
-#: Result key -> the states that runs are in which it counts.
+#: Result key -> the states of the runs counted under it.
 _COUNTED = {
     "reset_to_pending": frozenset({RunState.PENDING}),
     "marked_failed": frozenset({RunState.FAILED, RunState.DEAD}),
@@ -194,21 +193,21 @@ _COUNTED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecoveryResult:
-    """What a recovery did, under the same names in every mode; one that changed nothing counts nothing."""
+    """The result of a recovery, with the same keys in every mode; if nothing was changed, all counts are 0."""
 
     mode: Mode
     is_dry_run: bool = False
     steps: tuple[RecoveryStep, ...] = ()  #: those that were done, or would be
-    runs: tuple[RecoveryStep, ...] = ()  #: those of them that changed a run, with where the run is now
+    runs: tuple[RecoveryStep, ...] = ()  #: those of them that changed a run, with its new state
 
     @property
     def reset_to_pending(self) -> int:
-        """How many runs went back to the queue, or into it."""
+        """How many runs were requeued or enqueued."""
         return self["reset_to_pending"]
 
     @property
     def marked_failed(self) -> int:
-        """How many runs failed, those among them that were given up for good."""
+        """How many runs failed, dead ones included."""
         return self["marked_failed"]
 
     @property
@@ -217,11 +216,11 @@ class RecoveryResult:
         return self["marked_stopped"]
 
     def __getitem__(self, key: str) -> int:
-        """Return what is counted under *key*, such as `marked_failed`; raise KeyError for what is not counted."""
+        """Return the number of runs counted under *key*, such as `marked_failed`; raise KeyError for an unknown key."""
         return len(self.run_ids(key))
 
     def run_ids(self, key: str) -> tuple[int, ...]:
-        """Return the runs that are counted under *key*, in the order of the queue."""
+        """Return the runs counted under *key*, in the order of the queue."""
         return tuple(sorted(step.run_id or 0 for step in self.runs if step.after in _COUNTED[key]))
 
     def metrics(self) -> Counter[tuple[str, str, str]]:
@@ -229,7 +228,7 @@ class RecoveryResult:
         return Counter((step.proof, self.mode.value, step.action.value) for step in self.runs)
 
     def to_json(self) -> JsonObject:
-        """Return it for --json, the API and the log."""
+        """Return the result for --json, the API and the log."""
         ids: JsonObject = {key: list(self.run_ids(key)) for key in _COUNTED}
 
         return {
@@ -241,7 +240,7 @@ class RecoveryResult:
         }
 
 
-#: Why a run that was being worked on is failed by the policy `fail`: in mode stale, and in mode all.
+#: Why the policy `fail` fails a running run: in mode stale, and in mode all.
 RESTARTED = "Coordinator restarted during execution"
 STATE_UNKNOWN = "Coordinator restarted - execution state unknown"
 
@@ -253,10 +252,10 @@ def plan_recovery(
     rows: Iterable[Evidence], now: datetime | None = None, mode: Mode = Mode.STALE, *, policy: Policy | None = None
 ) -> tuple[RecoveryStep, ...]:
     """
-    Return what to do about each workflow, in the order given; several steps where several things are wrong.
+    Return what to do about each workflow, in the given order: one step for each problem.
 
-    *now* is what ages are counted to: without it nothing is young. In mode none the plan is that of mode stale, to show
-    what would be done.
+    Ages are counted up to *now*; without it every claim counts as old. The plan of mode none is that of mode stale, to
+    show what would be done.
     """
     planner = _Planner(now, mode, policy or Policy())
 
@@ -264,7 +263,7 @@ def plan_recovery(
 
 
 class _Planner:
-    """The rules, for one moment and one mode."""
+    """The rules of recovery at one moment, in one mode."""
 
     def __init__(self, now: datetime | None, mode: Mode, policy: Policy) -> None:
         self._now = now
@@ -282,7 +281,7 @@ class _Planner:
             steps = self._about_errand(row)
         elif not row.state:
             steps = [self._step(row, RecoveryAction.REPORT, row.problem or "its document has no state")]
-            # A worker ends the run of a document that nobody can read, and says why.
+            # A worker will end the run of an unreadable document, with the reason.
             if row.run_state in LIVE_RUNS and not (self._why_run_kept(row) or self._why_kept(row.lease)):
                 after = RunState.STOPPED if row.run_state is RunState.STOPPING else RunState.PENDING
                 steps.append(self._step(row, RecoveryAction.REQUEUE, _why_lost(row), after=after))
@@ -303,7 +302,7 @@ class _Planner:
         if kept:
             return [self._step(row, RecoveryAction.LEAVE, kept)]
         if row.is_rolling_back and row.state != _ROLLED_BACK:
-            return self._about_run(row) if row.run_id is not None else []  # finishing it has to be asked for
+            return self._about_run(row) if row.run_id is not None else []  # a person has to ask for the rest
         if row.state in _ACTIVE:
             return self._about_run(row)
         steps = []
@@ -316,7 +315,7 @@ class _Planner:
         return steps
 
     def _about_run(self, row: Evidence) -> list[RecoveryStep]:
-        """Return what to do about the run of a workflow, and about an attempt that was interrupted."""
+        """Return what to do about the run of a workflow and its interrupted attempt."""
         is_work = row.state in _ACTIVE and not row.is_rolling_back
         is_exhausted = is_work and bool(row.exhausted_phase) and not row.open_attempt
         interrupt = []
@@ -347,7 +346,7 @@ class _Planner:
         return [*interrupt, self._step(row, RecoveryAction.REQUEUE, _why_lost(row), after=RunState.PENDING)]
 
     def _about_stop(self, row: Evidence) -> RecoveryStep:
-        """Return that a run that was to stop is stopped: by proof, or after the threshold without."""
+        """Return the step that stops a run that was to stop: with proof at once, else after the threshold."""
         why = _why_lost(row)
         if row.process is not Verdict.UNKNOWN:
             return self._step(row, RecoveryAction.STOP, why, after=RunState.STOPPED)
@@ -377,7 +376,7 @@ class _Planner:
     # --- what is proven, and what has to wait ------------------------------------------------------------------
 
     def _why_run_kept(self, row: Evidence) -> str:
-        """Return why the worker of a run keeps it, "" when it may be taken."""
+        """Return why a run stays with its worker, or "" if it may be taken."""
         claim = row.run_claim
         if claim.proof is Proof.LIVE and not self._takes_all:
             return f"{claim.owner} has its run"
@@ -385,7 +384,7 @@ class _Planner:
         return self._why_left_alone(claim) if claim.proof in (Proof.NONE, Proof.FREE) else ""
 
     def _why_kept(self, lease: Claim) -> str:
-        """Return why its owner keeps a workflow, "" when it may be taken."""
+        """Return why a workflow stays with its owner, or "" if it may be taken."""
         if lease.proof is Proof.LIVE and not self._takes_all:
             return f"{lease.owner} works on it ({lease.verdict.value})"
 
@@ -396,7 +395,7 @@ class _Planner:
         return self._mode is Mode.ALL and self._policy.is_forced
 
     def _why_left_alone(self, claim: Claim) -> str:
-        """Return why something that nothing is proven about is left alone, "" when it has been silent long enough."""
+        """Return why *claim*, of which nothing is proven, is left alone, or "" if it has been silent long enough."""
         left = self._seconds_to_wait(claim)
         if left <= 0.0:
             return ""
@@ -405,7 +404,7 @@ class _Planner:
         return f"{who}: it is reclaimed in {left:.0f} s"
 
     def _seconds_to_wait(self, claim: Claim) -> float:
-        """Return how long something that nothing is proven about is still left alone; nobody waits in mode all."""
+        """Return for how much longer an unproven claim is left alone; 0 in mode all."""
         age = self._age(claim)
         if self._mode is Mode.ALL or age is None:
             return 0.0
@@ -413,7 +412,7 @@ class _Planner:
         return self._policy.threshold_seconds - age
 
     def _age(self, claim: Claim) -> float | None:
-        """Return the seconds since the claim last changed, None when nobody knows."""
+        """Return the seconds since the claim last changed, or None if unknown."""
         if self._now is None or not claim.since:
             return None
         try:

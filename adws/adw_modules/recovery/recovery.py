@@ -1,10 +1,10 @@
 """
 Finding runs whose worker is gone, and making them ready to continue.
 
-Evidence is gathered from documents, leases and runs; `recovery.plan` makes the plan; each workflow is then recovered
-under its own lease: the document first, then its run. Where documents are in the database, document, run, sessions and
-lease are one transaction. With documents in files, a recovery killed in between is finished by the next one: it finds a
-run whose worker is gone and an attempt that is closed already. What moved on since the plan was made is left alone.
+Evidence comes from documents, leases and runs; `recovery.plan` plans; each workflow is then recovered under its own
+lease: the document first, then its run. With documents in the database, document, run, sessions and lease change in one
+transaction. With documents in files, the next recovery completes one that was killed in between: it finds a run whose
+worker is gone and an attempt that is closed already. Work that changed after the planning is left alone.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.recovery")
 
-#: What is counted, by the labels of the metric: verdict, mode and action.
+#: Counts recovered runs, with the labels verdict, mode and action.
 METRIC = "adw_runs_recovered_total"
 #: Terminal reasons of workflows that recovery fails.
 POISON = "POISON_RUN"
 INTERRUPTED = "INTERRUPTED"
-#: Workflows that are taken at a time: their leases are one transaction, and kept while they are worked on.
+#: Workflows taken at a time: their leases are taken in one transaction, and held while they are recovered.
 BATCH = 64
-#: Threads that recover workflows: while one waits for a disk or a server, others work. A store in SQLite has one
-#: writer at a time, and threads that wait for it cost more than they gain.
+#: Threads that recover workflows, so that some work while others wait for a disk or a server. With documents in
+#: SQLite there is one: it has a single writer, and waiting for it costs more than threads gain.
 THREADS = 4
-#: Workflows recovered at a time up to which each has it in its own log, too: opening each log is a third of the work.
-#: The log of adw and the history of each workflow have all of them.
+#: If more workflows are recovered at a time, their own logs are left out: opening each is a third of the work. The log
+#: of adw and the history of each workflow have all of them.
 MOST_LOGGED = 100
-#: Steps that are done under the lease of the workflow: all that change its document or its run.
+#: Steps done under the workflow's lease: all that change its document or its run.
 OWNING = frozenset(RecoveryAction) - {
     RecoveryAction.LEAVE,
     RecoveryAction.REPORT,
@@ -84,7 +84,7 @@ OWNING = frozenset(RecoveryAction) - {
     RecoveryAction.END_LEFT,
     RecoveryAction.FORGET,
 }
-#: State of a run after recovery -> what was done with it, where that is not what was planned.
+#: State of a run after recovery -> the action that was done, if it differs from the plan.
 _DONE = {
     RunState.PENDING: RecoveryAction.REQUEUE,
     RunState.FAILED: RecoveryAction.FAIL,
@@ -95,7 +95,7 @@ _DONE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowPlan:
-    """What is planned about one workflow, and from which evidence."""
+    """The plan for one workflow, and its evidence."""
 
     evidence: Evidence
     steps: tuple[RecoveryStep, ...]
@@ -106,12 +106,12 @@ class WorkflowPlan:
 
     @property
     def main(self) -> RecoveryStep:
-        """The step that says what becomes of the run, else the first."""
+        """The step that decides about the run, or else the first."""
         return self.find(*(OWNING - {RecoveryAction.INTERRUPT})) or self.steps[0]
 
     @property
     def needs_lease(self) -> bool:
-        """Whether something is done about a workflow whose document can be read."""
+        """Whether a readable document is to be changed, or its run."""
         return bool(self.evidence.state) and not self.evidence.is_errand and self.find(*OWNING) is not None
 
 
@@ -119,21 +119,21 @@ class Recovery:
     """Plans and applies recovery."""
 
     def __init__(self, home: Home) -> None:
-        """Raises UsageError when the settings name a mode that does not exist."""
+        """Raises UsageError if the settings name an unknown mode."""
         settings = home.settings
         self._home = home
-        self._mode = mode_of(settings.recovery_mode)  #: used when the caller names no mode
+        self._mode = mode_of(settings.recovery_mode)  #: used if the caller gives none
         self._reported: set[tuple[str, str]] = set()
-        self.policy = Policy(  #: as the settings say
+        self.policy = Policy(  #: from the settings
             threshold_seconds=settings.recovery_threshold_seconds,
-            # Somebody who allows a phase more attempts expects that its worker may die as often.
+            # Allowing a phase more attempts also allows its worker to die as often.
             max_losses=max(MAX_LOSSES, settings.max_attempts),
         )
 
     def plan(
         self, *, every_document: bool = False, mode: Mode | None = None, policy: Policy | None = None
     ) -> tuple[RecoveryStep, ...]:
-        """Return what would be done; *every_document* also compares each document with its copy."""
+        """Return the steps that `recover` would do; *every_document* also compares each document with its copy."""
         plans = self.planned(every_document=every_document, mode=mode, policy=policy)
 
         return tuple(step for plan in plans for step in plan.steps)
@@ -141,7 +141,7 @@ class Recovery:
     def planned(
         self, *, every_document: bool = False, mode: Mode | None = None, policy: Policy | None = None
     ) -> list[WorkflowPlan]:
-        """Return the same with the evidence, each workflow's steps together."""
+        """Return the plan of each workflow with its evidence."""
         rows = tuple(gather_evidence(self._home, every_document=every_document))
         now, mode, policy = self._home.clock.now(), mode or self._mode, policy or self.policy
 
@@ -156,9 +156,9 @@ class Recovery:
         is_dry_run: bool = False,
     ) -> RecoveryResult:
         """
-        Do what the plan says, and return the steps that were done, and those that need a person.
+        Apply the plan; return the steps that were done, and those that need a person.
 
-        In mode none, and in a dry run, nothing is changed: the steps are those that would be done.
+        In mode none and in a dry run nothing is changed, and the steps are those that would be done.
         """
         plans = self.planned(every_document=every_document, mode=mode, policy=policy)
         mode = mode or self._mode
@@ -169,7 +169,7 @@ class Recovery:
         return RecoveryResult(mode=mode, is_dry_run=is_dry_run, steps=tuple(steps))
 
     def apply(self, plans: Iterable[WorkflowPlan], mode: Mode) -> RecoveryResult:
-        """Do what *plans* say, each workflow for itself, and return what was done; what moved on is left alone."""
+        """Apply *plans* workflow by workflow and return what was done; work that changed meanwhile is left alone."""
         home = self._home
         wanted = [(plan, [one for one in plan.steps if one.action is not RecoveryAction.LEAVE]) for plan in plans]
         todo = [replace(plan, steps=tuple(steps)) for plan, steps in wanted if steps]
@@ -203,7 +203,7 @@ class Recovery:
             if settled is not None:
                 runs.append(settled)
             if plan.main.action is RecoveryAction.STOP:
-                # Requests to the worker that died over them are answered: the workflow is parked.
+                # The workflow is paused, so requests to its dead worker are answered.
                 document = home.store.load(plan.main.adw_id).document
                 for request in home.requests.open_for(plan.main.adw_id):
                     if request.kind in PAUSING:
@@ -219,13 +219,13 @@ class Recovery:
     # --- without a lease ---------------------------------------------------------------------------------------
 
     def _apply_without_lease(self, step: RecoveryStep, row: Evidence) -> RecoveryStep | None:
-        """Return one step that needs no lease as it was done; None when it was not needed, or cannot be done now."""
+        """Do one step that needs no lease and return it; None if it was not needed, or cannot be done now."""
         home, adw_id = self._home, step.adw_id
         try:
             if step.action in OWNING:
                 return self._settle_without_document(step, row)
             if step.action is RecoveryAction.REPORT:
-                if (adw_id, step.why) not in self._reported:  # recovery comes every minute, a person does not
+                if (adw_id, step.why) not in self._reported:  # once: recovery runs every minute, and a person does not
                     self._reported.add((adw_id, step.why))
                     facts = {"action": "recovery_report", "workflow": adw_id, "why": step.why}
                     logger.error("Needs a person", extra=facts)
@@ -238,7 +238,7 @@ class Recovery:
                 is_done = home.ownership.release_if_finished(adw_id)
             elif step.action is RecoveryAction.FORGET:
                 is_done = home.ownership.forget_unwritten(adw_id)
-            else:  # end what attempts left here that were closed elsewhere; their present owner need not be waited for
+            else:  # end what attempts closed elsewhere left here, without waiting for the present owner
                 before = transitions.in_doubt(home.store.load(adw_id).document.phases)
                 for _, attempt in before:
                     home.end_process(attempt.process or {})
@@ -246,7 +246,7 @@ class Recovery:
                     WorkSession(home.engine, owned, NoOrders()).end_left()
                     is_done = len(transitions.in_doubt(owned.document.phases)) < len(before)
         except WorkflowBusy:
-            return None  # its worker came back, or another recovery is at it
+            return None  # its worker came back, or another recovery is doing it
         except DatabaseError:
             raise  # nothing can be done without it
         except AdwError as exc:
@@ -256,7 +256,7 @@ class Recovery:
         return step if is_done else None
 
     def _settle_without_document(self, step: RecoveryStep, row: Evidence) -> RecoveryStep | None:
-        """Settle a run that has no document: what a delivery asks for, or one whose document nobody can read."""
+        """Settle a run without a readable document: that of a delivery, or one whose document is unreadable."""
         run = _unchanged_run(self._home, row.run) if row.run is not None else None
         if run is None or step.after is None:
             return None
@@ -271,17 +271,17 @@ class Recovery:
     def _apply_batch(
         self, plans: Sequence[WorkflowPlan], mode: Mode, pool: ThreadPoolExecutor | None, *, has_logs: bool
     ) -> list[tuple[WorkflowPlan, RecoveryStep | None]]:
-        """Return the plans as they were carried out under their leases, each with the step that changed its run."""
+        """Apply plans under their leases; return those carried out, each with the step that changed its run."""
         home = self._home
         former: dict[str, tuple[Verdict, int | None]] = {}
         for row in (plan.evidence for plan in plans):
-            # A lease is taken from an owner that is dead or unproven by its fence.
+            # From a dead or unproven owner a lease is taken by its fence.
             by_fence = row.lease_row is not None and row.lease.proof not in (Proof.FREE, Proof.OVER)
             former[row.adw_id] = row.lease.verdict, row.lease_row.fence if row.lease_row and by_fence else None
         taken = home.ownership.take_all(former, "recovery")
 
         def recover_one(plan: WorkflowPlan) -> WorkflowRecovery | None:
-            """Return None when it was not needed any more, or cannot be done now."""
+            """Recover one workflow; return None if it is no longer needed, or cannot be done now."""
             owned = taken[plan.evidence.adw_id]
             try:
                 log = home.engine.log_of(owned.lease.adw_id) if has_logs else nullcontext()
@@ -297,7 +297,7 @@ class Recovery:
                 _log_failure(owned.lease.adw_id, exc)
                 return None
 
-        # What could not be taken: its worker came back, or another recovery is at it.
+        # The others could not be taken: their worker came back, or another recovery is doing it.
         todo = [plan for plan in plans if plan.evidence.adw_id in taken]
         applied: list[WorkflowRecovery] = []
 
@@ -311,12 +311,12 @@ class Recovery:
                     stack.enter_context(home.lease_renewer.charge(taken[plan.evidence.adw_id]))
                 applied.extend(filter(None, pool.map(recover_one, todo) if pool else map(recover_one, todo)))
         finally:
-            # Also when the database went away in the middle: what was written is released if it can be.
+            # Also when the database went away in between: releases what it can.
             if applied:
                 home.database.transact(give_back)
             for owned in taken.values():
                 with suppress(AdwError):
-                    owned.give_back()  # what was not recovered; leases end by themselves
+                    owned.give_back()  # those not recovered; their leases also expire
 
         results = [recovery.result() for recovery in applied]
 
@@ -324,7 +324,7 @@ class Recovery:
 
 
 class WorkflowRecovery:
-    """Recovers one workflow that is ours for the moment."""
+    """Recovers one workflow, under the lease that was taken for it."""
 
     def __init__(
         self, home: Home, session: WorkSession, plan: WorkflowPlan, owned: OwnedWorkflow, *, mode: Mode
@@ -334,18 +334,18 @@ class WorkflowRecovery:
         self._plan = plan
         self._owned = owned
         self._mode = mode
-        self._run = plan.evidence.run if plan.main.after is not None else None  #: that is to be changed
-        # That of a dead owner nobody has changed since the plan; a later change is detected when it is written.
+        self._run = plan.evidence.run if plan.main.after is not None else None  #: the run to change
+        # The run of a dead owner cannot have changed since the plan; a later change is detected when it is written.
         if self._run is not None and not (owned.is_takeover and owned.verdict is Verdict.DEAD):
             self._run = _unchanged_run(home, self._run)
-        self._end: RunEnd | None = None  #: what it is to become
-        self._new_run: NewRun | None = None  #: what is queued for a workflow that has no run
-        self._settled: Run | None = None  #: the run as the transaction left it, None when it moved on
-        self._is_settled = False  #: whether that was the transaction of the document
-        self._has_lease = False  #: whether the lease is still to be released
+        self._end: RunEnd | None = None  #: what the run will be
+        self._new_run: NewRun | None = None  #: to be queued, if the workflow has no run
+        self._settled: Run | None = None  #: the run after the transaction; None if it had changed before
+        self._is_settled = False  #: whether the run changed in the transaction of the document
+        self._has_lease = False  #: whether the lease still has to be released
 
     def apply(self) -> bool:
-        """Change the document; return False when nothing was needed any more. `give_back` does the rest."""
+        """Change the document; return False if nothing is needed any more. `give_back` does the rest."""
         owned = self._owned
         if not self._is_needed():
             if owned.is_takeover:
@@ -355,7 +355,7 @@ class WorkflowRecovery:
         is_joint = isinstance(self._home.store, DatabaseStateStore)
 
         def settle_with_document(session: Session, document: WorkflowDocument) -> None:
-            if _is_active(document):  # the lease of one that is parked is kept for now
+            if _is_active(document):  # the lease of a parked one is kept for now
                 self._home.leases.release_in(session, owned.lease)
             self._queue(document)
             self._settle_in(session)
@@ -365,11 +365,11 @@ class WorkflowRecovery:
         index = self._open_attempt()
         self._session.change(lambda draft: self._decide(draft, ending))
         self._is_settled = is_joint
-        if index is not None and self._run is None:  # else the session followed its run
+        if index is not None and self._run is None:  # else the agent's session was updated with the run
             self._session.tell_agent_ended(index, owned.document.phases[index].attempts[-1].number)
         is_active = _is_active(owned.document)
         if not is_active:
-            self._session.rest()  # its worker died before it released them
+            self._session.rest()  # its worker died before releasing its resources
         if not is_joint:
             self._queue(owned.document)
         self._has_lease = owned.hand_over() and not (is_joint and is_active)
@@ -384,19 +384,19 @@ class WorkflowRecovery:
             self._settle_in(session)
 
     def result(self) -> tuple[WorkflowPlan, RecoveryStep | None]:
-        """Return the plan as it was carried out, and its step that changed a run: that may not be what was planned."""
+        """Return the plan as carried out, and the step that changed a run, which may differ from the planned one."""
         plan, main = self._plan, self._plan.main
         settled = self._settled
         if settled is None and self._run is not None and self._end is not None:
-            # It was taken by force from a worker that lives, which found itself fenced off and gave the run back
-            # between our write of the document and that of the run; else it moved on.
+            # Either taken by force from a live worker, which was then fenced off and requeued the run between our
+            # writes of the document and of the run; or somebody else changed it.
             settled = self._home.runs.get(self._run.run_id)
             if settled is not None and settled.state is not self._end.state:
                 is_back = settled.state is RunState.PENDING
                 settled = self._home.runs.settle_lost(settled, self._end) if is_back else None
         if main.after is None:
             return plan, None
-        if settled is None:  # somebody has the run again
+        if settled is None:  # the run has a worker again
             return replace(plan, steps=tuple(step for step in plan.steps if step is not main)), None
         done = _as_done(main, settled)
 
@@ -421,13 +421,13 @@ class WorkflowRecovery:
         return next((index for index, record in enumerate(phases) if running_attempt(record) is not None), None)
 
     def _end_processes(self) -> ProcessEnding:
-        """End what the interrupted attempt left running; raise WorkflowBusy when that cannot be ended."""
+        """End the processes of the interrupted attempt; raise WorkflowBusy if some cannot be ended."""
         index = self._open_attempt()
         attempt = running_attempt(self._owned.document.phases[index]) if index is not None else None
         if attempt is None or not attempt.process:
             return ProcessEnding(evidence="", is_certain=True)
         ending = self._home.end_process(attempt.process)
-        # A stop that is planned as one nobody confirms is over; everything else waits for the end of its processes.
+        # A stop planned as unconfirmed does not wait for processes to end; everything else does.
         if ending.left and not self._plan.main.why.startswith(UNCONFIRMED):
             what = f"processes that its former owner left and that cannot be ended ({', '.join(ending.left)})"
             raise WorkflowBusy(self._plan.evidence.adw_id, what)
@@ -437,7 +437,7 @@ class WorkflowRecovery:
     # --- deciding ----------------------------------------------------------------------------------------------
 
     def _decide(self, draft: Draft, ending: ProcessEnding) -> None:
-        """Change the document, and decide what becomes of the run."""
+        """Change the document, and decide how the run ends."""
         index, step = self._open_attempt(), self._plan.main
         if index is not None and draft.document.rollback is None:
             self._interrupt(draft, index, ending)
@@ -478,12 +478,12 @@ class WorkflowRecovery:
     def _fail(self, draft: Draft, index: int | None, step: RecoveryStep) -> None:
         spec, adw_id = self._session.spec, self._plan.evidence.adw_id
         if step.action is RecoveryAction.FAIL and self._plan.evidence.exhausted_phase and index is None:
-            transitions.before_attempt(draft, spec)  # the rule that fails what has no attempt left
+            transitions.before_attempt(draft, spec)  # applies the rule for exhausted attempts
             return
         if index is None:
             chosen = choose(spec, draft.document.phases)
             if isinstance(chosen, AllPassed):
-                return  # all of it is done: the worker that claims it next completes it
+                return  # all phases are done: the next worker completes the workflow
             index = chosen.index
         failure = TerminalFailure(
             reason=POISON if step.action is RecoveryAction.BURY else INTERRUPTED,
@@ -496,12 +496,12 @@ class WorkflowRecovery:
     # --- the database ------------------------------------------------------------------------------------------
 
     def _queue(self, document: WorkflowDocument) -> None:
-        """Choose the run that is queued for a workflow that has none and should be worked on."""
+        """Choose the run to enqueue if the workflow has none and should be worked on."""
         if self._plan.find(RecoveryAction.ENQUEUE) is not None and _is_active(document):
             self._new_run = self._home.run_factory.of(document, "resume", asked_by="recovery")
 
     def _settle_in(self, session: Session) -> None:
-        """Do what was decided about the run, or queue a new one, inside the transaction *session*."""
+        """End the run as decided, or enqueue a new one, in the transaction of *session*."""
         if self._run is not None and self._end is not None:
             self._settled = self._home.runs.settle_in(session, self._run, self._end)
         elif self._new_run is not None:
@@ -513,7 +513,7 @@ def _is_active(document: WorkflowDocument) -> bool:
 
 
 def _end_of_run(run: Run, draft: Draft, step: RecoveryStep, ending: ProcessEnding) -> RunEnd:
-    """Return what becomes of the run of a workflow whose document was changed."""
+    """Return how the run ends, after its workflow's document was changed."""
     state = draft.machine.current_state
     if step.action is RecoveryAction.BURY:
         return RunEnd(state=RunState.DEAD, reason=step.why)
@@ -536,7 +536,7 @@ def _stop_reason(run: Run, step: RecoveryStep, ending: ProcessEnding) -> str:
 
 
 def _unchanged_run(home: Home, planned: Run) -> Run | None:
-    """Return a run as it stands, None when it moved on since the plan was made."""
+    """Return the current run, or None if it changed since the plan."""
     run = home.runs.get(planned.run_id)
     if run is None or run.state in FINAL_RUNS or (run.token, run.owner) != (planned.token, planned.owner):
         return None
@@ -546,7 +546,7 @@ def _unchanged_run(home: Home, planned: Run) -> Run | None:
 
 
 def _as_done(step: RecoveryStep, settled: Run) -> RecoveryStep:
-    """Return *step* with what became of its run: closing an attempt may have used up the last one."""
+    """Return *step* with the run's actual result: closing an attempt may have used up the last one."""
     if settled.state is step.after:
         return replace(step, run_id=settled.run_id)
     action, why = _DONE.get(settled.state, step.action), f"{step.why}; its run is {settled.state.value} now"
@@ -570,9 +570,9 @@ def recover_stale_runs(
     stale_threshold_seconds: float = 300, *, fails_running: bool | None = None, home: Home | None = None
 ) -> RecoveryResult:
     """
-    Recover what is proven to be left, and what has been silent for the threshold where nothing is proven.
+    Recover what is proven abandoned or, without proof, has been silent for the threshold.
 
-    With *fails_running* runs that were being worked on fail; the settings decide without.
+    *fails_running* fails the runs that were being executed; by default the settings decide.
     """
     recovery = (home or default_home.get()).recovery
     policy = _policy(recovery, fails_running, threshold_seconds=stale_threshold_seconds)
@@ -583,7 +583,7 @@ def recover_stale_runs(
 def recover_all_active_runs(
     *, force: bool = False, fails_running: bool | None = None, home: Home | None = None
 ) -> RecoveryResult:
-    """Recover everything whose owner is not alive, whatever its age; with *force* also from those that are."""
+    """Recover all active runs without a live owner, whatever their age; *force* includes those with a live owner."""
     recovery = (home or default_home.get()).recovery
 
     return recovery.recover(
@@ -592,30 +592,30 @@ def recover_all_active_runs(
 
 
 def _policy(recovery: Recovery, fails_running: bool | None, **wanted: Any) -> Policy:
-    """Return the policy of the settings with what the caller wants otherwise."""
+    """Return the policy of the settings, changed as the caller wants."""
     return replace(recovery.policy, **wanted, **({} if fails_running is None else {"fails_running": fails_running}))
 
 
 class RunQueue:
     """
-    The runs of a home, recovered when it is opened.
+    The runs of a home, recovered when the queue is opened.
 
-    There is no cache: every question is answered by the rows, so what another process did is seen at once, and waiting
-    runs are claimed in the order they were asked for, also after a restart.
+    There is no cache: every call reads the rows, so changes by other processes are seen at once, and pending runs are
+    claimed in the order of the requests, also after a restart.
     """
 
     def __init__(self, recovery_mode: str = "stale", *, home: Home | None = None) -> None:
         """
-        Open the queue of *home*, of the default home without, and recover it.
+        Open the queue of *home* (by default the default home) and recover it.
 
-        *recovery_mode* is none, stale or all; another one is a UsageError that names these.
+        *recovery_mode*: none, stale or all; another one raises UsageError, which names these.
         """
         mode = mode_of(recovery_mode)
         self._home = home or default_home.get()
-        self.recovered: RecoveryResult = self.recover(mode.value)  #: what was done when it was made
+        self.recovered: RecoveryResult = self.recover(mode.value)  #: what opening it did
 
     def recover(self, mode: str = "stale") -> RecoveryResult:
-        """Recover again, as when it was made."""
+        """Recover again, as when the queue was opened."""
         result = self._home.recovery.recover(every_document=True, mode=mode_of(mode))
         facts = {key: value for key, value in result.to_json().items() if key != "steps"}
         log = logging.getLogger("adw.run_queue")
@@ -635,20 +635,20 @@ class RunQueue:
         terms: ClaimPolicy | None = None,
     ) -> Run | None:
         """
-        Take the next run that is due (or *run_id*, if it still waits), None when there is none.
+        Claim and return the next due run (or *run_id*, if it is still pending), or None if no run is due.
 
-        Without *terms* those of the home hold: what its workers offer, and how many runs may be worked on at a time.
+        *terms* default to those of the home: what its workers offer, and its limits on runs at a time.
         """
         return self._home.runs.claim(
             owner, ttl_seconds=ttl_seconds, run_id=run_id, terms=self._home.claim_policy if terms is None else terms
         )
 
     def waiting(self) -> tuple[Run, ...]:
-        """Return the waiting runs, in the order they are claimed once they are due."""
+        """Return the pending runs, in the order they are claimed once they are due."""
         waiting = [run for run in self._home.runs.unfinished() if run.state is RunState.PENDING]
 
         return tuple(sorted(waiting, key=lambda run: (-run.priority, run.run_id)))
 
     def active(self) -> tuple[Run, ...]:
-        """Return what a worker has, oldest first."""
+        """Return the runs that a worker has, oldest first."""
         return tuple(run for run in self._home.runs.live() if run.state in LIVE_RUNS)

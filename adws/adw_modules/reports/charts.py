@@ -1,9 +1,9 @@
 """
-Pictures as SVG text: timelines, the states of a workflow, columns, lines and bars; and state diagrams for Mermaid.
+Charts as SVG text: timelines, the states of a workflow, columns, lines and bars; and state diagrams for Mermaid.
 
-Pure, and everything is escaped. Places across are in percent of the width and heights in pixels, so that a picture fits
-a phone as it fits a screen and its text stays readable. Colours come from classes, and nothing is told by colour alone:
-each mark has its label, and the picture as a whole has a title and a description that are read out.
+Pure, and everything is escaped. Horizontal positions are percentages and heights are pixels, so that a chart fits a
+phone as well as a screen and its text stays readable. Colours come from classes, and colour is never the only sign:
+each mark has a label, and the chart has a title and a description for screen readers.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 # --- a timeline: one lane for each phase, attempts as blocks, waits as thin lines, failures with a notch ------------
 
 
-#: Pixels: of a lane, of the row of times, and where in a lane its block and its line lie.
+#: Pixels: heights of a lane and of the row of times; top and height of a lane's block, and of its line.
 _LANE, _TIMES = 44, 22
 _BLOCK_TOP, _BLOCK = 20, 16
 _LINE_TOP, _LINE = 25, 6
-#: Times that are written below, the first and the last included.
+#: Number of times on the axis, the first and the last included.
 _TICKS = 5
-#: Percent of the width from which on a block has room for its number.
+#: Percent of the width from which a block has space for its number.
 _ROOM = 4.0
-#: Lengths in seconds from which on times are told by the minute, and by the day.
+#: Timeline lengths in seconds from which times are shown without seconds, and with the day.
 _BY_MINUTE, _BY_DAY = 600.0, 2 * 86_400.0
-#: How an attempt ended that did not end well.
+#: Statuses of attempts that did not end well.
 BAD = frozenset({"failed", "interrupted"})
-#: How attempts stand or ended, as classes; what another tool calls it is no class.
+#: Statuses of attempts that are CSS classes; other tools' statuses are not.
 _CLASSES = frozenset({"running", "waiting", "succeeded", "suspended", "parked"}) | BAD
 
 
 def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str) -> str:
-    """Return the picture of *line*; *title* is read out in its place, *say* is what every strange text passes."""
+    """Return the chart of *line*; screen readers read *title*, and *say* filters every text from outside."""
     height = max(1, len(line.lanes)) * _LANE + _TIMES
     parts = [
         (
@@ -66,7 +66,7 @@ def timeline_svg(line: Timeline, *, title: str, say: Callable[[str], str] = str)
 
 
 def about_timeline(line: Timeline) -> str:
-    """Return what the picture shows, in a few sentences."""
+    """Return what the chart shows, in a few sentences."""
     said = [f"{span(line.worked_seconds)} of work, {span(line.waited_seconds)} of waiting."]
     for lane in line.lanes:
         tries = [bar for bar in lane.bars if bar.attempt]
@@ -89,7 +89,7 @@ def _grid(line: Timeline, height: int) -> Iterator[str]:
 
 
 def clock_text(at: datetime, line: Timeline) -> str:
-    """Return a moment as briefly as the length of the picture allows."""
+    """Return a moment, as briefly as the length of the timeline allows."""
     if line.seconds >= _BY_DAY:
         return f"{at:%d %b %H:%M}"
 
@@ -166,41 +166,41 @@ def _percent(line: Timeline, at: datetime) -> float:
 
 
 def legend(line: Timeline) -> list[tuple[str, str, bool]]:
-    """Return the kinds there are in the picture: name, label, and whether it is a wait; work comes first."""
+    """Return the kinds in the chart: name, label, and whether it is a wait; work comes first."""
     kinds = dict.fromkeys(bar.kind for bar in line.bars)
     waits = [(kind, text, True) for kind, text in WAITS.items() if kind in kinds]
 
     return [*((kind, kind, False) for kind in kinds if kind in _CLASSES), *waits]
 
 
-# --- the states of a workflow: where it is, and which way it came --------------------------------------------------
+# --- the states of a workflow: the current one, and the moves that led to it ---------------------------------------
 #
-# The way from pending to completed goes down on the left, the states that stop it are on the right. Every move that was
-# made is drawn; of the others those that lead on, and once, from the box around the phases, those that all share.
+# The path from pending to completed runs down on the left; the states that stop it are on the right. Every move that
+# was made is drawn. Of the others only the moves forward are, and those that all phases share: once, from their box.
 
 
 _S = WorkflowState
 #: A move, as two names.
 Move: TypeAlias = tuple[str, str]
 
-#: What stops a workflow, from the top down.
+#: States that stop a workflow, from the top down.
 _STOPS = (_S.PAUSED, _S.FAILED, _S.ABANDONED, _S.ROLLED_BACK)
-#: The moves between those that are drawn though nobody made them.
+#: Moves of stopped or completed workflows that are always drawn.
 _CHAIN: tuple[Move, ...] = (("failed", "abandoned"), ("abandoned", "rolled_back"), ("completed", "rolled_back"))
-#: Pixels: the picture, a state, and the middle of the two columns.
+#: Pixels: the chart, a state, and the centres of the two columns.
 WIDTH = 400
 _PITCH, _MARGIN = 46, 24
 _HALF_WIDTH, _HALF_HEIGHT = 60, 14
 _LEFT, _RIGHT = 116, 318
-#: How far a curve beside a column leaves it, and the way to and from a state are apart.
+#: How far a curve beside a column leaves it, and the distance between the lines to and from a state.
 _BEND, _APART = 44, 5
-#: Moves that are told in words.
+#: Moves that the description lists.
 _MOST_MOVES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """The middle of a state."""
+    """The centre of a state."""
 
     x: int
     y: float
@@ -212,12 +212,12 @@ class _Place:
 
 
 def moves_of(history: Iterable[HistoryEntry]) -> Counter[Move]:
-    """Return how often each move was made."""
+    """Return how many times each move was made."""
     return Counter((entry.from_state, entry.to_state) for entry in history)
 
 
 def state_svg(table: Table, current: str, made: Mapping[Move, int]) -> str:
-    """Return the picture of *table* with the state *current* and the moves that were *made* marked."""
+    """Return the chart of *table*, with the state *current* and the moves that were *made* marked."""
     places = _places(table)
     height = round(max(place.y for place in places.values()) + _MARGIN)
     seen = {name for move in made for name in move} | {current}
@@ -241,7 +241,7 @@ def state_svg(table: Table, current: str, made: Mapping[Move, int]) -> str:
 
 
 def about(current: str, made: Mapping[Move, int]) -> str:
-    """Return the picture in words."""
+    """Return the chart in words."""
     moves = [f"{_said(a)} to {_said(b)}{f' {n} times' if n > 1 else ''}" for (a, b), n in made.items()]
     more = f" and {len(moves) - _MOST_MOVES} others" if len(moves) > _MOST_MOVES else ""
     way = f" Moves so far: {', '.join(moves[:_MOST_MOVES])}{more}." if moves else ""
@@ -250,7 +250,7 @@ def about(current: str, made: Mapping[Move, int]) -> str:
 
 
 def _places(table: Table) -> dict[str, _Place]:
-    """Return where each state stands."""
+    """Return the position of each state."""
     left = [state.value for state in table if state not in _STOPS]
     right = [state.value for state in _STOPS if state in table]
     rows = max(len(left), len(right))
@@ -265,7 +265,7 @@ def _column_of_states(names: Sequence[str], x: int, rows: int) -> dict[str, _Pla
 
 
 def _moves(table: Table, places: Mapping[str, _Place], made: Mapping[Move, int]) -> list[Move]:
-    """Return the moves to draw, those that were made last: they lie on top."""
+    """Return the moves to draw; those that were made come last, so that they are on top."""
     possible = [(source.value, target.value) for source, row in table.items() for target in row]
     plain = [move for move in possible if move in _CHAIN or all(places[name].is_left for name in move)]
     known = [move for move in made if places.keys() >= set(move)]
@@ -274,7 +274,7 @@ def _moves(table: Table, places: Mapping[str, _Place], made: Mapping[Move, int])
 
 
 def _box(table: Table, places: Mapping[str, _Place]) -> Iterator[str]:
-    """Yield the box around the phases, and the moves that all of them share."""
+    """Yield the box around the phases, and the moves that all phases share."""
     rows = [places[state.value].y for state in table if state in PHASE_STATES]
     top, bottom = min(rows) - _HALF_HEIGHT - 6, max(rows) + _HALF_HEIGHT + 6
     edge = _LEFT + _HALF_WIDTH + 6
@@ -303,7 +303,7 @@ def _edge(places: Mapping[str, _Place], move: Move, count: int) -> str:
 
 
 def _path(source: _Place, target: _Place) -> tuple[str, float, float]:
-    """Return the way from one state to another, and where its label can stand."""
+    """Return the path from one state to another, and the position of its label."""
     if source.x != target.x:
         return _across(source, target)
     if target.row == source.row + 1:
@@ -318,7 +318,7 @@ def _path(source: _Place, target: _Place) -> tuple[str, float, float]:
 
 
 def _across(source: _Place, target: _Place) -> tuple[str, float, float]:
-    """Return the way between the columns; that back runs a little lower, so that both are seen."""
+    """Return the path between the columns; the way back is a little lower, so that both are visible."""
     side = 1 if source.is_left else -1
     apart = -_APART if source.is_left else _APART
     x1, x2 = source.x + side * _HALF_WIDTH, target.x - side * _HALF_WIDTH
@@ -358,36 +358,36 @@ def _said(name: str) -> str:
 
 # --- columns, lines and bars -------------------------------------------------------------------------------------
 
-#: Pixels: what is drawn into, the row of labels below, and a bar beside a name with its row.
+#: Pixels: the drawing area, the row of labels below it, and a bar and its row.
 _HEIGHT, _AXIS = 132, 22
 _ROW, _BAR = 40, 12
-#: Percent of the width that the numbers at the side take: nothing is drawn over them.
+#: Percent of the width reserved for the numbers at the side.
 _SIDE = 10.0
-#: Percent of its place that a column fills.
+#: Part of its space that a column fills.
 _FILL = 0.76
-#: Labels below, at most.
+#: Maximum number of labels on the axis.
 _LABELS = 4
-#: Lines across.
+#: Number of grid lines.
 _LINES = 4
-#: The smallest part of something, in pixels: what is there is seen.
+#: The least height of a part, in pixels, so that it is visible.
 _LEAST = 2.0
 
-#: What makes of a number what is written beside it.
+#: Formats the numbers of a chart.
 Text = Callable[[float], str]
 
 
 def plain(value: float) -> str:
-    """Return a number as it is written beside a line."""
+    """Format a number."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def dollars(value: float) -> str:
-    """Return an amount of money as it is written beside a line."""
+    """Format an amount of money."""
     return f"${value:,.0f}" if float(value).is_integer() else f"${value:,.2f}"
 
 
 def percent(value: float) -> str:
-    """Return a share as it is written beside a line."""
+    """Format a share."""
     return f"{value * 100:.0f} %"
 
 
@@ -395,40 +395,40 @@ def percent(value: float) -> str:
 class Mark:
     """A part of a column, a point of a line, or a bar beside a name."""
 
-    value: float | None  #: None: there is nothing to show, and a line is broken
-    words: str  #: read out, and shown when pointed at
+    value: float | None  #: None: nothing is drawn, and a line is interrupted
+    words: str  #: for screen readers, and shown on hover
     label: str = ""  #: beside or below it
-    kind: str = "usual"  #: its class, such as `completed`
+    kind: str = "usual"  #: its CSS class, such as `completed`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """What stands at one place of a time."""
+    """A column of a chart."""
 
     label: str
     parts: tuple[Mark, ...] = ()  #: from the bottom up
 
     @property
     def value(self) -> float:
-        """How high it is."""
+        """The height of the column."""
         return math.fsum(part.value or 0.0 for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """What every picture has."""
+    """What every chart has."""
 
-    key: str  #: what the ids in it begin with: no two on a page are the same
+    key: str  #: prefix of the ids in it; unique on a page
     title: str
     about: str  #: what it shows, in a sentence or two
     text: Text = plain  #: formats its numbers
-    top: float = 0.0  #: the scale goes up to this, at least
-    limit: float | None = None  #: a line that is not to be passed, such as a budget
+    top: float = 0.0  #: the scale reaches this at least
+    limit: float | None = None  #: a line not to be exceeded, such as a budget
     limit_words: str = ""
-    say: Callable[[str], str] = str  #: what every text passes: what strangers wrote may draw nothing and do something
+    say: Callable[[str], str] = str  #: filters every text: strangers' text may be invisible, but have effects
 
     def safe(self, text: str) -> str:
-        """Return *text* as it may stand in the picture."""
+        """Return *text* filtered and escaped for the chart."""
         return escape(self.say(text))
 
 
@@ -443,7 +443,7 @@ def columns_svg(plot: Plot, columns: Sequence[Column]) -> str:
 
 
 def line_svg(plot: Plot, points: Sequence[Mark]) -> str:
-    """Return a line through points; where a point has no value it is broken."""
+    """Return a line through points; it is interrupted where a point has no value."""
     top = scale_of(max((point.value or 0.0 for point in points), default=0.0), plot)
     count = len(points)
     drawn = [
@@ -463,7 +463,7 @@ def line_svg(plot: Plot, points: Sequence[Mark]) -> str:
 
 
 def bars_svg(plot: Plot, bars: Sequence[Mark]) -> str:
-    """Return bars below each other, each under its name and with its number behind it."""
+    """Return bars below each other, each under its name and with its number after it."""
     most = max((bar.value or 0.0 for bar in bars), default=0.0) or 1.0
     height = max(1, len(bars)) * _ROW
     drawn = (_bar(plot, bar, number * _ROW, most) for number, bar in enumerate(bars))
@@ -485,7 +485,7 @@ def _bar(plot: Plot, bar: Mark, top: int, most: float) -> str:
 
 
 def scale_of(most: float, plot: Plot) -> float:
-    """Return where the scale ends: a round number, not below anything that is shown."""
+    """Return the end of the scale: a round number, not below any value shown."""
     wanted = max(most, plot.top, plot.limit or 0.0)
     if not 0.0 < wanted < math.inf:
         return 1.0
@@ -544,17 +544,17 @@ def _lines(plot: Plot, top: float) -> Iterator[str]:
 
 
 def _labels(plot: Plot, labels: Sequence[str]) -> Iterator[str]:
-    """Yield labels that are equally far from each other; the last column has one."""
+    """Yield evenly spaced labels; the last column always has one."""
     count, y = len(labels), _HEIGHT + _AXIS - 6
     step = max(1, math.ceil(count / _LABELS))
     for at in range((count - 1) % step, count, step):
-        # A narrow column at the very end has no room around it.
+        # A narrow column at the very end has no space on its right.
         anchor, x = ("end", 100.0) if step > 1 and at == count - 1 else ("middle", _middle(at, count))
         yield f'<text class="tick" x="{x}%" y="{y}" text-anchor="{anchor}">{plot.safe(labels[at])}</text>'
 
 
 def _place(at: int, count: int) -> tuple[float, float]:
-    """Return where a column begins and how wide it is, in percent."""
+    """Return the start and the width of a column, in percent."""
     room = (100.0 - _SIDE) / count
 
     return _SIDE + at * room + room * (1 - _FILL) / 2, room * _FILL
@@ -587,7 +587,7 @@ _LABELS_BACK = {
 
 
 def mermaid(table: Table) -> str:
-    """Return *table* as the text of a Mermaid state diagram; the last line ends like the others."""
+    """Return *table* as the text of a Mermaid state diagram, with a newline at the end."""
     phases = [state for state in table if state in PHASE_STATES]
     others = [state for state in table if state not in PHASE_STATES]
     lines = [
@@ -610,12 +610,12 @@ def mermaid(table: Table) -> str:
 
 
 def block(table: Table) -> str:
-    """Return the diagram in a Markdown fence, as it stands between the marks of a generated page."""
+    """Return the diagram in a Markdown fence, as in a generated page."""
     return f"```mermaid\n{mermaid(table)}```\n"
 
 
 def _outer(table: Table, phases: list[WorkflowState], others: list[WorkflowState]) -> Iterator[str]:
-    """Yield the moves from and to phases, one that all of them share once, and those between other states."""
+    """Yield the moves from and to phases, once if all phases share it, and those between other states."""
     for other in others:
         sources = [phase.value for phase in phases if other in table[phase]]
         for source in [BOX] if len(sources) == len(phases) else sources:

@@ -1,9 +1,9 @@
 """
-What is counted of events, and what follows from it.
+The metrics: what is counted from events, and what is derived from that.
 
-Pure. The caller passes stored events once, in any pieces, and adds the result to what was counted before. A label that
-anybody can make up, such as the name of a model, is bounded: values of a strange form, and those that come after too
-many others, all count as one.
+Pure. The caller passes stored events once, in batches of any size, and adds the result to earlier counts. A label that
+anybody can make up, such as the name of a model, is bounded: values of an unusual form, and those after the first N,
+all count as one.
 """
 
 from __future__ import annotations
@@ -47,18 +47,17 @@ from adws.adw_modules.state_machine import WorkflowState
 if TYPE_CHECKING:
     from adws.app import Home
 
-# --- every metric there is ---------------------------------------------------------------------------------------
+# --- all metrics -------------------------------------------------------------------------------------------------
 #
-# The page and the documentation are made from this.
-# Names follow the conventions of Prometheus: base units, `_total` for what only grows. A label has few values, known
-# before or bounded: no ids, no free text.
+# The metrics page and its documentation are generated from this. Names follow the conventions of Prometheus: base
+# units, `_total` for counters. A label has few values, known in advance or bounded: no ids, no free text.
 
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-#: Values by the values of the labels, in the order in which the metric names them.
+#: Values by the values of the labels, in the order of the metric's labels.
 Values: TypeAlias = Mapping[tuple[str, ...], float]
-#: Metric -> its values. Of a histogram two parts: `bucket_of` (the bound is the last label) and `sum_of`.
+#: Metric -> its values. A histogram has two: `bucket_of` (the bound is the last label) and `sum_of`.
 Readings: TypeAlias = Mapping[str, Values]
 
 #: Upper bounds of the buckets of durations, in seconds: from a fast linter to an agent that works for hours.
@@ -77,12 +76,12 @@ class Metric:
 
 
 def bucket_of(name: str) -> str:
-    """Return under which name the buckets of a histogram are counted, each by itself."""
+    """Return the name under which the buckets of a histogram are counted, not cumulated."""
     return f"{name}_bucket"
 
 
 def sum_of(name: str) -> str:
-    """Return under which name what a histogram has seen is added up."""
+    """Return the name under which the observed values of a histogram are added up."""
     return f"{name}_sum"
 
 
@@ -203,7 +202,7 @@ METRICS: tuple[Metric, ...] = (
 
 BY_NAME: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in METRICS})
 
-#: What a label can say that is not known, or one too many.
+#: The label value for unknown values, and for those beyond the limit.
 OTHER = "other"
 
 #: label -> its values, for the documentation.
@@ -232,15 +231,15 @@ LABELS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: label -> how many values are distinguished; those that come later are one, called other. The labels that are not here
-#: have a fixed set of values.
+#: label -> how many values are distinguished; later ones count as `other`. Labels that are not listed have a fixed set
+#: of values.
 MOST_VALUES: Mapping[str, int] = MappingProxyType({"phase": 60, "provider": 20, "model": 60, "party": 60})
 
 
 # --- the page that Prometheus reads ------------------------------------------------------------------------------
 #
-# Made for each request from readings, by a collector in a registry of its own: nothing is kept in this process, because
-# counters are in the database, shared by all processes of the home.
+# Rendered for each request, with a collector in a registry of its own. This process keeps no values: counters are in
+# the database, shared by all processes of the home.
 
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -248,24 +247,24 @@ _NOTHING: Values = {}
 
 
 def render(readings: Readings, accept: str = "") -> tuple[bytes, str]:
-    """Return the page and its media type: OpenMetrics when that is asked for, else the text format of Prometheus."""
+    """Return the page and its media type: OpenMetrics if *accept* has it, else the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(readings))
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    # The header itself stays here: of what a stranger sends nothing but this is looked at.
+    # Do not pass the header on: nothing but this is used of a stranger's input.
     encode, media_type = exposition.choose_encoder(_OPENMETRICS if _OPENMETRICS in wanted else "")
 
     return encode(registry), media_type
 
 
 class _Collector(Collector):
-    """Gives readings to a registry."""
+    """Passes readings to a registry."""
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
 
     def collect(self) -> Iterator[Family]:
-        """Yield every metric, also one without a value: that it exists can be seen then."""
+        """Yield every metric, also without values, to show that it exists."""
         for metric in METRICS:
             if metric.kind != HISTOGRAM:
                 kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
@@ -274,7 +273,7 @@ class _Collector(Collector):
                     family.add_metric(labels, value)
                 yield family
                 continue
-            # How many came into each bucket; what was counted under bounds of an older version goes into the next.
+            # The count in each bucket; counts under bounds of an older version are added to the next higher bucket.
             buckets: dict[tuple[str, ...], list[float]] = {}
             for (*names, bound), value in self._readings.get(bucket_of(metric.name), _NOTHING).items():
                 counts = buckets.setdefault(tuple(names), [0.0] * (len(metric.buckets) + 1))
@@ -287,7 +286,7 @@ class _Collector(Collector):
             yield histogram
 
     def describe(self) -> Iterator[Family]:
-        """Yield nothing: two collectors never share this registry."""
+        """Yield nothing: this registry never has two collectors."""
         return iter(())
 
 
@@ -296,7 +295,7 @@ TAKEOVERS, TRANSITIONS = "adw_lease_takeovers_total", "adw_transitions_total"
 COSTS, TOKENS = "adw_cost_usd_total", "adw_tokens_total"
 ATTEMPT_SECONDS, PHASE_SECONDS = "adw_attempt_duration_seconds", "adw_phase_duration_seconds"
 DELIVERIES = "adw_deliveries_total"
-#: The verdict on a delivery that came again.
+#: The verdict on a repeated delivery.
 REPEATED = "repeated"
 DELIVERY_VERDICTS = ("run", "command", "ignored", REPEATED)
 
@@ -305,10 +304,10 @@ _ENDS = {"phase_completed": "completed", "phase_failed": "failed"}
 _CATEGORIES = frozenset({*(category.value for category in ErrorCategory), "interrupted"})
 _STATES = frozenset(state.value for state in WorkflowState)
 _VERDICTS = frozenset(verdict.value for verdict in Verdict)
-#: What a name that strangers give may look like.
+#: Allowed form of a name from outside.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,79}")
 
-#: Metric -> the events that it counts, and the value of its label for each.
+#: Metric -> the events that it counts, and its label value for each.
 OF_EVENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "adw_executions_total": {f"iterator_{name}": name for name in ("completed", "failed", "cancelled")},
@@ -318,17 +317,17 @@ OF_EVENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 
 
-#: Events of which more than the type is looked at.
+#: Events of which more than the type is counted.
 DETAILED = frozenset(
     {*_OUTCOMES, *_ENDS, "retry_scheduled", "action_failed", "lease_taken_over", "state_changed", "cost_added"}
 )
 
 
 class Tally:
-    """What events add to the counters there are."""
+    """What events add to the counters."""
 
     def __init__(self, known: Readings) -> None:
-        """Begin with the label values that *known* has; its numbers are not looked at."""
+        """Begin with the label values in *known*; its numbers are not used."""
         self.added: dict[str, dict[tuple[str, ...], float]] = {}
         self._names: dict[str, set[str]] = {label: set() for label in MOST_VALUES}
         for metric, values in known.items():
@@ -337,7 +336,7 @@ class Tally:
                     self._names[label].update({labels[place] for labels in values} - {OTHER})
 
     def add_types(self, counts: Iterable[tuple[str, int]]) -> None:
-        """Count events by their type alone."""
+        """Count events by type only."""
         for event_type, count in counts:
             self._add(EVENTS, event_type if event_type in EVENT_TYPES else OTHER, amount=count)
 
@@ -345,7 +344,7 @@ class Tally:
         """Count an event of DETAILED."""
         try:
             data = _object(json.loads(data_json))
-        except ValueError:  # somebody changed the row by hand: what is left of it counts
+        except ValueError:  # the row was changed by hand: count what remains
             data = {}
         if event_type in _OUTCOMES:
             labels = (self._bounded("phase", node_name), _OUTCOMES[event_type])
@@ -381,7 +380,7 @@ class Tally:
         self._add(sum_of(metric), *labels, amount=seconds)
 
     def _bounded(self, label: str, value: object) -> str:
-        """Return *value* as a label: itself, or that it is one too many."""
+        """Return *value* as a label, or `other` if it is malformed or beyond the limit."""
         known = self._names[label]
         if not isinstance(value, str) or _NAME.fullmatch(value) is None:
             return OTHER
@@ -393,7 +392,7 @@ class Tally:
 
 
 def bound_of(metric: str, value: float) -> str:
-    """Return the upper bound of the bucket that *value* falls into, as a label."""
+    """Return, as a label, the upper bound of the bucket for *value*."""
     bounds = BY_NAME[metric].buckets
     place = bisect_left(bounds, value)
 
@@ -401,7 +400,7 @@ def bound_of(metric: str, value: float) -> str:
 
 
 def labels_of(metric: str) -> tuple[str, ...]:
-    """Return the names of the labels that a counter is kept under."""
+    """Return the names of a counter's labels."""
     for histogram in (ATTEMPT_SECONDS, PHASE_SECONDS):
         if metric == bucket_of(histogram):
             return (*BY_NAME[histogram].labels, "le")
@@ -412,7 +411,7 @@ def labels_of(metric: str) -> tuple[str, ...]:
 
 
 def derived(events: Values) -> dict[str, dict[tuple[str, ...], float]]:
-    """Return the metrics that follow from how many *events* of each type there were."""
+    """Return the metrics derived from the number of *events* of each type."""
     return {
         metric: {(value,): events.get((event_type,), 0.0) for event_type, value in types.items()}
         for metric, types in OF_EVENTS.items()
@@ -429,13 +428,13 @@ def _object(value: object) -> JsonObject:
 
 # --- reading everything that the page shows ----------------------------------------------------------------------
 #
-# Counters are brought up to date first, so the page is as new as the request. Metrics with a fixed set of labels have
-# every one of them from the start, 0 where nothing is: an alert on a series that does not exist yet would be silent.
+# Counters are updated first, so the page is current. Metrics with a fixed set of labels have all of them from the
+# start, with the value 0: an alert on a series that does not exist yet would be silent.
 
 
-#: Where a run can stand that is not over.
+#: States of unfinished runs.
 _OPEN_RUNS = ("waiting", "delayed", "claimed", "running", "stopping")
-#: Unit of a limit -> its name in a label, and how much of that it is.
+#: Unit of a limit -> its name in a label, and the factor to that unit.
 _UNITS = {
     "GB free": ("bytes", 2.0**30),
     "GB": ("bytes", 2.0**30),
@@ -452,7 +451,7 @@ class MetricsCollector:
         self._home = home
 
     def readings(self) -> Readings:
-        """Return every metric with its values as they are now."""
+        """Return every metric with its present values."""
         home, now = self._home, self._home.clock.now()
         home.tally.catch_up()
         counted = home.tally.counted()
@@ -485,7 +484,7 @@ class MetricsCollector:
 
 
 def _breakers(rows: Iterable[BreakerRow], now: datetime) -> Readings:
-    """Return how breakers stand; of very many those that are not closed come first."""
+    """Return the states of the breakers; if there are too many, those that are not closed come first."""
     seen = sorted(
         (circuit_breaker.seen(row, now) for row in rows),
         key=lambda row: (row.state == CircuitState.CLOSED.value, row.name),
@@ -512,7 +511,7 @@ def _filled(labels: Iterable[tuple[str, ...]], values: Values) -> dict[tuple[str
     return {**dict.fromkeys(labels, 0.0), **values}
 
 
-#: Counters whose labels are known before, and those labels.
+#: Counters whose label values are known in advance, and those values.
 _FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     EVENTS: tuple(_singles(EVENT_TYPES)),
     TRANSITIONS: tuple(_singles(state.value for state in WorkflowState)),
@@ -521,11 +520,11 @@ _FIXED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-# --- numbers that only grow, in the table counters: whatever process counts, one page shows them all ---------------
+# --- counters: stored in the table `counters`, so that one page shows those of all processes -----------------------
 
 
 def add_in(session: Session, added: Readings) -> None:
-    """Add to the counters of metrics, in a fixed order: so that two writers never deadlock."""
+    """Add to the counters of metrics, in a fixed order so that two writers never deadlock."""
     params = [
         {
             "name": metric,
@@ -539,7 +538,7 @@ def add_in(session: Session, added: Readings) -> None:
 
 
 def read_in(session: Session) -> Readings:
-    """Return every counter of a metric; what is none, or has other labels than it should, is left out."""
+    """Return the counters of all metrics, without rows of unknown metrics or with other labels."""
     result: dict[str, dict[tuple[str, ...], float]] = {}
     for name, text, value in session.all(workers.COUNTERS_ALL):
         names, labels = labels_of(name), json.loads(text)
@@ -549,17 +548,17 @@ def read_in(session: Session) -> Readings:
     return result
 
 
-# --- counting what happened: stored events become counters, each once --------------------------------------------
+# --- counting stored events into counters, each once -------------------------------------------------------------
 #
-# Nothing is counted where events are written, so no step waits for a counter, and no two writers wait for each other. A
-# reader of the counters processes the events since the last read; their counts and the new position are one commit, and
-# of two readers at once one finds that the other did it. Events rebuilt from documents were counted when they happened,
-# or are not counted: a counter may miss something, and never has it twice.
+# Writing an event counts nothing, so no step waits for a counter, and writers do not wait for each other. Instead, a
+# reader of the counters processes the events since the last read; the counts and the new position are one commit, and
+# of two concurrent readers one finds that the other did it. Events rebuilt from documents are not counted again: a
+# counter may miss an event, but never counts it twice.
 
 
-#: Under which name events are looked through.
+#: The name of our position in the events.
 CURSOR = "metrics"
-#: Events that are looked through at a time.
+#: Events processed at a time.
 CHUNK = 10_000
 
 _DETAILED = ", ".join(f"'{name}'" for name in sorted(DETAILED))
@@ -581,7 +580,7 @@ class EventTally:
         self._database = database
 
     def catch_up(self) -> int:
-        """Count every event since the last time, and return how many those were; nothing while some are on the way."""
+        """Count the events since the last call, and return how many; 0 while some are still being written."""
         last, counted = listing.last(self._database), 0
         while last is not None:
             result = self._count_piece(last)
@@ -592,16 +591,16 @@ class EventTally:
         return counted
 
     def add(self, added: Readings) -> None:
-        """Add to counters that follow from no event."""
+        """Add to counters that are not derived from events."""
         self._database.transact(lambda session: add_in(session, added))
 
     def counted(self) -> Readings:
-        """Return every counter of the metrics."""
+        """Return all counters of the metrics."""
         with self._database.read() as session:
             return read_in(session)
 
     def _count_piece(self, last: int) -> int | None:
-        """Count some events up to number *last*, and return how many; None when there is nothing to count any more."""
+        """Count a batch of events up to number *last* and return how many, or None if none are left."""
         with self._database.read() as session:
             place = listing.place_of(session, CURSOR)
             after = place.seq if place is not None else 0
@@ -610,7 +609,7 @@ class EventTally:
             if end is None and place is not None:
                 return None
             end = after if end is None else int(end)
-            # Another event under the number of the last one: they were made again, and what they tell is old.
+            # Another event has the number of the last one: events were rebuilt, and those up to *last* are old.
             is_known = place is None or listing.event_at(session, place.seq) in {"", place.event_id}
             tally, counted = Tally(read_in(session)), 0
             if is_known:
@@ -621,7 +620,7 @@ class EventTally:
                     tally.add(*row)
 
         def store(session: Session) -> None:
-            if listing.take_place(self._database, session, CURSOR) == place:  # else somebody else did it meanwhile
+            if listing.take_place(self._database, session, CURSOR) == place:  # else another process did it meanwhile
                 add_in(session, tally.added)
                 listing.move(session, CURSOR, end if is_known else last)
 
@@ -631,22 +630,22 @@ class EventTally:
 
 
 def pass_over(database: Database, session: Session) -> None:
-    """Write down that everything there is was counted: what was made again tells nothing new."""
+    """Store that all present events were counted, since rebuilt ones are not new."""
     listing.take_place(database, session, CURSOR)
     listing.move(session, CURSOR, listing.last_in(session))
 
 
-# --- how many there are of what, now -----------------------------------------------------------------------------
+# --- gauges: present numbers ---------------------------------------------------------------------------------------
 #
-# Each count walks over an index that has little else: workflows by state over one that has no documents in it, runs and
-# steps over those that are not over. So a read stays cheap however much was done before.
+# Each query uses a small index: workflows by state one without documents, runs and steps one of unfinished rows. So a
+# read stays cheap, however much was done before.
 
 
-#: On SQLite the table is told to be walked by the index of what is not over: without statistics it takes the table.
+#: On SQLite the index of unfinished runs is named: without statistics it scans the table.
 _RUNS = {"sqlite": "runs INDEXED BY uq_runs_unfinished", "postgresql": "runs"}
 
 WORKFLOWS = "SELECT state, count(*) FROM workflow_states GROUP BY state ORDER BY state"
-#: One that waits does so since it could be claimed, one with a worker since its state changed.
+#: A pending run counts from when it could be claimed, one with a worker from its last change of state.
 QUEUE = """
 SELECT kind, place, count(*), min(since) FROM (
   SELECT kind,
@@ -655,7 +654,7 @@ SELECT kind, place, count(*), min(since) FROM (
   FROM {runs} WHERE finished_at IS NULL
 ) AS places GROUP BY kind, place ORDER BY kind, place
 """
-#: The condition is that of the index, which SQLite uses only for queries that say so.
+#: Worded like the condition of the index, as SQLite requires to use it.
 DEAD = """
 SELECT kind, count(*) FROM runs WHERE state = 'dead' AND state NOT IN ('pending', 'completed')
 GROUP BY kind ORDER BY kind
@@ -676,7 +675,7 @@ class Gauges:
         self._queue = QUEUE.format(runs=_RUNS[database.dialect])
 
     def readings(self) -> Readings:
-        """Return how many there are of what, all at one moment."""
+        """Return the gauges, all at one moment."""
         now = self._clock.now()
         runs: dict[tuple[str, ...], float] = {
             (kind, state): 0.0 for kind in RUN_KINDS for state in (*_OPEN_RUNS, "dead")

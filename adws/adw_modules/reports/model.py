@@ -1,8 +1,8 @@
 """
-The values of reports, what one workflow adds to their sums, and what it does or waits for now. Pure.
+Values of reports, what one workflow adds to the sums, and what it does or waits for now. Pure.
 
-A day is one of UTC, and a window begins with a whole day. Sums outlive the workflows that they are of: what was
-forgotten because of its age was still done.
+Days are in UTC, and a window begins with a whole day. Sums outlive their workflows: work that was deleted because of
+its age was still done.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from adws.adw_modules.phase import EXTERNAL
 if TYPE_CHECKING:
     from adws.adw_modules.document import PhaseRecord, WorkflowDocument
 
-#: A count stops here unless it is told otherwise.
+#: Default limit of a count.
 MOST_COUNTED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """What a question is about."""
+    """The scope of a report."""
 
-    since: str = ""  #: a day or a moment of it, `2026-01-31`; "": from the beginning
+    since: str = ""  #: its first day or a moment of it, `2026-01-31`; "": from the beginning
     workflow: str = ""  #: name of a definition; "": all
 
     @property
     def first_day(self) -> str:
-        """The first day that counts, "" for the very first."""
+        """The first day that counts, or "" for no limit."""
         return self.since[:10]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
-    """A number of rows, which need not all have been counted."""
+    """A number of rows, possibly only a lower bound."""
 
     number: int
-    is_more: bool = False  #: there are more than that
+    is_more: bool = False  #: there are more than `number`
 
     def __str__(self) -> str:
         return f"{self.number:,}{'+' if self.is_more else ''}"
@@ -58,7 +58,7 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DayOutcomes:
-    """How many workflows ended on a day, each by its last outcome; one that goes on after a failure is not counted."""
+    """How many workflows ended on a day, each by its last outcome, without those continued after a failure."""
 
     day: str
     completed: int = 0
@@ -68,18 +68,18 @@ class DayOutcomes:
 
     @property
     def ended(self) -> int:
-        """How many there are."""
+        """The number of workflows."""
         return self.completed + self.failed + self.abandoned + self.rolled_back
 
     @property
     def success_rate(self) -> float | None:
-        """The share that was completed, None when nothing ended."""
+        """The share that was completed, or None if nothing ended."""
         return self.completed / self.ended if self.ended else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestCount:
-    """How many issues workflows were started for, and of how many of them one was completed."""
+    """How many issues had workflows started for them, and how many of these had one completed."""
 
     asked: int = 0
     completed: int = 0
@@ -87,62 +87,62 @@ class RequestCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseAttempts:
-    """The attempts at one phase, those of all workflows that have it."""
+    """The attempts at one phase, in all workflows that have it."""
 
     phase: str
-    needed: Mapping[int, int] = field(default_factory=dict)  #: attempts until it succeeded -> how often that was so
-    by_status: Mapping[str, int] = field(default_factory=dict)  #: how an attempt ended -> how many did
-    seconds: float = 0.0  #: of work, in all
+    needed: Mapping[int, int] = field(default_factory=dict)  #: attempts until it succeeded -> number of times
+    by_status: Mapping[str, int] = field(default_factory=dict)  #: status of ended attempts -> their number
+    seconds: float = 0.0  #: of work, in total
 
     @property
     def successes(self) -> int:
-        """How often it succeeded."""
+        """The number of successes."""
         return sum(self.needed.values())
 
     @property
     def mean_needed(self) -> float | None:
-        """How many attempts a success needed, None without one."""
+        """The mean number of attempts for a success, or None without one."""
         return sum(n * times for n, times in self.needed.items()) / self.successes if self.needed else None
 
     @property
     def failed(self) -> int:
-        """How many attempts failed or were cut off."""
+        """The number of attempts that failed or were interrupted."""
         return sum(self.by_status.get(status, 0) for status in FAILED)
 
     @property
     def recovered(self) -> int:
-        """How many of these a success of the same phase followed; those before a window are left out."""
+        """The number of these followed by a success of the same phase; those before the window are left out."""
         return min(self.failed, sum((n - 1) * times for n, times in self.needed.items()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostSum:
-    """What was spent on something; a figure that nobody knows is counted apart and never taken for 0."""
+    """What was spent on something; unknown costs are counted separately and never taken for 0."""
 
     key: str  #: the phase, the day or the provider
     cost_usd: float = 0.0
     attempts: int = 0
-    unknown: int = 0  #: of these, those whose cost nobody knows
-    subscription: int = 0  #: of these, those that are paid by the month
-    estimated: int = 0  #: of these, those whose cost was reckoned from tokens
+    unknown: int = 0  #: those of the attempts whose cost is unknown
+    subscription: int = 0  #: those of the attempts paid by subscription
+    estimated: int = 0  #: those of the attempts whose cost was estimated from tokens
     tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowCost:
-    """What one workflow cost in its whole life."""
+    """The total cost of one workflow."""
 
     adw_id: str
     workflow: str
-    outcome: str  #: how it ended, "" when it goes on
+    outcome: str  #: how it ended, or "" if it has not
     cost_usd: float
-    attempts: int  #: that ended
-    last_day: str  #: on which one ended last
+    attempts: int  #: that have ended
+    last_day: str  #: on which an attempt last ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureGroup:
-    """Failed attempts that are the same but for numbers."""
+    """Failed attempts that differ only in numbers."""
 
     phase: str
     category: str  #: as the classifier named it
@@ -154,7 +154,7 @@ class FailureGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseHistory:
-    """How long successful attempts at a phase of one workflow took, in seconds; read off buckets a fifth wide."""
+    """Durations of successful attempts at a phase of one workflow, in seconds; from buckets a fifth wide."""
 
     workflow: str
     phase: str
@@ -164,12 +164,12 @@ class PhaseHistory:
     longest: float
 
 
-# --- what is ---------------------------------------------------------------------------------------------------
+# --- the present -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """A workflow, as far as a line about it needs to say."""
+    """A workflow, as far as a line about it needs."""
 
     adw_id: str
     title: str = ""
@@ -181,77 +181,77 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningNow:
-    """A workflow that somebody works on."""
+    """A workflow with a running run."""
 
     subject: Subject
     phase: str  #: "" between two phases
-    attempt: int  #: of this round, 0 between two phases
-    started_at: str  #: when the attempt began, else the run
+    attempt: int  #: of this round; 0 between two phases
+    started_at: str  #: of the attempt, else of the run
     run_id: int
     kind: str  #: of the run
     is_stopping: bool
     owner: str  #: the record of its owner as text
-    seconds_left: float  #: of the claim; negative when over: nobody has renewed it
-    silent_seconds: float | None = None  #: since the worker's last heartbeat; None: it is none that says so
+    seconds_left: float  #: of the claim; negative if it expired without being renewed
+    silent_seconds: float | None = None  #: since the worker's last heartbeat; None: its owner sends none
 
 
 class WaitKind(Enum):
     """What a workflow waits for."""
 
-    WORKER = "worker"  #: it is due, and no worker has it yet
-    RETRY = "retry"  #: an attempt failed and is made again
-    RATE_LIMIT = "rate_limit"  #: the same, because somebody said: not so fast
+    WORKER = "worker"  #: it is due, but no worker has it yet
+    RETRY = "retry"  #: the next attempt after a failure
+    RATE_LIMIT = "rate_limit"  #: the next attempt after a rate limit
     QUOTA = "quota"  #: a limit is used up
-    OUTAGE = "outage"  #: the network, the forge or a provider is not available
-    BREAKER = "breaker"  #: the circuit breaker of an external service is open
+    OUTAGE = "outage"  #: an unavailable network, forge or provider
+    BREAKER = "breaker"  #: an open circuit breaker of an external service
     CALLS = "calls"  #: calls of a step that other workers make
-    EXTERNAL = "external"  #: work that is done outside of adw
+    EXTERNAL = "external"  #: work done outside of adw
     APPROVAL = "approval"  #: a person who reviews a phase
-    PERSON = "person"  #: a person: it is paused
-    LATER = "later"  #: its time
-    NOBODY = "nobody"  #: nothing: it is under way by its state, and somebody has to find it
+    PERSON = "person"  #: a person, because it is paused
+    LATER = "later"  #: its due time
+    NOBODY = "nobody"  #: nothing: its state is active, but it has neither owner nor run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitingNow:
-    """A workflow that nobody works on, though it is not over."""
+    """An unfinished workflow that has no owner."""
 
     subject: Subject
     kind: WaitKind
     phase: str = ""
     since: str = ""
-    until: str = ""  #: "": nobody knows
+    until: str = ""  #: "" if unknown
     why: str = ""  #: in a few words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueNow:
-    """The run queue at a glance."""
+    """A summary of the run queue."""
 
-    due: Count  #: could be taken up by a worker
+    due: Count  #: could be claimed now
     later: Count  #: are not due yet
     at_work: Count
-    oldest_due_at: str = ""  #: since when the one waits that waits longest, "" for none
+    oldest_due_at: str = ""  #: since when the oldest due run waits; "" without one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueLine:
-    """The runs of one kind that are in the same state and not over."""
+    """The unfinished runs of one kind in one state."""
 
     state: str
     kind: str
     count: Count
-    oldest_at: str  #: when the oldest of them was asked for
+    oldest_at: str  #: when the oldest was requested
 
 
 class StuckKind(Enum):
-    """In which way something is stuck."""
+    """How a workflow is stuck."""
 
-    SILENT = "silent"  #: its worker does not say any more that it lives
-    UNATTENDED = "unattended"  #: it is under way, and nobody has it, nor does it wait for anything
-    TOO_LONG = "too_long"  #: its attempt takes longer than its own history says
-    NOT_TAKEN = "not_taken"  #: it is due, and no worker takes it
-    LIMIT = "limit"  #: a limit of this home is reached, so that it may not go on
+    SILENT = "silent"  #: its worker has stopped its heartbeat
+    UNATTENDED = "unattended"  #: its state is active, but it has neither owner nor run, and waits for nothing
+    TOO_LONG = "too_long"  #: its attempt takes longer than its history suggests
+    NOT_TAKEN = "not_taken"  #: it is due, but no worker claims it
+    LIMIT = "limit"  #: a limit of this home is reached, so it may not continue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,20 +261,20 @@ class StuckNow:
     subject: Subject
     kind: StuckKind
     phase: str
-    since: str  #: when its attempt began, it was last changed, or it became due
-    why: str  #: in a sentence
+    since: str  #: when its attempt began, it last changed, or it became due
+    why: str  #: in one sentence
     commands: tuple[str, ...] = ()  #: what to type
 
 
 # --- what one workflow adds to the sums --------------------------------------------------------------------------
 
-#: How a workflow can have ended, as its state says it.
+#: States in which a workflow has ended.
 OUTCOMES = ("completed", "failed", "abandoned", "rolled_back")
-#: Attempts that count towards those a phase may have.
+#: Statuses of attempts that count towards the limit of a phase.
 COUNTED = frozenset({"succeeded", "failed", "interrupted"})
-#: Attempts that are failures.
+#: Statuses of failed attempts.
 FAILED = frozenset({"failed", "interrupted"})
-#: Kinds of sums about money, whose item is who was paid -> the figure that their number is.
+#: Kinds of sums of costs, whose item is the provider -> the figure that the sum's number is.
 COST_FIGURES = {
     "cost": "attempts",
     "cost_unknown": "unknown",
@@ -283,11 +283,11 @@ COST_FIGURES = {
     "tokens": "tokens",
 }
 
-#: Characters of a message that are kept.
+#: Maximum length of a stored message.
 LABEL_LENGTH = 300
-#: Most attempts that are distinguished; more are counted as so many.
+#: Maximum number of attempts that is distinguished; more count as this.
 MOST_NEEDED = 99
-#: Buckets of durations for each doubling: one is a fifth wide.
+#: Buckets of durations per doubling: each is a fifth wide.
 PER_DOUBLING = 4
 _LONGEST_MS = 10**11
 
@@ -295,7 +295,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d(?=T|$)")
 
 
 class SumKey(NamedTuple):
-    """Which sum."""
+    """The key of a sum."""
 
     kind: str
     day: str
@@ -309,12 +309,12 @@ class ReportSum(NamedTuple):
 
     number: int = 0
     amount: int = 0  #: millionths of a dollar, or milliseconds
-    last_at: str = ""  #: of failures: when the last one was
-    adw_id: str = ""  #: of which workflow
-    label: str = ""  #: and what it said
+    last_at: str = ""  #: of failures: the time of the last one
+    adw_id: str = ""  #: the workflow of the last one
+    label: str = ""  #: the message of the last one
 
     def plus(self, other: ReportSum) -> ReportSum:
-        """Return both together; of two last failures the later one."""
+        """Return the total of both, with the later of the two last failures."""
         last = other if other.last_at >= self.last_at else self
 
         return last._replace(number=self.number + other.number, amount=self.amount + other.amount)
@@ -322,13 +322,13 @@ class ReportSum(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class WorkflowSums:
-    """What a workflow adds. The same document always adds the same."""
+    """What a workflow adds to the sums: always the same for the same document."""
 
     adw_id: str
     workflow: str
-    outcome: str = ""  #: "": it goes on
-    last_day: str = ""  #: on which an attempt ended last
-    attempts: int = 0  #: that ended
+    outcome: str = ""  #: "" if it has not ended
+    last_day: str = ""  #: on which an attempt last ended
+    attempts: int = 0  #: that have ended
     cost: int = 0  #: millionths of a dollar
     sums: dict[SumKey, ReportSum] = field(default_factory=dict)
 
@@ -338,7 +338,7 @@ class WorkflowSums:
 
 
 def sums_of(document: WorkflowDocument) -> WorkflowSums:
-    """Return what the workflow in *document* adds; what has no day that can be read is left out."""
+    """Return what the workflow in *document* adds; entries without a readable day are left out."""
     name, state = document.workflow_name, document.current_state
     result = WorkflowSums(adw_id=document.adw_id, workflow=name)
     for phase in document.phases:
@@ -385,7 +385,7 @@ def _add_attempts(result: WorkflowSums, phase: PhaseRecord) -> None:
         elif status in FAILED:
             error = attempt.error or {}
             message, category = str(error.get("message") or "").strip(), str(error.get("category") or "unknown")
-            # What failures of a group have in common, whatever their numbers.
+            # The common part of the failures of a group, without their numbers.
             print_ = identifiers.fingerprint(str(error.get("klass") or ""), message)
             item = f"{category}:{hashlib.sha256(print_.encode('utf-8', 'replace')).hexdigest()[:16]}"
             last = attempt.ended_at or "", result.adw_id, message[:LABEL_LENGTH]
@@ -393,7 +393,7 @@ def _add_attempts(result: WorkflowSums, phase: PhaseRecord) -> None:
 
 
 def day_of(moment: str) -> str:
-    """Return the day of a moment, "" for what is none."""
+    """Return the day of a moment, or "" if it is not a moment."""
     match = _DAY.match(moment)
 
     return match.group() if match else ""
@@ -405,30 +405,30 @@ def bucket_of(milliseconds: int) -> int:
 
 
 def seconds_at(bucket: float) -> float:
-    """Return where a bucket begins, in seconds; its middle is half a bucket further."""
+    """Return the start of a bucket in seconds; its middle is half a bucket later."""
     return float(2.0 ** (bucket / PER_DOUBLING) / 1000.0)
 
 
 # --- how long attempts took --------------------------------------------------------------------------------------
 
-#: Months that a history goes back, the one that runs included.
+#: Months of a history, the current one included.
 HISTORY_MONTHS = 3
 
 
 def history_since(now: datetime) -> str:
-    """Return the first day of a history: the month and two before it."""
+    """Return the first day of a history: the present month and the two before it."""
     months = now.year * 12 + now.month - 1 - (HISTORY_MONTHS - 1)
 
     return f"{months // 12:04}-{months % 12 + 1:02}-01"
 
 
 def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHistory:
-    """Return how long attempts took, from how many fell in each bucket; there is at least one."""
+    """Return the history of a phase from the number of attempts in each bucket, of which there is at least one."""
     there = dict(sorted(buckets.items()))
     count = sum(there.values())
 
     def reached(share: float) -> int:
-        """Return the bucket in which so much of all is reached."""
+        """Return the bucket in which the *share* of all attempts is reached."""
         totals = zip(there, accumulate(there.values()), strict=True)
         return next(bucket for bucket, total in totals if total >= math.ceil(count * share))
 
@@ -446,7 +446,7 @@ def history_of(workflow: str, phase: str, buckets: Mapping[int, int]) -> PhaseHi
 
 
 def phase_with(document: WorkflowDocument | None, status: str) -> PhaseRecord | None:
-    """Return the first phase with that status; None when there is none, or no document."""
+    """Return the first phase with that status, or None (also without a document)."""
     return next((phase for phase in document.phases if phase.status == status), None) if document else None
 
 
@@ -454,9 +454,9 @@ def waiting(
     subject: Subject, document: WorkflowDocument | None, *, since: str, not_before: str = "", reason: str = "", now: str
 ) -> WaitingNow:
     """
-    Return what a workflow waits for whose run waits *since* then, *not_before* a moment and for a *reason*.
+    Return what a workflow waits for whose run has been pending *since* then, due *not_before*, for *reason*.
 
-    What the document says comes first; where it says nothing, the run waits for its time or for a worker.
+    The document decides; without an answer in it, the run waits for its due time or for a worker.
     """
     if not_before <= now:
         return WaitingNow(subject=subject, kind=WaitKind.WORKER, since=max(since, not_before), why=reason)
@@ -489,7 +489,7 @@ def _wait_kind(document: WorkflowDocument, phase: PhaseRecord) -> WaitKind:
 
 
 def paused(subject: Subject, document: WorkflowDocument | None) -> WaitingNow:
-    """Return for whom a workflow waits that is paused."""
+    """Return what a paused workflow waits for."""
     since = document.updated_at if document else ""
     if phase := phase_with(document, "waiting"):
         why = f"a person has to look at {phase.name}"

@@ -1,7 +1,7 @@
 """
-The pictures of reports and of the overview. Days on which nothing happened are drawn as well: a gap is a fact.
+The charts of reports and of the overview. They include days on which nothing happened.
 
-Apart from the reports themselves, so that a command that prints text does not load what draws.
+Separate from the reports, so that a command that prints text does not load what draws.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from adws.adw_modules.reports.charts import Column, Mark, Plot
 from adws.adw_modules.reports.model import CostSum, DayOutcomes, FailureGroup, PhaseAttempts
 from adws.adw_modules.reports.reports import OUTCOMES, rate_text, short, spent_on, together
 
-#: What a text of strangers passes.
+#: Filters text from outside.
 Say: TypeAlias = Callable[[str], str]
-#: A budget that is further above the highest day than this is said, not drawn: all columns would be flat.
+#: A budget above this multiple of the highest day is stated, not drawn: the columns would be flat.
 FAR_BUDGET = 4.0
-#: Characters of a name above a bar: on a phone there is no space for more.
+#: Maximum length of a name above a bar: a phone has no space for more.
 _LABEL = 46
-#: Most days that are drawn.
+#: Maximum number of days drawn.
 MOST_DAYS = 120
 
 
 def days_of(first: str, last: str) -> tuple[str, ...]:
-    """Return every day from *first* to *last*, at most so many that they can be drawn."""
+    """Return the days from *first* to *last*; if there are too many to draw, the last ones."""
     begin, end = date.fromisoformat(first[:10]), date.fromisoformat(last[:10])
     count = min(MOST_DAYS, max(0, (end - begin).days) + 1)
 
@@ -35,7 +35,7 @@ def days_of(first: str, last: str) -> tuple[str, ...]:
 
 
 def outcomes_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: str = "outcomes") -> str:
-    """Return how many workflows ended on each of *days*, and how."""
+    """Return the chart of how many workflows ended on each of *days*, and how."""
     known = {one.day: one for one in outcomes}
     columns = [
         Column(
@@ -57,7 +57,7 @@ def outcomes_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: 
 
 
 def success_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: str = "success") -> str:
-    """Return the success rate of each of *days*; days on which nothing ended have none."""
+    """Return the chart of the success rate of each of *days*; days on which nothing ended have none."""
     known = {one.day: one for one in outcomes}
     points = [
         Mark(label=_label(day), value=item.success_rate, words=f"{day}: {rate_text(item)}")
@@ -81,7 +81,7 @@ def success_plot(outcomes: Sequence[DayOutcomes], days: Sequence[str], *, key: s
 def costs_plot(
     costs: Sequence[CostSum], days: Sequence[str], *, budget: float | None = None, key: str = "costs"
 ) -> str:
-    """Return what was spent on each of *days*; *costs* are by day, *budget* is what a day may cost."""
+    """Return the chart of the cost of each of *days*; *costs* are by day, *budget* is the limit of a day."""
     known = {one.key: one.cost_usd for one in costs}
     columns = [
         Column(
@@ -109,7 +109,7 @@ def costs_plot(
 
 
 def phase_costs_plot(costs: Sequence[CostSum], *, key: str = "phase-costs", say: Say = str) -> str:
-    """Return what was spent on each phase, what cost most first."""
+    """Return the chart of the cost of each phase, the highest first."""
     most = sorted(costs, key=lambda one: (-one.cost_usd, one.key))
     bars = [
         Mark(
@@ -134,7 +134,7 @@ def phase_costs_plot(costs: Sequence[CostSum], *, key: str = "phase-costs", say:
 
 
 def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
-    """Return how often a phase needed how many attempts."""
+    """Return the chart of how many attempts a phase needed, and how many times."""
     columns = [
         Column(
             label=str(number),
@@ -159,7 +159,7 @@ def attempts_plot(phase: PhaseAttempts, *, key: str, say: Say = str) -> str:
 
 
 def failures_plot(failures: Sequence[FailureGroup], *, key: str = "failures", say: Say = str) -> str:
-    """Return the most frequent failures."""
+    """Return the chart of the most frequent failures."""
     bars = [
         Mark(
             label=short(f"{one.phase}: {short(one.message)}", _LABEL),

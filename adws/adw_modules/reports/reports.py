@@ -1,5 +1,5 @@
 """
-A report as one value, the report of the day as text, and what is stuck.
+Reports as values, the daily report as text, and finding stuck workflows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Most workflows, or failures, that the report of a day names.
+#: Maximum number of workflows, or failures, that a daily report names.
 MOST_NAMED = 10
-#: Characters of a message in the report of a day.
+#: Maximum length of a message in a daily report.
 _MESSAGE = 80
-#: The goals of the success metrics: more than this share of workflows is completed, nothing is stuck for so long.
+#: Goals of the success metrics: the share of completed workflows is above this, and nothing is stuck for this long.
 SUCCESS_GOAL = 0.8
 STUCK_HOURS = 4
-#: Field of `DayOutcomes` -> what it is called; drawn from the bottom up.
+#: Field of `DayOutcomes` -> its name; drawn from the bottom up.
 OUTCOMES = {"completed": "completed", "failed": "failed", "abandoned": "abandoned", "rolled_back": "rolled back"}
 
 
@@ -52,14 +52,14 @@ OUTCOMES = {"completed": "completed", "failed": "failed", "abandoned": "abandone
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuccessMetric:
-    """One of the figures by which the work as a whole is judged."""
+    """One of the figures that rate the work as a whole."""
 
     name: str
-    value: float | None  #: None: not known
+    value: float | None  #: None if unknown
     text: str  #: the value in words
-    of: int | None = None  #: how many there are of which *value* is a part
-    goal: str = ""  #: "": there is none
-    is_met: bool | None = None  #: None: there is no goal, or the value is not known
+    of: int | None = None  #: the total of which *value* is a part
+    goal: str = ""  #: "" without one
+    is_met: bool | None = None  #: None: without a goal, or unknown
 
     @property
     def key(self) -> str:
@@ -72,9 +72,9 @@ class Report:
     """What was done since a day, and what is wrong now."""
 
     made_at: str
-    since: str = ""  #: the first day, "": from the beginning
+    since: str = ""  #: the first day; "": from the beginning
     workflow: str = ""  #: name of a definition; "": all
-    states: Mapping[str, Count] = field(default_factory=dict)  #: of all workflows, whatever the window
+    states: Mapping[str, Count] = field(default_factory=dict)  #: of all workflows, regardless of the window
     outcomes: Sequence[DayOutcomes] = ()
     requests: RequestCount = field(default_factory=RequestCount)
     attempts: Sequence[PhaseAttempts] = ()
@@ -83,17 +83,17 @@ class Report:
     costliest: Sequence[WorkflowCost] = ()
     failures: Sequence[FailureGroup] = ()
     stuck: Sequence[StuckNow] = ()
-    orphans: Sequence[Orphan] | None = None  #: None: nobody looked for them
-    problems: Sequence[str] = ()  #: what could not be looked at
+    orphans: Sequence[Orphan] | None = None  #: None: they were not searched for
+    problems: Sequence[str] = ()  #: what could not be checked
 
     @property
     def ended(self) -> DayOutcomes:
-        """All outcomes together."""
+        """The total of all outcomes."""
         return together(self.outcomes)
 
     @property
     def spent(self) -> CostSum:
-        """All costs together."""
+        """The total of all costs."""
         return spent_on(self.costs_by_phase)
 
     @property
@@ -140,7 +140,7 @@ class Report:
         )
 
     def to_json(self) -> JsonObject:
-        """Return it for programs."""
+        """Return the report for programs."""
         orphans: JsonValue = None if self.orphans is None else [orphan.to_json() for orphan in self.orphans]
 
         return {
@@ -168,19 +168,19 @@ class Report:
 
 
 def together(outcomes: Sequence[DayOutcomes]) -> DayOutcomes:
-    """Return the outcomes of several days as those of one."""
+    """Return the total of the outcomes of several days."""
     return DayOutcomes(day="total", **{name: sum(getattr(day, name) for day in outcomes) for name in OUTCOMES})
 
 
 def spent_on(costs: Sequence[CostSum]) -> CostSum:
-    """Return several costs as one."""
+    """Return the total of several costs."""
     names = ("cost_usd", "attempts", "unknown", "subscription", "estimated", "tokens")
 
     return CostSum(key="total", **{name: sum(getattr(cost, name) for cost in costs) for name in names})
 
 
 def outcomes_json(day: DayOutcomes) -> JsonObject:
-    """Return outcomes for programs, with their rate."""
+    """Return outcomes for programs, with the success rate."""
     return {**asdict(day), "ended": day.ended, "success_rate": day.success_rate}
 
 
@@ -197,7 +197,7 @@ def attempts_json(phase: PhaseAttempts) -> JsonObject:
 
 
 def stuck_json(stuck: StuckNow) -> JsonObject:
-    """Return what is stuck for programs."""
+    """Return a stuck workflow for programs."""
     return {
         **asdict(stuck.subject),
         "kind": stuck.kind.value,
@@ -221,7 +221,7 @@ def rate_text(outcomes: DayOutcomes) -> str:
 
 
 def headline(day: Report, *, waiting: int) -> str:
-    """Return the report of a day in one line; *waiting* runs wait for a worker."""
+    """Return a daily report in one line; *waiting* is the number of runs that wait for a worker."""
     total = sum(count.number for count in day.states.values())
     stuck = f", {len(day.stuck)} stuck" if day.stuck else ""
 
@@ -231,7 +231,7 @@ def headline(day: Report, *, waiting: int) -> str:
 
 
 def report(day: Report, *, waiting: int) -> str:
-    """Return the report of a day as text."""
+    """Return a daily report as text."""
     states = [f"  {name}: {count.number}" for name, count in sorted(day.states.items()) if count.number]
     frequent = [
         f"  {one.count} x {one.phase}, {one.category}: {short(one.message)}" for one in day.failures[:MOST_NAMED]
@@ -253,31 +253,30 @@ def report(day: Report, *, waiting: int) -> str:
 
 
 def short(message: str, length: int = _MESSAGE) -> str:
-    """Return the first line of a message, cut where it is long."""
+    """Return a message in one line, cut if it is long."""
     line = " ".join(message.split()) or "it says nothing"
 
     return shortened(line, length)
 
 
-# --- what is stuck now, why, and what to type --------------------------------------------------------------------
+# --- stuck workflows, why they are, and what to type ---------------------------------------------------------------
 #
-# How long an attempt may take is said by its own history: how long successful attempts at that phase of that workflow
-# took. Where there is not enough of one, a fixed time holds. A workflow that waits for a moment, a person or external
-# work is not stuck, and neither is one that waits because every worker is busy. One that a limit of this home keeps
-# from going on is.
+# The limit for an attempt's duration comes from its history: the durations of successful attempts at that phase of that
+# workflow. Without enough of them a fixed limit applies. A workflow that waits for its due time, a person or external
+# work is not stuck, nor is one that waits because every worker is busy. One held back by a limit of this home is.
 
 
-#: Successes that make a history; an attempt is too long that takes so many times what most took.
+#: Successes needed for a history, and the multiple of its usual duration that is too long.
 _MINIMUM, _FACTOR = 5, 2.0
-#: Seconds: nothing that takes less is called long; without a history, an attempt is too long after the second.
+#: Seconds: the least limit, and the limit without a history.
 _SHORTEST, _WITHOUT_HISTORY = 60.0, 7200.0
-#: So many seconds something may be due while no worker is there.
+#: Seconds that a run may be due while there is no worker.
 _UNTAKEN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StuckFacts:
-    """What is known about what is not over."""
+    """What is known about unfinished workflows."""
 
     now: datetime
     lease_seconds: float = 30.0
@@ -285,12 +284,12 @@ class StuckFacts:
     waiting: Sequence[WaitingNow] = ()
     unattended: Sequence[WaitingNow] = ()
     histories: Mapping[tuple[str, str], PhaseHistory] = field(default_factory=dict)  #: by workflow and phase
-    has_worker: bool = True  #: one that would take something up
+    has_worker: bool = True  #: one that accepts work
     is_limit_reached: bool = False  #: new work waits because a limit of this home is used up
 
 
 def find_stuck(facts: StuckFacts) -> tuple[StuckNow, ...]:
-    """Return what is stuck: what lost its worker first, then what takes too long, then what nobody takes."""
+    """Return the stuck workflows: first those that lost their worker, then too long ones, then unclaimed ones."""
     silent, unattended, too_long = list[StuckNow](), list[StuckNow](), list[StuckNow]()
     untaken, refused = list[StuckNow](), list[StuckNow]()
     for one in facts.running:
@@ -331,7 +330,7 @@ def find_stuck(facts: StuckFacts) -> tuple[StuckNow, ...]:
 
 
 def is_silent(one: RunningNow, lease_seconds: float) -> bool:
-    """Say whether nobody says any more that the work on it goes on."""
+    """Return whether the work has no sign of life any more."""
     is_unheard = one.silent_seconds is not None and one.silent_seconds > STALE_LEASES * lease_seconds
 
     return one.seconds_left < 0.0 or is_unheard
@@ -344,7 +343,7 @@ def _stuck(one: RunningNow | WaitingNow, kind: StuckKind, why: str, *commands: s
 
 
 def _age(moment: str, now: datetime) -> float:
-    """Return how many seconds ago a moment was, 0 for what is none."""
+    """Return how many seconds ago a moment was, 0 if it is not a moment."""
     try:
         return max(0.0, (now - timestamps.parse(moment)).total_seconds())
     except ValueError:
@@ -353,11 +352,11 @@ def _age(moment: str, now: datetime) -> float:
 
 # --- making reports ----------------------------------------------------------------------------------------------
 
-#: Lines of each list in a report.
+#: Maximum length of each list in a report.
 MOST_SHOWN = 10
-#: Workflows that are looked at for being stuck, of each sort.
+#: Maximum number of workflows, of each sort, checked for being stuck.
 MOST_SUSPECTS = 500
-#: A report counts all there are, up to this.
+#: Limit of a report's counts, high enough for all.
 _ALL = 10_000_000
 
 
@@ -368,7 +367,7 @@ class Reporting:
         self._home = home
 
     def stuck(self, *, limit: int = MOST_SUSPECTS) -> tuple[StuckNow, ...]:
-        """Return what is stuck now; *limit* is how many workflows of each sort are looked at."""
+        """Return the stuck workflows; *limit* is how many of each sort are checked."""
         reports, settings = self._home.reports, self._home.settings
         running = reports.running(limit=limit)
         phases = {(one.subject.workflow, one.phase) for one in running if one.phase}
@@ -388,7 +387,7 @@ class Reporting:
         return find_stuck(facts)
 
     def report(self, window: Window, *, with_orphans: bool = True, limit: int = MOST_SHOWN) -> Report:
-        """Return the whole report; looking for left-overs takes longest and may ask the forge."""
+        """Return the whole report; the search for orphans takes longest and may query the forge."""
         reports = self._home.reports
         collector = self._home.collector if with_orphans else None
 

@@ -1,8 +1,8 @@
 """
 Reports from the database.
 
-What was done comes from sums that are kept for each day. What is now comes from the queue and from the few documents
-that it names. So nothing here takes longer when there are more workflows.
+Past work comes from sums kept for each day, present work from the queue and the few documents that it names. So
+reports do not take longer when there are more workflows.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from adws.adw_modules.reports.model import (
 )
 from adws.adw_modules.state_machine import ACTIVE_STATES, WorkflowState
 
-#: The name of the position in the events up to which workflows were looked at.
+#: The name of our position in the events, up to which workflows were added.
 CURSOR = "reports"
-#: Workflows that are looked at in one transaction.
+#: Workflows added in one transaction.
 AT_ONCE = 400
-#: What costs can be told by -> the column.
+#: Key of a sum of costs -> its column.
 COST_COLUMNS = {"phase": "phase", "day": "day", "provider": "item"}
-#: Not by the column itself: SQLite would walk over its whole index, instead of the few events behind a number.
+#: Not the plain column: SQLite would scan its whole index instead of the few events after a number.
 WORKFLOWS_AFTER_EVENT = """
 SELECT DISTINCT adw_id || '' AS changed FROM events WHERE seq > :after AND seq <= :last ORDER BY changed
 """
 _IN_WINDOW = "day >= :day AND (:workflow = '' OR workflow = :workflow)"
-#: So long after the end of a run its workflow is not looked for: the copy of its document may still follow.
+#: A workflow whose run ended so recently is not unattended: the copy of its document may still follow.
 JUST_ENDED = timedelta(minutes=1)
 
 
 # --- keeping the sums --------------------------------------------------------------------------------------------
 #
-# Events say which workflows have changed, their documents say what they add. What a workflow has added stands in its
-# row, so only the difference is added: nothing is counted twice, whatever dies meanwhile, and after events or documents
-# were made again all workflows are simply read once more. Nothing of this is on the path of a step.
+# Events name the workflows that changed, and documents say what they add. What a workflow has added is stored in its
+# row, so only the difference is added: nothing is counted twice after a crash, and after events or documents were
+# rebuilt all workflows are read again. None of this delays a step.
 
 
 class ReportSums:
@@ -75,10 +75,10 @@ class ReportSums:
         self._database = database
 
     def catch_up(self) -> int:
-        """Look at every workflow that changed since the last time, and return how many those were."""
+        """Add every workflow that changed since the last call, and return how many."""
         with self._database.read() as session:
             place = listing.place_of(session, CURSOR)
-            # Another event under the number of the last one: they were made again, so all workflows are read.
+            # Another event has the number of the last one: events were rebuilt, so all workflows are read.
             is_known = place is not None and listing.event_at(session, place.seq) == place.event_id
             after = place.seq if place is not None and is_known else -1
             if after == listing.last_in(session):
@@ -93,7 +93,7 @@ class ReportSums:
             self._database.transact(partial(self.look_at, ids[first : first + AT_ONCE]))
 
         def move(session: Session) -> None:
-            if listing.take_place(self._database, session, CURSOR) == place:  # else somebody did it, or all is new
+            if listing.take_place(self._database, session, CURSOR) == place:  # else done meanwhile, or rebuilt
                 listing.move(session, CURSOR, last)
 
         self._database.transact(move)
@@ -101,8 +101,8 @@ class ReportSums:
         return len(ids)
 
     def look_at(self, adw_ids: Sequence[str], session: Session) -> None:
-        """Add what workflows add now and have not added yet; one that cannot be read stays as it was."""
-        listing.take_place(self._database, session, CURSOR)  # one at a time: two at once would both add what is new
+        """Add what workflows have not added yet; an unreadable one is skipped."""
+        listing.take_place(self._database, session, CURSOR)  # a lock: two transactions would both add what is new
         named = {f"id{place}": adw_id for place, adw_id in enumerate(adw_ids)}
         sql = f"""
         SELECT flow.body, added.sums
@@ -123,7 +123,7 @@ class ReportSums:
             for *names, number, amount in json.loads(before or "[]"):
                 key = SumKey(*names)
                 news[key] = news.get(key, ReportSum()).plus(ReportSum(-number, -amount))
-        # The last of two failures is the one that is shown.
+        # Of two last failures the later one is kept.
         is_newer = "excluded.last_at >= report_sums.last_at"
         session.run_each(
             f"""
@@ -157,11 +157,11 @@ def _plain(value: object) -> object:
     return connection.plain(value) if isinstance(value, str) else value
 
 
-# --- what is ---------------------------------------------------------------------------------------------------
+# --- the present -----------------------------------------------------------------------------------------------
 
 _SUBJECT = "flow.adw_id, flow.title, flow.workflow, flow.state, flow.issue_number, flow.repository"
 _LIVE = "run.state IN ('claimed', 'running', 'stopping') AND run.state NOT IN ('pending', 'completed')"
-#: Runs that go on with a workflow, or undo it: neither lanes of its steps nor errands.
+#: Runs that continue a workflow or roll it back: no lanes of its steps, no runs without a workflow.
 RUNNING = f"""
 SELECT {_SUBJECT}, flow.body, run.run_id, run.kind, run.state, run.owner,
        CASE WHEN run.claim_boot = :boot THEN run.claim_until ELSE 0 END - {{now}}, run.started_at, run.updated_at
@@ -180,8 +180,8 @@ PAUSED = f"""
 SELECT {_SUBJECT}, flow.body FROM workflow_states AS flow
 WHERE flow.state = 'paused' ORDER BY flow.created_at DESC, flow.adw_id DESC LIMIT :limit
 """
-#: `{states}` are those in which a workflow is under way. One that is registered and has no document yet is being made,
-#: and where a run has just ended the copy of a document in files may not have followed yet.
+#: `{states}` are the active ones. A workflow without a revision is still being created, and if a run has just ended,
+#: the copy of a document in files may still follow.
 UNATTENDED = f"""
 SELECT {_SUBJECT}, flow.body, flow.updated_at FROM workflow_states AS flow
 WHERE flow.state IN ({{states}}) AND flow.revision > 0
@@ -191,7 +191,7 @@ WHERE flow.state IN ({{states}}) AND flow.revision > 0
       AND (run.finished_at IS NULL OR run.finished_at > :recently))
 ORDER BY flow.state, flow.created_at, flow.adw_id LIMIT :limit
 """
-#: The queue: what is due and since when, what is not, and what is with a worker, each no further than `:limit`.
+#: The queue: runs that are due and since when, that are not due, and that have a worker, each up to `:limit`.
 _SINCE = "CASE WHEN run.updated_at > run.not_before THEN run.updated_at ELSE run.not_before END"
 QUEUE_DUE = f"""
 SELECT count(*), min(since) FROM (
@@ -205,17 +205,17 @@ SELECT count(*) FROM (
 """
 QUEUE_LIVE = f"SELECT count(*) FROM (SELECT 1 FROM runs AS run WHERE {_LIVE} LIMIT :limit) AS few"
 
-#: Waiting runs, in queue order. SQLite is told which index: without statistics it takes another and sorts all.
+#: Waiting runs, in queue order. On SQLite the index is named: without statistics it takes another one and sorts all.
 _WAITING_RUNS = {"sqlite": "runs AS run INDEXED BY ix_runs_waiting", "postgresql": "runs AS run"}
 
 
 def render(database: Database, text: str) -> str:
-    """Return *text* in the SQL of the dialect of *database*."""
+    """Return *text* in the SQL dialect of *database*."""
     return database.render(text.replace("{waiting}", _WAITING_RUNS[database.dialect]))
 
 
 class ReportStore:
-    """Reports from the database."""
+    """Reads reports from the database."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -223,13 +223,13 @@ class ReportStore:
         self._sums = ReportSums(database)
 
     def refresh(self) -> int:
-        """Bring the sums up, and return how many workflows have changed."""
+        """Update the sums, and return how many workflows changed."""
         return self._sums.catch_up()
 
     # --- what was done -----------------------------------------------------------------------------------------
 
     def outcomes(self, window: Window) -> tuple[DayOutcomes, ...]:
-        """Return how workflows ended, the oldest day first."""
+        """Return how workflows ended, by day, the oldest first."""
         days: dict[str, dict[str, int]] = {}
         for day, item, number, _ in self._sum(window, ("outcome",), "day, item"):
             days.setdefault(day, {})[item] = number
@@ -237,7 +237,7 @@ class ReportStore:
         return tuple(DayOutcomes(day=day, **counts) for day, counts in sorted(days.items()))
 
     def attempts(self, window: Window) -> tuple[PhaseAttempts, ...]:
-        """Return the attempts at each phase, by its name."""
+        """Return the attempts at each phase, by name."""
         needed, statuses, took = dict[str, dict[int, int]](), dict[str, dict[str, int]](), dict[str, int]()
         for kind, phase, item, number, amount in self._sum(window, ("attempt", "needed"), "kind, phase, item"):
             if kind == "needed":
@@ -258,9 +258,9 @@ class ReportStore:
 
     def requests(self, window: Window) -> RequestCount:
         """
-        Return how many issues had a workflow that was made in the window, and of how many one is completed.
+        Return how many issues had a workflow created in the window, and for how many of them one is completed.
 
-        A workflow without an issue is a request of its own. What is forgotten because of its age is not counted.
+        A workflow without an issue is a request of its own. Workflows deleted because of their age are not counted.
         """
         sql = """
         SELECT count(*), coalesce(sum(is_done), 0) FROM (
@@ -291,7 +291,7 @@ class ReportStore:
         )
 
     def costliest(self, window: Window, *, limit: int = 10) -> tuple[WorkflowCost, ...]:
-        """Return the workflows with an attempt that ended in the window, what cost most first."""
+        """Return the workflows with an attempt that ended in the window, the most expensive first."""
         sql = """
         SELECT adw_id, workflow, outcome, cost, attempts, last_day FROM report_workflows
         WHERE cost > 0 AND last_day >= :day AND (:workflow = '' OR workflow = :workflow)
@@ -342,7 +342,7 @@ class ReportStore:
         return tuple(failures)
 
     def histories(self, phases: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], PhaseHistory]:
-        """Return how long successful attempts took at each of *phases* (workflow, phase) that has a history."""
+        """Return the durations of successful attempts at each of *phases* (workflow, phase) that has a history."""
         window = Window(since=reports_model.history_since(self._clock.now()))
         buckets: dict[tuple[str, str], dict[int, int]] = {}
         for workflow, phase, item, number, _ in self._sum(window, ("duration",), "workflow, phase, item"):
@@ -361,7 +361,7 @@ class ReportStore:
         return [(*row[:-2], int(row[-2]), int(row[-1])) for row in self._brought_up(sql, _params(window))]
 
     def _brought_up(self, sql: str, params: Mapping[str, object]) -> list[Row]:
-        """Return rows of sums, which are brought up first; where nothing can be written, they are as they were."""
+        """Return rows of sums, updated first; if nothing can be written, they are as before."""
         with suppress(AdwError):
             self._sums.catch_up()
         with self._database.read() as session:
@@ -370,7 +370,7 @@ class ReportStore:
     # --- what is -----------------------------------------------------------------------------------------------
 
     def states(self, *, at_most: int = MOST_COUNTED) -> Mapping[str, Count]:
-        """Return how many workflows are in each state; states without one are left out."""
+        """Return how many workflows are in each state, without empty states."""
         named = {f"state{place}": state.value for place, state in enumerate(WorkflowState)}
         sql = " UNION ALL ".join(
             f"""
@@ -385,7 +385,7 @@ class ReportStore:
         return {state: _count(number, at_most) for state, number in rows if number}
 
     def queue(self, *, at_most: int = MOST_COUNTED) -> QueueNow:
-        """Return how much waits for a worker."""
+        """Return how many runs are due, not due, and with a worker."""
         params = {"moment": self._moment(), "limit": at_most + 1}
         with self._database.read() as session:
             due, later, live = (
@@ -400,7 +400,7 @@ class ReportStore:
         )
 
     def queue_lines(self, *, at_most: int = MOST_COUNTED) -> tuple[QueueLine, ...]:
-        """Return the runs that are not over by state and kind; of each state the first *at_most* are looked at."""
+        """Return the unfinished runs by state and kind, counting up to *at_most* of each state."""
         by_kind = "SELECT kind, count(*), min(created_at) FROM ({few}) AS few GROUP BY kind ORDER BY kind"
         waiting = """
         SELECT run.kind, run.created_at FROM {waiting} WHERE run.state = 'pending'
@@ -426,7 +426,7 @@ class ReportStore:
         return tuple(lines)
 
     def running(self, *, limit: int = 50) -> tuple[RunningNow, ...]:
-        """Return what somebody works on, what began first first."""
+        """Return the workflows with a running run, the oldest run first."""
         clock = self._database.lease_clock()
         with self._database.read() as session:
             rows = session.all(self._render(RUNNING), {**clock, "limit": limit})
@@ -455,7 +455,7 @@ class ReportStore:
         return tuple(found)
 
     def waiting(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return what is waiting: first the queue in its order, then what needs a person, the newest first."""
+        """Return the waiting workflows: first the queue in its order, then the paused ones, the newest first."""
         queued = self.queued(limit=limit)
 
         return (*queued, *self.paused(limit=limit - len(queued)))
@@ -474,14 +474,14 @@ class ReportStore:
         )
 
     def paused(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return what needs a person, the newest first."""
+        """Return the paused workflows, the newest first."""
         with self._database.read() as session:
             rows = session.all(PAUSED, {"limit": limit}) if limit > 0 else []
 
         return tuple(reports_model.paused(_subject(row), readable(row[6])) for row in rows)
 
     def unattended(self, *, limit: int = 50) -> tuple[WaitingNow, ...]:
-        """Return workflows that are under way by their state, while nobody has them and no run of theirs waits."""
+        """Return workflows in active states that have neither an owner nor an unfinished run."""
         named = {f"state{place}": state.value for place, state in enumerate(ACTIVE_STATES)}
         sql = self._render(UNATTENDED.replace("{states}", ", ".join(f":{name}" for name in named)))
         recently = timestamps.to_text(self._clock.now() - JUST_ENDED)

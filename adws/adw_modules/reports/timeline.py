@@ -1,9 +1,9 @@
 """
 When a workflow worked and when it waited, and for what: the bars of its timeline.
 
-Pure. Attempts are written down with their beginning and their end; what lies between two of them is a wait, and its
-cause is read off the attempt before it and off the moves of the workflow. What nobody wrote down is not guessed: a
-moment that cannot be read leaves its bar out.
+Pure. Attempts are recorded with their start and end; the time between two of them is a wait, whose cause comes from the
+attempt before it and from the workflow's moves. Unrecorded facts are not guessed: an unreadable moment leaves its bar
+out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import AttemptRecord, HistoryEntry, PhaseRecord, WorkflowDocument
 
 
-#: kind of a bar that is no attempt -> what it is, for people. The kinds of attempts are their status.
+#: Kind of a bar that is not an attempt -> its label. The kind of an attempt is its status.
 WAITS = {
     "retry": "waits for its next attempt",
     "quota": "waits for a rate limit or a quota",
@@ -37,19 +37,19 @@ WAITS = {
     "lost": "its worker is gone",
     "queue": "waits for a worker",
 }
-#: Bars that are kept, the newest; more of them could not be distinguished.
+#: Maximum number of bars; the newest are kept, as more could not be distinguished.
 MOST_BARS = 600
-#: The part of the whole below which a gap between two attempts is no wait.
+#: The part of the whole below which a gap between two attempts is not a wait.
 SHORTEST_PART = 0.004
-#: How much of a wait that has not ended is shown at most: as a part of what was before it, and in seconds at least.
+#: Maximum shown of a wait that has not ended: as a part of the time before it, and at least in seconds.
 WAIT_PART, WAIT_SECONDS = 0.25, 60.0
-#: Characters of an error or a reason in a label.
+#: Maximum length of an error or a reason in a label.
 _LABEL_WIDTH = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimelineBar:
-    """A stretch of time in which one thing went on."""
+    """A period spent on one thing."""
 
     lane: str  #: the phase
     kind: str  #: status of an attempt, or a key of WAITS
@@ -62,7 +62,7 @@ class TimelineBar:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """The duration of the bar."""
         return (self.end - self.start).total_seconds()
 
 
@@ -86,35 +86,35 @@ class TimelineLane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """All of it."""
+    """The timeline of a workflow."""
 
     start: datetime
-    end: datetime  #: of the picture: now, the end of the workflow, or a moment that is waited for
+    end: datetime  #: of the chart: now, the end of the workflow, or the end of a wait
     now: datetime
     lanes: tuple[TimelineLane, ...]
     marks: tuple[TimelineMark, ...] = ()
-    left_out: int = 0  #: older bars
-    is_cut: bool = False  #: something goes on behind the end of the picture
+    left_out: int = 0  #: number of older bars
+    is_cut: bool = False  #: something continues beyond the end of the chart
     spent: dict[str, float] = field(default_factory=dict)  #: kind -> seconds until now
 
     @property
     def seconds(self) -> float:
-        """How long it is, never 0."""
+        """The duration of the timeline, never 0."""
         return max(1.0, (self.end - self.start).total_seconds())
 
     @property
     def bars(self) -> tuple[TimelineBar, ...]:
-        """Every bar, the oldest first."""
+        """All bars, the oldest first."""
         return tuple(sorted((bar for lane in self.lanes for bar in lane.bars), key=lambda bar: bar.start))
 
     @property
     def worked_seconds(self) -> float:
-        """How long attempts took, together."""
+        """The total duration of attempts."""
         return sum(seconds for kind, seconds in self.spent.items() if kind not in WAITS)
 
     @property
     def waited_seconds(self) -> float:
-        """How long it waited for whatever."""
+        """The total duration of waits."""
         return sum(seconds for kind, seconds in self.spent.items() if kind in WAITS)
 
 
@@ -125,7 +125,7 @@ class _Try:
     phase: PhaseRecord
     attempt: AttemptRecord
     start: datetime
-    end: datetime  #: now, for one that has not ended
+    end: datetime  #: now, if it has not ended
 
     @property
     def is_open(self) -> bool:
@@ -134,7 +134,7 @@ class _Try:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Gap:
-    """Time in which nothing was tried."""
+    """A period without an attempt."""
 
     start: datetime
     end: datetime
@@ -143,7 +143,7 @@ class _Gap:
 
 
 def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
-    """Return the bars of the workflow in *document* as they stand *now*."""
+    """Return the timeline of the workflow in *document* as of *now*."""
     tries = sorted(
         (
             _Try(phase=phase, attempt=attempt, start=start, end=max(start, _moment(attempt.ended_at) or now))
@@ -151,7 +151,7 @@ def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
             for attempt in phase.attempts
             if (start := _moment(attempt.started_at)) is not None
         ),
-        key=lambda one: (one.start, one.attempt.number),  # one at a time is made
+        key=lambda one: (one.start, one.attempt.number),  # attempts do not overlap
     )
     start = min(filter(None, [_moment(document.created_at), *(one.start for one in tries)]), default=now)
     ended = _ended(document)
@@ -163,7 +163,7 @@ def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
     kept = bars[-MOST_BARS:]
 
     end, is_cut = until, False
-    if kept and kept[-1].is_open and not kept[-1].attempt:  # a week of waiting must not fill the picture
+    if kept and kept[-1].is_open and not kept[-1].attempt:  # a week of waiting must not fill the chart
         last = kept[-1]
         room = max(WAIT_SECONDS, (last.start - start).total_seconds() * WAIT_PART)
         limit = last.start + timedelta(seconds=room)
@@ -196,7 +196,7 @@ def timeline(document: WorkflowDocument, *, now: datetime) -> Timeline:
 
 
 def _bars_of(one: _Try, now: datetime) -> Iterator[TimelineBar]:
-    """Yield an attempt, and for one that waits for others both parts of it."""
+    """Yield the bar of an attempt, or the two bars of one that waits for others."""
     name, attempt = one.phase.name, one.attempt
     again = f", round {attempt.round}" if attempt.round > 1 else ""
     waited = f", {span(attempt.waited_seconds)} of it waiting" if attempt.waited_seconds else ""
@@ -221,7 +221,7 @@ def _bars_of(one: _Try, now: datetime) -> Iterator[TimelineBar]:
     yield replace(bar, kind="others", start=since, attempt=0, label=f"{WAITS['others']}{f': {why}' if why else ''}")
 
 
-# --- what lies between them ------------------------------------------------------------------------------------
+# --- waits -----------------------------------------------------------------------------------------------------
 
 
 def _gaps(tries: Sequence[_Try], start: datetime, until: datetime) -> Iterator[_Gap]:
@@ -230,12 +230,12 @@ def _gaps(tries: Sequence[_Try], start: datetime, until: datetime) -> Iterator[_
         if before is not None and before.is_open:
             continue
         first, last = before.end if before else start, after.start if after else until
-        if first < last or after is None:  # two clocks may say otherwise
+        if first < last or after is None:  # two clocks may disagree
             yield _Gap(start=first, end=last, before=before, after=after)
 
 
 def _waits(document: WorkflowDocument, gap: _Gap, *, is_over: bool) -> Iterator[TimelineBar]:
-    """Yield what was waited for in a gap: where it was parked, and what came before and after that."""
+    """Yield the waits in a gap: the periods in which the workflow was parked, and those before and after them."""
     place, parked = gap.start, None
     for bar in _parked(document, gap):
         yield from _wait(document, gap, place, bar.start, was_parked=parked is not None, is_open=False)
@@ -264,7 +264,7 @@ def _wait(
 
 
 def _cause(before: _Try, following: PhaseRecord | None) -> tuple[str, str]:
-    """Return why nothing is tried after the attempt *before*, as a kind and a reason."""
+    """Return why there is no attempt after *before*, as a kind and a reason."""
     error = before.attempt.error or {}
     said = error.get("message")
     why = said if isinstance(said, str) else ""
@@ -281,7 +281,7 @@ def _cause(before: _Try, following: PhaseRecord | None) -> tuple[str, str]:
 
 
 def _next_phase(document: WorkflowDocument, gap: _Gap) -> PhaseRecord | None:
-    """Return the phase that was waited to begin: the next one that was tried, else the first that is not over."""
+    """Return the phase that was to begin: that of the next attempt, else the first unfinished one."""
     if gap.after is not None:
         return gap.after.phase
     waiting = [phase for phase in document.phases if phase.status not in {"complete", "skipped", "failed"}]
@@ -290,7 +290,7 @@ def _next_phase(document: WorkflowDocument, gap: _Gap) -> PhaseRecord | None:
 
 
 def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[TimelineBar]:
-    """Yield the stretches of a gap in which the workflow was paused or had failed."""
+    """Yield the periods of a gap in which the workflow was paused or had failed."""
     one = gap.before or gap.after
     lane = one.phase if one is not None else _next_phase(document, gap)
     for entry, following in zip_longest(document.state_history, document.state_history[1:]):
@@ -305,7 +305,7 @@ def _parked(document: WorkflowDocument, gap: _Gap) -> Iterator[TimelineBar]:
 
 
 def _parked_as(entry: HistoryEntry) -> tuple[str, str]:
-    """Return what a workflow does after a move that parks it, as kind and label; "" for any other move."""
+    """Return the kind and label of the wait after a move that parks a workflow, "" after any other move."""
     reason = entry.metadata.get("reason")
     why = f": {_clipped(reason)}" if isinstance(reason, str) and reason else ""
     if entry.to_state == "failed":
@@ -319,7 +319,7 @@ def _parked_as(entry: HistoryEntry) -> tuple[str, str]:
 
 
 def _ended(document: WorkflowDocument) -> datetime | None:
-    """Return when the workflow came to an end, None while it can go on; what undoes it comes later."""
+    """Return when the workflow ended, or None if it has not; a later rollback does not count."""
     if not is_terminal(document.current_state):
         return None
     for entry in document.state_history:

@@ -1,9 +1,9 @@
 """
-Ports of workflows: reserved in the database, bound and held by a socket, and released only while their user runs.
+Ports of workflows: reserved in the database, held by a bound socket, and released only while their user runs.
 
-Checking whether a port is free and using it later is a race. So the row comes first (two of ours can never have the
-same), then the socket (which tells about everybody else); a port that another program listens on is passed over and
-never taken away. No process is ever ended for a port.
+Checking that a port is free and using it later is a race. So the row comes first (no two workflows can have the same),
+then the socket (which detects other programs). A port that another program listens on is skipped: no process is ever
+ended for a port.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from adws.adw_modules.errors import PortsExhausted
 from adws.adw_modules.identifiers import check_adw_id
 from adws.adw_modules.interfaces import Clock, OwnerRecord, Verdict
 
-#: Purpose of each port of a pair, in the order of PortPair.
+#: Purposes of the ports of a pair, in the order of PortPair.
 BACKEND, FRONTEND = "backend", "frontend"
-#: Addresses that are held: what a program on this machine finds under `localhost`.
+#: Addresses on which ports are held: those of `localhost` on this machine.
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-#: What a machine says that does not have the address at all.
+#: Errors of a machine that does not have the address.
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 
 
@@ -46,25 +46,25 @@ class PortRow:
     purpose: str  #: backend | frontend
     host: str
     reserved_at: str
-    owner: str = ""  #: the record of its holder
+    owner: str = ""  #: the record of the process that holds it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PortRange:
-    """Which ports there are: *count* pairs, from two starts."""
+    """The available ports: *count* pairs, from two starts."""
 
     backend_start: int = 9100
     frontend_start: int = 9200
     count: int = 15
 
     def pair(self, index: int) -> PortPair:
-        """Return one pair; after the last comes the first."""
+        """Return the pair at *index*; after the last comes the first."""
         place = index % self.count
 
         return PortPair(backend=self.backend_start + place, frontend=self.frontend_start + place)
 
     def pairs_for(self, adw_id: str) -> Iterator[PortPair]:
-        """Yield every pair, first the one that users of ADW expect for this id."""
+        """Yield every pair, beginning with the one that users of ADW expect for this id."""
         first = index_of(adw_id, self.count)
         yield from (self.pair(first + step) for step in range(self.count))
 
@@ -83,7 +83,7 @@ class PortRange:
 
 
 def index_of(adw_id: str, count: int) -> int:
-    """Return the place of a workflow among *count*: its first eight characters as a number of base 36."""
+    """Return the index of a workflow below *count*: its first eight characters as a number of base 36."""
     digits = "".join(char for char in check_adw_id(adw_id)[:8] if char.isalnum())
 
     return int(digits, 36) % count
@@ -102,18 +102,18 @@ class Ports:
         self._guard = threading.RLock()
 
     def take(self, adw_id: str, *, preferred: PortPair | None = None) -> PortPair:
-        """Reserve a pair, bind and hold it; raise PortsExhausted. The pair it has when it has one."""
+        """Return the workflow's pair, reserved, bound and held; a new one if it has none. Raises PortsExhausted."""
         check_adw_id(adw_id)
         with self._guard:
             has_rows, present = self._present(adw_id)
             if present is not None and adw_id in self._held:
                 return present
             if has_rows:
-                # This process holds them now: only the owner of a workflow takes ports for it.
+                # This process holds them from now on: only the owner of a workflow takes ports for it.
                 self._change_rows("UPDATE ports SET owner = :owner WHERE host = :host AND adw_id = :adw_id", adw_id)
                 if present is not None and self._bind(adw_id, present):
                     return present
-                # Another program listens on one of them; or it is half a pair, whose other half was freed meanwhile.
+                # Another program listens on one of them, or one of the two was freed meanwhile.
                 self._give_up(adw_id)
             wanted = [preferred] if preferred is not None and preferred in self._range else []
             for pair in (*wanted, *self._range.pairs_for(adw_id)):
@@ -142,20 +142,20 @@ class Ports:
 
     @contextmanager
     def handed_over(self, adw_id: str) -> Iterator[None]:
-        """Close the sockets inside the block, so that a process can bind them; bind them again after it."""
+        """Close the sockets inside the block, so that a process can bind the ports; bind them again after it."""
         with self._guard:
             _close(self._held.pop(adw_id, ()))
         try:
             yield
         finally:
-            # A process that still listens there keeps it: the row stays ours, and the next take checks again.
+            # If a process still listens, the row stays ours, and the next take checks the port again.
             with self._guard:
                 _, present = self._present(adw_id)
                 if present is not None and adw_id not in self._held:
                     self._bind(adw_id, present)
 
     def free(self, adw_id: str) -> tuple[int, ...]:
-        """Free what the workflow has, on every host, and return the numbers. Never ends a process."""
+        """Free the workflow's ports on every host, and return their numbers. Never ends a process."""
         sql, params = "DELETE FROM ports WHERE adw_id = :adw_id RETURNING port", {"adw_id": check_adw_id(adw_id)}
         with self._guard:
             _close(self._held.pop(adw_id, ()))
@@ -168,15 +168,15 @@ class Ports:
         return reservations(self._database)
 
     def is_held(self, adw_id: str) -> bool:
-        """Say whether this process holds the sockets of a workflow."""
+        """Return whether this process holds the sockets of a workflow."""
         return adw_id in self._held
 
     def free_left_behind(self, verdict: Callable[[OwnerRecord | None], Verdict]) -> tuple[PortRow, ...]:
         """
-        Free the ports of this host whose holder is dead and on which nothing listens, and return them.
+        Free the ports of this host whose owner is dead and on which nothing listens, and return them.
 
-        *verdict* says of an owner whether it lives. What still listens may be a left-over of that workflow: its port
-        stays reserved until that is ended. Ports of other hosts are for those hosts to judge.
+        *verdict* tells whether an owner lives. A listening process may be left from that workflow, so its port stays
+        reserved until that process ends. Ports of other hosts are left to those hosts.
         """
         sql = "DELETE FROM ports WHERE host = :host AND port = :port AND adw_id = :adw_id AND owner = :owner"
         freed = []
@@ -197,14 +197,14 @@ class Ports:
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _present(self, adw_id: str) -> tuple[bool, PortPair | None]:
-        """Say whether the workflow has any port on this host, and return its pair when it has both."""
+        """Return whether the workflow has any port on this host, and its pair if it has both."""
         rows = {row.purpose: row.port for row in self.all() if (row.adw_id, row.host) == (adw_id, self._me.host)}
         is_pair = set(rows) == {BACKEND, FRONTEND}
 
         return bool(rows), PortPair(backend=rows[BACKEND], frontend=rows[FRONTEND]) if is_pair else None
 
     def _reserve(self, adw_id: str, pair: PortPair) -> bool:
-        """Reserve both ports on this host, or none of them: the primary key (host, port) lets one workflow in."""
+        """Reserve both ports on this host, or neither: the primary key (host, port) admits only one workflow."""
         moment = timestamps.to_text(self._clock.now())
         base = {"host": self._me.host, "adw_id": adw_id, "owner": self._me.to_text(), "reserved_at": moment}
 
@@ -215,7 +215,7 @@ class Ports:
                     "VALUES (:host, :port, :adw_id, :purpose, :owner, :reserved_at) ON CONFLICT DO NOTHING",
                     {**base, "port": port, "purpose": purpose},
                 )
-                if not is_reserved:  # somebody has the port, or the workflow has one for this purpose
+                if not is_reserved:  # the port is taken, or the workflow has one for this purpose
                     raise _TakenError
             return True
 
@@ -225,7 +225,7 @@ class Ports:
             return False
 
     def _give_up(self, adw_id: str) -> None:
-        """Free what this process reserved for the workflow."""
+        """Free the ports that this process reserved for the workflow."""
         self._change_rows("DELETE FROM ports WHERE host = :host AND adw_id = :adw_id AND owner = :owner", adw_id)
 
     def _change_rows(self, sql: str, adw_id: str, **more: object) -> int:
@@ -234,7 +234,7 @@ class Ports:
         return self._database.transact(lambda session: session.run(sql, params))
 
     def _bind(self, adw_id: str, pair: PortPair) -> bool:
-        """Bind and hold both ports; False, and nothing is held, when somebody listens on one."""
+        """Bind and hold both ports; return False, holding neither, if another program listens on one."""
         sockets: list[socket.socket] = []
         try:
             for port in (pair.backend, pair.frontend):
@@ -250,7 +250,7 @@ class Ports:
 
 
 class _TakenError(Exception):
-    """Somebody has one of the ports; what was reserved before it in this transaction is undone with it."""
+    """One of the ports is taken; rolls back what its transaction reserved before."""
 
 
 def reservations(database: Database) -> tuple[PortRow, ...]:
@@ -262,14 +262,14 @@ def reservations(database: Database) -> tuple[PortRow, ...]:
 
 
 def bound(port: int) -> list[socket.socket]:
-    """Return sockets that listen on *port* of every loopback address there is; raise OSError when one is taken."""
+    """Return sockets that listen on *port* on every available loopback address; raise OSError if one is taken."""
     sockets: list[socket.socket] = []
     try:
         for family, address in _LOOPBACK:
             try:
                 made = socket.socket(family, socket.SOCK_STREAM)
                 sockets.append(made)
-                # Connections of the former user may linger; REUSEPORT would let a second listener in, this does not.
+                # Connections of the former user may linger; unlike REUSEPORT, this admits no second listener.
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -286,7 +286,7 @@ def bound(port: int) -> list[socket.socket]:
 
 
 def is_free(port: int) -> bool:
-    """Say whether nothing listens on *port* at this moment."""
+    """Return whether nothing listens on *port* at this moment."""
     try:
         _close(bound(port))
     except OSError:

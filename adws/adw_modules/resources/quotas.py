@@ -1,13 +1,13 @@
 """
-Limits that stop work before the disk, the memory or the budget does, and what attempts have cost.
+Limits that stop work before disk, memory or budget run out, and the costs of attempts.
 
-What can be counted only by all together (worktrees, runs, money) is decided inside the transaction that takes the
-place, one after the other, so of two that race for the last place one gets it; the rest is measured right before. A
-limit that cannot be determined says so: it is never left out in silence. What was spent is read from the documents'
-rows, attempt by attempt; nothing counts twice, and flat-rate usage counts nothing.
+Limits shared by all (worktrees, runs, money) are checked inside the transaction that reserves a place, one at a time,
+so only one of two that race for the last place gets it; the others are measured right before. A limit that cannot be
+determined is reported as unknown, never left out. Spending is read from the documents' rows, attempt by attempt;
+nothing counts twice, and flat-rate usage counts nothing.
 
-A limit is reached when as much as it says is used, or less than it says is free. Then new work waits; a worktree that
-has reached its size stops its own workflow only, which pauses (`Workspace.why_too_large`, and cron).
+A limit is reached when as much as it allows is used, or less than it requires is free. Then new work waits; a worktree
+that reaches its size limit stops only its own workflow, which pauses (`Workspace.why_too_large`, and cron).
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from adws.adw_modules.errors import QuotaExceeded, UsageError
 from adws.adw_modules.identifiers import check_adw_id, size_text
 from adws.adw_modules.interfaces import Clock
 
-#: Bytes in what people call a GB of disk or memory here.
+#: Bytes in a GB of disk or memory.
 GB = 2**30
-#: Where Linux says how much memory there is.
+#: The file with the amount of memory on Linux.
 MEMINFO = Path("/proc/meminfo")
-#: A place whose workflow never came to be is released after this long.
+#: A place whose workflow was never created is released after this long.
 ABANDONED_AFTER = timedelta(hours=1)
-#: Past workflows an estimate is taken from.
+#: Number of past workflows from which an estimate is made.
 PAST_WORKFLOWS = 50
-#: How long an estimate from past workflows is used for claims: it reads the documents of fifty of them.
+#: How long an estimate is reused for claims: making one reads the documents of fifty workflows.
 ESTIMATE_SECONDS = 60.0
-#: Large worktrees that are named.
+#: Maximum number of large worktrees that are named.
 MOST_NAMED = 5
-#: What to do about a worktree that is too large.
+#: How to fix a worktree that is too large.
 _SMALLER = "remove what was built in it, or raise quota.max_worktree_size"
-#: Stands for a workflow that has no id yet.
+#: Placeholder for a workflow without an id yet.
 _NEW = "new"
 _Read = TypeVar("_Read")
-#: The unit of st_blocks, whatever the file system's own is.
+#: The unit of st_blocks, independent of the file system's.
 _BLOCK_BYTES = 512
-#: What stands in the text of a document in which something cost money, and of one that an agent worked on.
+#: Patterns of documents in which something cost money, and of those that an agent worked on.
 COSTING, OF_AGENTS = '%"cost_usd"%', '%"provider"%'
-#: Rows that are read at once.
+#: Rows read at a time.
 CHUNK = 500
-#: How a dialect reads parts of a document in its row.
+#: SQL of each dialect that reads parts of a document in its row.
 _DOCUMENT_SQL: Mapping[str, Mapping[str, str]] = {
     "sqlite": {
         "cost": "CAST(json_extract(body, '$.cost.total_usd') AS REAL)",
@@ -70,17 +70,17 @@ _DOCUMENT_SQL: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuotaStatus:
-    """One limit and how much of it is used."""
+    """A limit, and how much of it is used."""
 
     name: str  #: disk | memory | worktrees | worktree_size | cost | cost_per_day | runs
     used: float
     limit: float
     unit: str
-    is_exceeded: bool  #: it is reached: new work waits
+    is_exceeded: bool  #: reached, so new work waits
     detail: str = ""  #: in a sentence, with what to do
-    is_known: bool = True  #: False: it cannot be told here, and says why
-    reserved: float = 0.0  #: the part of *used* that workflows with a place are expected to need, and do not use yet
-    expected: float = 0.0  #: the part of *used* that one more workflow is expected to need
+    is_known: bool = True  #: False: unknown here, and *detail* says why
+    reserved: float = 0.0  #: part of *used* that workflows with a place are expected to need but do not use yet
+    expected: float = 0.0  #: part of *used* that one more workflow is expected to need
 
     def shown(self, value: float) -> str:
         """Return an amount of this limit for people: a size with its unit, anything else as a number."""
@@ -93,45 +93,45 @@ class Reservation:
 
     adw_id: str
     host: str
-    estimated_cost: float | None = None  #: US dollars, None when it is not known
+    estimated_cost: float | None = None  #: US dollars; None if unknown
     spent: float = 0.0  #: US dollars so far
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spending:
-    """What is taken and spent at one moment."""
+    """What is reserved and spent at one moment."""
 
     places: tuple[Reservation, ...] = ()
     spent_today: float = 0.0  #: US dollars since midnight UTC, by all workflows
     spent_today_by_provider: Mapping[str, float] = field(default_factory=dict)
-    spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in all
-    cap_of_asker: float | None = None  #: what a person allowed it to cost; None: the limit of the settings holds
+    spent_by_asker: float = 0.0  #: US dollars of the workflow that asks, in total
+    cap_of_asker: float | None = None  #: its own limit set by a person; None: that of the settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much may be used; sizes in bytes, money in US dollars."""
+    """The limits; sizes in bytes, money in US dollars."""
 
     min_free_disk: int = 10 * GB
     min_free_memory: int = 1 * GB
     max_worktrees: int = 15
-    max_worktree_size: int = 5 * GB  #: 0: no limit, and none is measured
+    max_worktree_size: int = 5 * GB  #: 0: no limit, and worktrees are not measured
     max_cost: float = 10.0  #: of one workflow
-    max_cost_per_day: float = 100.0  #: of all together, from midnight UTC
-    max_runs: int = 15  #: workflows that are worked on at once
+    max_cost_per_day: float = 100.0  #: of all workflows, from midnight UTC
+    max_runs: int = 15  #: workflows running at a time
 
 
 class Meters:
-    """The meters of this machine."""
+    """Measures this machine."""
 
     def free_disk(self, path: Path) -> int:
-        """Return the bytes that may still be written where *path* is, or will be when it is made."""
+        """Return the bytes that can still be written at *path*, which need not exist yet."""
         status = os.statvfs(nearest(path))
 
         return status.f_bavail * status.f_frsize
 
     def free_memory(self) -> int:
-        """Return the bytes of memory that programs can still get without anything being swapped out."""
+        """Return the bytes of memory available to programs without swapping."""
         if MEMINFO.exists():  # what psutil reads too, without the time to load it
             _, _, available = MEMINFO.read_bytes().partition(b"MemAvailable:")
             return int(available.split(maxsplit=1)[0]) * 1024
@@ -141,7 +141,7 @@ class Meters:
 
 
 class Quotas:
-    """The limits of this machine and of everybody who shares its database."""
+    """The limits of this machine and those shared by all that use its database."""
 
     def __init__(
         self,
@@ -154,9 +154,9 @@ class Quotas:
         meters: Meters | None = None,
     ) -> None:
         """
-        Count in *database*; *trees* is where worktrees are, whose file system must not run full.
+        Count in *database*; *trees* is the directory of the worktrees, whose file system must not run full.
 
-        None is for a home where nobody worked yet: looking at its limits must not make a database.
+        Without a database (a home where nobody has worked yet) nothing is counted: reading limits must not create one.
         """
         self._database = database
         self._clock = clock
@@ -184,11 +184,11 @@ class Quotas:
         cap: float | None = None,
     ) -> None:
         """
-        Reserve a place for a workflow, atomically; raise QuotaExceeded naming the limit and what to do.
+        Reserve a place for a workflow, atomically; raise QuotaExceeded with the limit and what to do.
 
-        Without an estimate one is made from past workflows. A workflow that has a place keeps it. To be called by the
-        owner of the workflow: the place of one that is parked, and that nobody owns, is given to others. What the owner
-        knows of the workflow's cost (*spent*, *cap*) comes first: the copy of its document may be older.
+        By default *estimated_cost* comes from past workflows. A workflow that has a place keeps it. Only the owner of
+        the workflow may call this: the place of a parked workflow without an owner is given to others. What the owner
+        knows of its cost (*spent*, *cap*) takes precedence: the copy of its document may be older.
         """
         database = self._shared
         check_adw_id(adw_id)
@@ -201,7 +201,7 @@ class Quotas:
         """
         Reserve a place inside the transaction that claims the run, on a machine that is not full; raise QuotaExceeded.
 
-        Returns what the workflow has cost and its own cap, as the decision saw them.
+        Returns the workflow's cost and its own cap, as used for the decision.
         """
         return self._reserve(session, adw_id, workflow=workflow)
 
@@ -214,8 +214,8 @@ class Quotas:
         estimated: float | None = None,
         known: tuple[float, float | None] | None = None,
     ) -> tuple[float, float | None]:
-        """Take a place unless a limit is reached; return cost and cap. Asking again changes the estimate only."""
-        if self._shared.dialect == "postgresql":  # SQLite has one writer anyway
+        """Reserve a place unless a limit is reached; return cost and cap. Repeating it only changes the estimate."""
+        if self._shared.dialect == "postgresql":  # SQLite has only one writer
             session.one("SELECT pg_advisory_xact_lock(hashtext('adw.quota_reservations'))")
         self._free_abandoned(session)
         spending = self._read_spending(session, adw_id)
@@ -249,10 +249,10 @@ class Quotas:
 
     def check_start(self, workflow: str) -> None:
         """
-        Raise QuotaExceeded when a new workflow of this name could not begin until somebody frees a limit.
+        Raise QuotaExceeded if a new workflow of this name could not begin until a person frees a limit.
 
-        Nothing is reserved. Memory and the number of runs become free by themselves: then a start waits in the queue.
-        A worktree that is too large stops its own workflow only (`why_too_large`).
+        Nothing is reserved. Memory and the number of runs become free by themselves, so then a start waits in the
+        queue. A worktree that is too large stops only its own workflow (`why_too_large`).
         """
         spending, estimated = self._spending(), self.estimate(workflow)
         for status in (
@@ -264,24 +264,24 @@ class Quotas:
             _refuse(status)
 
     def is_machine_full(self) -> bool:
-        """Say whether too little disk or memory is free for new work."""
+        """Return whether too little disk or memory is free for new work."""
         limits, meters = self.limits, self._meters
 
         return meters.free_disk(self._trees) < limits.min_free_disk or meters.free_memory() < limits.min_free_memory
 
     def release(self, adw_id: str) -> None:
-        """Give the place back."""
+        """Release the place of a workflow."""
         sql = "DELETE FROM quota_reservations WHERE adw_id = :adw_id"
         params = {"adw_id": check_adw_id(adw_id)}
         if self._database is not None:
             self._database.transact(lambda session: session.run(sql, params))
 
     def free_left_behind(self) -> int:
-        """Free the places of workflows that are parked or over and that nobody works on, and return how many."""
+        """Free the places of parked and ended workflows without a live owner, and return how many."""
         return self._database.transact(self._free_abandoned) if self._database is not None else 0
 
     def _free_abandoned(self, session: Session) -> int:
-        """Free places whose worker died before it released them, and those of workflows that never came to be."""
+        """Free places whose worker died before releasing them, and those of workflows that were never created."""
         sql = """
             DELETE FROM quota_reservations WHERE EXISTS (
               SELECT 1 FROM workflow_states AS known
@@ -302,7 +302,7 @@ class Quotas:
     def status(
         self, *, estimated_cost: float | None = None, sizes: Mapping[str, int] | None = None
     ) -> tuple[QuotaStatus, ...]:
-        """Return every limit; *sizes* is what `sizes` returned, None to measure the worktrees now."""
+        """Return every limit; *sizes* is a result of `sizes`, None: measure the worktrees now."""
         spending = self._spending()
 
         return (
@@ -317,9 +317,9 @@ class Quotas:
 
     def gauges(self, *, spent_today: float, sizes: Mapping[str, int] | None) -> tuple[QuotaStatus, ...]:
         """
-        Return the limits that all workflows share, without what is slow to measure.
+        Return the limits that all workflows share, without slow measurements.
 
-        *spent_today* comes from the stored sums, and *sizes* are a recent result of `sizes`; None: unknown.
+        *spent_today* comes from the stored sums, and *sizes* is a recent result of `sizes`; None: unknown.
         """
         limits = self._shared_limits(
             Spending(places=self._read(self._places, tuple[Reservation, ...]()), spent_today=spent_today)
@@ -339,7 +339,7 @@ class Quotas:
         return tuple(status for status in shared if status.is_known and status.is_exceeded)
 
     def _shared_limits(self, spending: Spending) -> tuple[QuotaStatus, ...]:
-        """Return the limits that all workflows share and that are told at once."""
+        """Return the limits that all workflows share and that are quickly determined."""
         return (
             self._disk(),
             self._memory(),
@@ -357,35 +357,35 @@ class Quotas:
         return tuple(place.adw_id for place in self._read(self._places, tuple[Reservation, ...]()))
 
     def worktrees(self) -> tuple[str, ...]:
-        """Return the workflows that have a worktree here: a directory that is none is not counted."""
+        """Return the workflows that have a worktree here; directories that are not worktrees do not count."""
         if not self._trees.is_dir():
             return ()
 
         return tuple(sorted(path.name for path in self._trees.iterdir() if (path / ".git").is_file()))
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each worktree, of none where that is not limited; every file in them is read."""
+        """Return the size of each worktree, reading every file in them; empty if the size is not limited."""
         if not self.limits.max_worktree_size:
             return {}
 
         return {name: size_of(self._trees / name) for name in self.worktrees()}
 
     def too_large(self, sizes: Mapping[str, int]) -> dict[str, str]:
-        """Return why each workflow has to pause whose worktree has reached the limit, the largest first."""
+        """Return the workflows whose worktree has reached the limit, with the reason to pause, the largest first."""
         limit = self.limits.max_worktree_size
         reached = sorted((name for name in sizes if 0 < limit <= sizes[name]), key=lambda name: (-sizes[name], name))
 
         return {name: f"{self._large(name, sizes[name])}: {_SMALLER}, then: adw resume {name}" for name in reached}
 
     def estimate(self, workflow: str) -> float | None:
-        """Return what a workflow of this name will cost, from those that came to their end; None when none did."""
+        """Return the expected cost of a workflow of this name, from completed ones, or None without any."""
         return self._read(lambda session: self._estimate(session, workflow), None)
 
     def _spending(self) -> Spending:
         return self._read(lambda session: self._read_spending(session, ""), Spending())
 
     def _read(self, work: Callable[[Session], _Read], otherwise: _Read) -> _Read:
-        """Return what *work* reads, *otherwise* where nobody worked yet."""
+        """Return what *work* reads, or *otherwise* without a database."""
         if self._database is None:
             return otherwise
         with self._database.read() as session:
@@ -405,7 +405,7 @@ class Quotas:
         )
 
     def _read_spending(self, session: Session, adw_id: str) -> Spending:
-        """Return the places that are taken and what was spent; of *adw_id* what it has cost itself, and its cap."""
+        """Return the reserved places and what was spent, and the cost and cap of *adw_id*."""
         midnight = timestamps.to_text(self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
         rows = session.all(spent_since_sql(self._shared.dialect), {"since": midnight})
         entries = (entry for row in rows for entry in costs.entries_in(*row) if entry.ended_at >= midnight)
@@ -424,7 +424,7 @@ class Quotas:
         )
 
     def _estimate(self, session: Session, workflow: str) -> float | None:
-        """Return what a workflow of that name will cost."""
+        """Return the expected cost of a workflow of that name."""
         sql = f"""
             SELECT {_DOCUMENT_SQL[self._shared.dialect]["cost"]} FROM workflow_states
             WHERE workflow = :workflow AND state = 'completed' AND revision > 0
@@ -514,7 +514,7 @@ class Quotas:
     def _cost(
         self, estimated: float | None, spent: float, *, cap: float | None = None, asking: str = ""
     ) -> QuotaStatus:
-        """Return the limit of one workflow; a *cap* of its own, which a person gave it, takes the place of ours."""
+        """Return the cost limit of one workflow; its own *cap*, set by a person, replaces the general one."""
         limit = self.limits.max_cost if cap is None else cap
         if estimated is None and not spent:
             detail = "what the workflow will cost is not known: no workflow of this name has come to its end yet"
@@ -557,7 +557,7 @@ class Quotas:
 
 
 def spent_since_sql(dialect: str) -> str:
-    """Return the query for all that changed since a moment and cost something: attempts say what was spent when."""
+    """Return the query for workflows with costs that changed since a moment; their attempts say when costs arose."""
     part = _DOCUMENT_SQL[dialect]
 
     return (
@@ -586,16 +586,16 @@ class CostStore:
     """
     Reads what attempts cost from the documents' rows.
 
-    Most rows are skipped by a check of their text: only a report with a cost names one, only the record of an agent
-    names a provider. They are read a few hundred at a time, so that ten thousand of them are never in memory at once.
+    Most rows are skipped by a pattern match: only a report with a cost has one, only the record of an agent has a
+    provider. Rows are read a few hundred at a time, so that ten thousand are never in memory at once.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def entries(self, since: str = "") -> Iterator[CostEntry]:
-        """Yield what each attempt cost that ended at or after *since*, workflow by workflow."""
-        # Whole documents: to have the database cut the phases out takes longer than to read the rest.
+        """Yield the costs of each attempt that ended at or after *since*, workflow by workflow."""
+        # Whole documents: extracting the phases in the database takes longer than reading the rest.
         sql = """
             SELECT adw_id, workflow, body FROM workflow_states
             WHERE adw_id > :after AND updated_at >= :since AND revision > 0
@@ -614,13 +614,13 @@ class CostStore:
 
 def size_of(path: Path, *, may_go_on: Callable[[], bool] = lambda: True) -> int:
     """
-    Return the bytes that a directory takes on its disk; what vanishes or cannot be read meanwhile is left out.
+    Return the bytes that a directory takes on its disk, without entries that vanish meanwhile or are unreadable.
 
-    Takes about 3 seconds for a million files. *may_go_on* is asked before each directory: after a no, the result is
-    that of what was seen until then.
+    Takes about 3 seconds for a million files. *may_go_on* is called before each directory; once it returns False, the
+    result is the sum so far.
     """
     total, folders = 0, [str(path)]
-    seen: set[tuple[int, int]] = set()  #: files with several names, which take their place once
+    seen: set[tuple[int, int]] = set()  #: hard-linked files, which count once
     while folders and may_go_on():
         with suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -641,7 +641,7 @@ def size_of(path: Path, *, may_go_on: Callable[[], bool] = lambda: True) -> int:
 
 
 def nearest(path: Path) -> Path:
-    """Return *path*, or the closest directory above it that is there."""
+    """Return *path*, or the closest existing directory above it."""
     while not path.exists() and path != path.parent:
         path = path.parent
 

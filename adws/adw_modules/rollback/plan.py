@@ -1,8 +1,8 @@
 """
-The plan of a rollback, made from the ledger and from what is on the disk: steps in the one order that is safe.
+Planning a rollback from the ledger and the disk: steps in the only safe order.
 
-Pure. The plan is written into the document before anything is undone, and each step before and after it is done. So a
-rollback that was interrupted is planned again from there, and finished steps are not repeated.
+Pure. The plan is written into the document before anything is undone, and each step before and after it is done. An
+interrupted rollback is therefore planned again from there, and finished steps are not repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from adws.adw_modules.queue.model import Run
 
 
-#: The order in which kinds of things are undone; within a kind the newest comes first.
+#: The order in which kinds of effects are undone; within a kind the newest comes first.
 ORDER: tuple[str, ...] = (
     "process",
     "salvage",
@@ -39,7 +39,7 @@ ORDER: tuple[str, ...] = (
     "lock",
     "state",
 )
-#: kind -> kinds that have to be over first, because undoing it earlier could lose or touch something.
+#: kind -> kinds to be finished first, because undoing it earlier could lose or touch something.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "remote_branch": ("pull_request",),
     "worktree": ("process", "salvage"),
@@ -47,11 +47,11 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "directory": ("process",),
     "comment": tuple(kind for kind in ORDER if kind not in {"comment", "lock", "state"}),
 }
-#: The steps that the last write does: releasing the issue and marking the workflow rolled back.
+#: The steps done by the last write: releasing the issue and marking the workflow rolled back.
 LAST_WRITE = frozenset({"lock", "state"})
-#: Statuses after which nothing is left to do: undone, found gone, kept on request, not ours, on a host given up.
+#: Statuses of finished steps: undone, found gone, kept on request, not ours, on a host declared lost.
 OVER = frozenset({"done", "gone", "kept", "left", FORGOTTEN})
-#: Statuses of attempts that may have left processes: those that ended in good order have ended theirs.
+#: Statuses of attempts that may have left processes; attempts that ended in order have ended theirs.
 DOUBTFUL = frozenset({"running", "interrupted"})
 #: Kinds that one step undoes, however many effects there are.
 _TOGETHER = frozenset({"process", "port", "comment"})
@@ -68,32 +68,32 @@ _VERBS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One thing that a rollback does, and its result."""
+    """One step of a rollback, and its result."""
 
-    key: str  #: unique in the rollback: that of the effect, or the kind for what is no effect
+    key: str  #: unique in the rollback: the key of the effect, or the kind if the step has no effect
     kind: str  #: one of ORDER
-    what: str  #: for people: what is done to what
+    what: str  #: the action, for people
     status: str = "planned"  #: planned | doing | done | gone | kept | left | forgotten | blocked
-    detail: str = ""  #: the result, or why not
-    host: str = ""  #: the machine it has to be done on, "" for any
-    effects: tuple[str, ...] = ()  #: keys in the ledger that it settles
-    facts: JsonObject = field(default_factory=dict)  #: what is needed to do it, and what was learnt for later steps
+    detail: str = ""  #: the result, or why it was not done
+    host: str = ""  #: the machine that has to do it; "" for any
+    effects: tuple[str, ...] = ()  #: keys of the effects in the ledger that it settles
+    facts: JsonObject = field(default_factory=dict)  #: input of the step, and what it found out for later steps
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do about it."""
+        """Whether the step is finished."""
         return self.status in OVER
 
     @property
     def outcome(self) -> str:
-        """What the ledger says of its effects when it is over; comments are never deleted."""
+        """The outcome of its effects in the ledger when it is finished; comments are never deleted."""
         if self.kind == "comment" or self.status in {"kept", "left"}:
             return "kept"
 
         return "undone" if self.status == "done" else self.status
 
     def ended(self, status: str, detail: str = "", **facts: JsonValue) -> Step:
-        """Return the step with its result, and with the *facts* that were learnt by doing it."""
+        """Return the step with its result, and the *facts* that doing it found out."""
         return replace(self, status=status, detail=detail, facts={**self.facts, **facts})
 
     def to_json(self) -> JsonObject:
@@ -102,7 +102,7 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, JsonValue]) -> Step | None:
-        """Return the step that `to_json` wrote, None when *data* is not one."""
+        """Return the step that `to_json` wrote, or None if *data* is not one."""
         texts = {name: data.get(name) for name in ("key", "kind", "what", "status")}
         if not all(isinstance(text, str) for text in texts.values()) or texts["kind"] not in ORDER:
             return None
@@ -119,14 +119,14 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RollbackOptions:
-    """What the person who rolls back asked for."""
+    """Options of a rollback, set by the person who requested it."""
 
     reason: str
-    keep_branch: bool = False  #: the branch stays, here and at the remote
+    keep_branch: bool = False  #: keep the branch, here and at the remote
     force: bool = False  #: continue although uncommitted work could not be salvaged
-    forget_hosts: tuple[str, ...] = ()  #: machines that are gone for good: what is there is not undone
-    by: str = ""  #: who asks
-    mark: Mark | None = None  #: the same for the history, from an interface that records it
+    forget_hosts: tuple[str, ...] = ()  #: lost machines: what is on them is not undone
+    by: str = ""  #: the requester
+    mark: Mark | None = None  #: the requester for the history, from an interface that records it
 
     def to_payload(self) -> JsonObject:
         """Return the options as the payload of a run."""
@@ -142,7 +142,7 @@ class RollbackOptions:
 
     @classmethod
     def of_run(cls, run: Run) -> RollbackOptions:
-        """Return the options that a queued rollback was asked for with."""
+        """Return the options of a queued rollback."""
         hosts = run.payload.get("forget_hosts")
 
         return cls(
@@ -169,8 +169,8 @@ def plan_rollback(
     """
     Return every step, finished ones included, in the order they are done.
 
-    *external* are the directories found beside the repository's files on this machine, *host*. What an earlier rollback
-    finished stays finished; what it left half done is planned again.
+    *external* are the directories found beside the repository's files on this machine, *host*. Steps that an earlier
+    rollback finished stay finished; unfinished ones are planned again.
     """
     made = [*_host_steps(document), *_fixed_steps(document, has_forge=has_forge)]
     for effect in open_effects(document):
@@ -190,7 +190,7 @@ def plan_rollback(
     planned = {step.key: step for step in made}
     earlier = {step.key: step for step in recorded_steps(document)}
     for key, step in earlier.items():
-        # Directories beside the files of another machine cannot be seen from here.
+        # Directories beside the files of another machine are not visible here.
         is_elsewhere = key.startswith("external:") and step.host not in {"", host}
         if key not in planned and (step.is_over or is_elsewhere):
             planned[key] = step
@@ -200,14 +200,14 @@ def plan_rollback(
 
 
 def recorded_steps(document: WorkflowDocument) -> tuple[Step, ...]:
-    """Return the steps that the document has of a rollback that was begun."""
+    """Return the steps of a rollback that are recorded in the document."""
     steps = map(Step.from_json, document.rollback.steps) if document.rollback is not None else ()
 
     return tuple(step for step in steps if step is not None)
 
 
 def _continued(earlier: Step | None, planned: Step, options: RollbackOptions) -> Step:
-    """Return a step as it is after an earlier rollback and with what the options say of it."""
+    """Return *planned* with the result of an earlier rollback and of the options."""
     if earlier is not None and earlier.is_over:
         return earlier
     step = planned if earlier is None else replace(planned, facts={**planned.facts, **earlier.facts})
@@ -223,7 +223,7 @@ def _continued(earlier: Step | None, planned: Step, options: RollbackOptions) ->
 
 
 def _host_steps(document: WorkflowDocument) -> list[Step]:
-    """Return what is done on each machine that has something of the workflow: end its processes, keep its work."""
+    """Return the steps on each machine that has effects: end its processes, keep its work."""
     effects = open_effects(document)
     attempts = [attempt for record in document.phases for attempt in record.attempts]
     processes = [attempt.process for attempt in attempts if attempt.status in DOUBTFUL and attempt.process]
@@ -249,7 +249,7 @@ def _host_steps(document: WorkflowDocument) -> list[Step]:
 
 
 def process_host(record: Mapping[str, JsonValue]) -> str:
-    """Return the machine that a recorded process is on, "" when the record does not say."""
+    """Return the machine of a recorded process, or "" if the record has none."""
     text = record.get("identity")
     identity = OwnerRecord.from_text(text) if isinstance(text, str) else None
 
@@ -257,7 +257,7 @@ def process_host(record: Mapping[str, JsonValue]) -> str:
 
 
 def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
-    """Return what is done once for the workflow: its ports, the comment, its issue lock, its state."""
+    """Return the steps done once for the workflow: its ports, the comment, its issue lock, its state."""
     steps: list[Step] = []
     effects, issue = tuple(reversed(open_effects(document))), document.issue_number
     reserved = tuple(effect for effect in effects if effect.kind == "port")
@@ -282,9 +282,9 @@ def _fixed_steps(document: WorkflowDocument, *, has_forge: bool) -> list[Step]:
 
 def waits_for(step: Step, steps: Iterable[Step]) -> str:
     """
-    Return what has to be over before *step*, as text, "" for nothing.
+    Return, as text, the steps that have to be finished before *step*, or "".
 
-    Two machines do not wait for each other. A step that waits itself is named without its reason.
+    Machines do not wait for each other. A step that waits itself is named without its reason.
     """
     steps = tuple(steps)
     blocking = [
@@ -302,7 +302,7 @@ def waits_for(step: Step, steps: Iterable[Step]) -> str:
 
 
 def hosts_waited_for(steps: Iterable[Step], *, host: str) -> tuple[str, ...]:
-    """Return the machines other than *host* that have to do something before the rollback is over."""
+    """Return the machines other than *host* with unfinished steps."""
     return tuple(sorted({step.host for step in steps if not step.is_over and step.host not in {"", host}}))
 
 
@@ -315,7 +315,7 @@ def blocked_by(steps: Iterable[Step]) -> list[str]:
 
 
 def kept(steps: Iterable[Step]) -> list[str]:
-    """Return what is left when the rollback is over, and why: on request, for safety, or because it is not ours."""
+    """Return what remains after the rollback, and why: on request, for safety, or because it is not ours."""
     lines = []
     for step in steps:
         if step.status in {"kept", "left"}:
@@ -331,7 +331,7 @@ def kept(steps: Iterable[Step]) -> list[str]:
 
 
 def plan_lines(steps: Iterable[Step], *, will: str = "will: ") -> list[str]:
-    """Return the plan for people, one line for each step; *will* begins those that are to be done."""
+    """Return the plan for people, one line for each step; *will* is put before steps still to be done."""
     marks = {"planned": will, "doing": "cut off, again: "}
 
     return [f"{marks.get(step.status, f'{step.status}: ')}{_with_detail(step)}" for step in steps]

@@ -1,9 +1,10 @@
 """
-Undoing everything a workflow made, so that nothing is left but what was kept on request.
+Undoing everything a workflow made, except what is kept on request.
 
-The plan is written first. Each step is recorded before and after it is done, may be repeated, and fails alone: what
-cannot be undone now stays on the document's list, blocks every other use of the workflow, and is tried by the next
-call. A merged pull request stops it before anything is touched. `rolled_back` is written when the list is empty.
+The plan is written first. Each step is recorded before and after it is done, may be repeated, and fails separately:
+what cannot be undone now stays on the document's list, blocks every other use of the workflow, and is retried by the
+next call. A merged pull request stops the rollback before anything is touched. `rolled_back` is written when the list
+is empty.
 """
 
 from __future__ import annotations
@@ -53,30 +54,30 @@ __all__ = ["RollbackReport", "Rollbacks", "WorkflowRollback", "mark_workflow_rol
 
 logger = logging.getLogger("adw.rollback")
 
-#: How often one step is tried in one call, and the seconds of all its tries together.
+#: How many times a step is tried in one call, and the seconds for all its tries together.
 STEP_ATTEMPTS = 3
 STEP_SECONDS = 60.0
 _POLICY = RetryPolicy(max_attempts=STEP_ATTEMPTS, backoff_base_seconds=1.0, backoff_max_seconds=20.0)
-#: Not a step's failure: somebody else owns the workflow, or the result cannot be written down.
+#: Not failures of a step: somebody else owns the workflow, or the result cannot be stored.
 _NOT_OF_THE_STEP = (OwnershipError, StateError, DatabaseError)
 #: Seconds between two checks whether the owner has released the workflow.
 POLL_SECONDS = 0.2
-#: How often a worker takes up a rollback that is blocked, and at most how many seconds apart.
+#: How many times a worker tries a blocked rollback, and the most seconds between two tries.
 MAX_ROLLBACKS = 10
 MAX_BLOCKED_SECONDS = 3600.0
-#: Directories that older tools made beside the repository's files; the id follows.
+#: Prefixes, before the id, of directories that older tools made beside the repository's files.
 EXTERNAL_PREFIXES = ("adw_test_external_", "adw_build_external_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RollbackReport:
-    """The result of a rollback, or what one would do."""
+    """The result of a rollback, or of its dry run."""
 
     adw_id: str
     state: str
     steps: tuple[Step, ...]
     is_dry_run: bool = False
-    waits_for: tuple[str, ...] = ()  #: machines that have to undo what is theirs
+    waits_for: tuple[str, ...] = ()  #: machines that have to undo their part
 
     @property
     def is_complete(self) -> bool:
@@ -90,12 +91,12 @@ class RollbackReport:
 
     @property
     def kept(self) -> list[str]:
-        """What is there after it: kept on request, for safety, or because it is not ours."""
+        """What remains: kept on request, for safety, or because it is not ours."""
         return rollback_plan.kept(self.steps)
 
     @property
     def left(self) -> list[str]:
-        """What is there although it was not asked to be kept: a person has to see to it."""
+        """What remains although nobody asked to keep it, so a person has to handle it."""
         return rollback_plan.kept(step for step in self.steps if step.status == "left")
 
     def to_json(self) -> JsonObject:
@@ -114,13 +115,13 @@ class RollbackReport:
 
 
 class Rollbacks:
-    """Rolls workflows back: here and now, or as a run that a worker claims."""
+    """Rolls workflows back: at once, or as a run for a worker."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def plan(self, adw_id: str, options: RollbackOptions) -> RollbackReport:
-        """Return what a rollback would do; nothing is changed. Raises PullRequestMerged."""
+        """Return what a rollback would do; changes nothing. Raises PullRequestMerged."""
         document = self._home.load(check_adw_id(adw_id))
         refuse_merged(document, self._home.forge_if_any)
         self._check_forgotten(document, options)
@@ -138,10 +139,10 @@ class Rollbacks:
         say: Callable[[str], None] = lambda _line: None,
     ) -> RollbackReport:
         """
-        Undo what the workflow made and return the result; of one that is rolled back already, what was left.
+        Undo what the workflow made and return the result; if it is rolled back already, retry what was left.
 
-        While a lease is live only its owner writes. With *wait_seconds* the owner is asked to stop and given that long;
-        the request is kept. Raises WorkflowBusy while somebody works on it, and PullRequestMerged.
+        Only the owner of a live lease writes. With *wait_seconds* the owner is asked to stop and given that long; the
+        request stays. Raises WorkflowBusy while there is a live owner, and PullRequestMerged.
         """
         home, is_asked = self._home, False
         until = home.clock.monotonic() + (wait_seconds or 0.0)
@@ -162,7 +163,7 @@ class Rollbacks:
                     raise
                 home.clock.sleep(POLL_SECONDS)
         if report.waits_for and home.settings.is_shared:
-            # The rest is queued for the machine that it is on; one after the other, when there are several.
+            # The rest is queued for its machine; one machine after the other.
             there = Requirements(host=report.waits_for[0])
             payload = options.to_payload()
             home.runs.enqueue(NewRun(adw_id=adw_id, kind=ROLLBACK, payload=payload, asked_by=options.by, demands=there))
@@ -171,13 +172,13 @@ class Rollbacks:
 
     def queue(self, adw_id: str, options: RollbackOptions, *, by: str = "", wait_seconds: float = 30.0) -> Run:
         """
-        Return the durable run that will roll the workflow back; raise WorkflowBusy when its owner stays at it.
+        Return the durable run that will roll the workflow back; raise WorkflowBusy if its owner does not stop.
 
-        A workflow has one unfinished run. A waiting one gives way to the rollback; the owner of a running one is asked
-        to stop, and the rollback is queued when the workflow is free.
+        A workflow has one unfinished run. A pending one is replaced by the rollback; the owner of a running one is
+        asked to stop, and the rollback is queued when the workflow is free.
         """
         home, is_asked, payload = self._home, False, options.to_payload()
-        home.ownership.migrate(adw_id)  # a run is of a workflow that the database knows
+        home.ownership.migrate(adw_id)  # a run needs a workflow that the database knows
         until = home.clock.monotonic() + wait_seconds
         while True:
             run = home.runs.enqueue(NewRun(adw_id=adw_id, kind=ROLLBACK, payload=payload, asked_by=by))
@@ -196,7 +197,7 @@ class Rollbacks:
 
     def work(self, run: Run) -> RunResult:
         """
-        Roll back what a claimed run is for; what cannot be undone now is retried a few times.
+        Execute the claimed run of a rollback; what cannot be undone now is retried a few times.
 
         Raises what `rollback` raises. Implements `JobHandler`.
         """
@@ -214,7 +215,7 @@ class Rollbacks:
                 message = f"{blocked}; adw rollback {run.adw_id} continues it"
                 outcome = Failed(phase="the rollback", reason="BLOCKED", message=message)
             end = end_of(run, outcome)
-            if report.waits_for:  # the rest waits for a worker on that machine, and for nobody else
+            if report.waits_for:  # only a worker on that machine can do the rest
                 there = report.waits_for[0]
                 demands = replace(run.demands, host=there)
                 end = RunEnd(state=RunState.PENDING, reason=f"the rest is on {there}", demands=demands)
@@ -223,13 +224,13 @@ class Rollbacks:
         return RunResult(run=ended, outcome=outcome, message=ended.reason)
 
     def give_up(self, run: Run, why: str) -> None:
-        """Do nothing: the run itself says why, and the document what is left to undo. Implements `JobHandler`."""
+        """Do nothing: the run has the reason, and the document has what is left to undo. Implements `JobHandler`."""
 
     def _carry_out(self, owned: OwnedWorkflow, options: RollbackOptions) -> RollbackReport:
         """
-        Undo everything on the plan, step by step, and mark the workflow rolled back when nothing is left.
+        Undo the plan step by step, and mark the workflow rolled back when everything is undone.
 
-        For a workflow that is rolled back already, the steps that were left are retried: what they undo may be gone.
+        If it is rolled back already, steps that were left are retried: what they undo may be gone now.
         """
         home = self._home
         with home.lease_renewer.charge(owned, owned.run), home.engine.log_of(owned.lease.adw_id):
@@ -238,7 +239,7 @@ class Rollbacks:
             if not is_again:
                 refuse_merged(session.document, home.forge_if_any)
                 self._check_forgotten(session.document, options)
-            # Nothing else is to be done with it: requests are answered, runs that wait for it are stopped.
+            # Nothing else may use the workflow: requests are answered, its pending runs are stopped.
             why = "the workflow is rolled back"
             for request in home.requests.open_for(owned.lease.adw_id):
                 home.requests.handled(request.request_id, why)
@@ -250,7 +251,7 @@ class Rollbacks:
                 record = _Record(session, rollback_plan.recorded_steps(session.document), options)
                 todo = [step for step in record.steps if step.status == "left" or not step.is_over]
             else:
-                with suppress(StateError):  # without a definition nobody can say what an open attempt means
+                with suppress(StateError):  # without a definition an open attempt cannot be settled
                     session.settle()
                 home.workspace.observe(session)
                 record = _Record(session, self._plan(session.document, options), options)
@@ -260,14 +261,14 @@ class Rollbacks:
             undo = Undo(home, session, options)
             failed = "left" if is_again else "blocked"
             for step in todo:
-                # What is on another machine is not done here, whatever else it waits for.
+                # A step of another machine is not done here, whatever else it waits for.
                 is_elsewhere = rollback_plan.hosts_waited_for((step,), host=home.host)
                 waits = "" if is_elsewhere else rollback_plan.waits_for(step, record.steps)
                 if waits:
                     record.put(step.ended(failed, f"waits for: {waits}"))
                     continue
                 record.put(replace(step, status="doing"))
-                owned.renew()  # an owner whose lease was taken over undoes nothing
+                owned.renew()  # an owner whose lease was taken over must undo nothing
                 try:
                     done = self._try(undo, step)
                 except NotOurs as exc:
@@ -278,7 +279,7 @@ class Rollbacks:
                 except _NOT_OF_THE_STEP:
                     raise
                 except (AdwError, OSError) as exc:
-                    # Work that cannot be salvaged keeps its worktree, unless the person has said that it may be lost.
+                    # Work that cannot be salvaged keeps its worktree, unless force says that it may be lost.
                     is_given_up = step.kind == "salvage" and options.force
                     done = step.ended("left" if is_given_up else failed, str(exc))
                 record.put(done)
@@ -293,7 +294,7 @@ class Rollbacks:
             return RollbackReport(adw_id=owned.lease.adw_id, state=state, steps=record.steps, waits_for=waits_for)
 
     def _try(self, undo: Undo, step: Step) -> Step:
-        """Return the step with its result; errors that may be transient are retried a few times."""
+        """Do the step and return it with its result; possibly transient errors are retried a few times."""
         clock, attempts = self._home.clock, 0
         deadline = clock.now() + timedelta(seconds=STEP_SECONDS)
         while True:
@@ -326,7 +327,7 @@ class Rollbacks:
         )
 
     def _check_forgotten(self, document: WorkflowDocument, options: RollbackOptions) -> None:
-        """Raise UsageError for a machine that cannot be given up: this one, or one that has nothing of the workflow."""
+        """Raise UsageError for a host that cannot be forgotten: this one, or one that has nothing of the workflow."""
         if not options.forget_hosts:
             return
         hosts = {step.host for step in self._plan(document, replace(options, forget_hosts=()))} - {""}
@@ -339,7 +340,7 @@ class Rollbacks:
 
 
 class _Record:
-    """The steps of a rollback as they stand; every change is one write of the document."""
+    """The current steps of a rollback; every change is one write of the document."""
 
     def __init__(self, session: WorkSession, steps: tuple[Step, ...], options: RollbackOptions) -> None:
         self.steps = steps
@@ -347,7 +348,7 @@ class _Record:
         self._options = options
 
     def begin(self) -> None:
-        """Write the plan down; from here on nothing else is done with the workflow."""
+        """Store the plan; from here on nothing else is done with the workflow."""
         options = self._options
 
         def write(draft: Draft) -> None:
@@ -369,7 +370,7 @@ class _Record:
                     who: JsonObject = {"host": host, "by": options.by, "reason": options.reason}
                     draft.add_event("host_forgotten", data={**who, "left": [step.what for step in given_up]})
             for step in self.steps:
-                _settle_effects(draft, step)  # of those that are kept on request
+                _settle_effects(draft, step)  # of the steps that are kept on request
             if draft.machine.current_state in ACTIVE_STATES:
                 draft.document.terminal_reason = "ROLLED_BACK"
                 draft.move(WorkflowState.ABANDONED, {"reason": options.reason})
@@ -377,7 +378,7 @@ class _Record:
         self._session.change(write)
 
     def put(self, step: Step) -> None:
-        """Write a step down as it stands, with what the ledger says of its effects when it is over."""
+        """Store a step with its status and, once it is finished, the outcome of its effects in the ledger."""
         self.steps = tuple(step if other.key == step.key else other for other in self.steps)
 
         def write(draft: Draft) -> None:
@@ -390,7 +391,7 @@ class _Record:
         self._session.change(write)
 
     def end(self) -> None:
-        """Release the issue and mark the workflow rolled back in one write: neither is true without the other."""
+        """Release the issue and mark the workflow rolled back in one write: neither happens without the other."""
         detail = {"lock": "freed by the write that ended the workflow", "state": ""}
         self.steps = tuple(
             step.ended("done", detail[step.kind]) if step.kind in detail and not step.is_over else step
@@ -414,11 +415,11 @@ class _Record:
 
 
 def _settle_effects(draft: Draft, step: Step) -> None:
-    """Write into the ledger what became of the effects of a step that is over."""
+    """Write the outcome of a finished step's effects into the ledger."""
     if not step.is_over:
         return
     outcome = step.outcome
-    facts: JsonObject | None = None  # an effect that is not undone keeps its own facts, so that it can be found
+    facts: JsonObject | None = None  # an effect that is not undone keeps its own facts, so it can be found
     if outcome == FORGOTTEN:
         facts = {"forgotten": step.detail, "forgotten_at": draft.text}
     elif outcome == "kept":
@@ -434,7 +435,7 @@ def _settle_effects(draft: Draft, step: Step) -> None:
 
 
 class WorkflowRollback:
-    """Rolls one workflow back, for library users, in the home that is open unless another is given."""
+    """Rolls one workflow back, for library users; in the open home unless another is given."""
 
     def __init__(self, adw_id: str, logger: logging.Logger | None = None, *, home: Home | None = None) -> None:
         self.adw_id = check_adw_id(adw_id)
@@ -442,7 +443,7 @@ class WorkflowRollback:
         self._home = home or default_home.get()
 
     def rollback(self, reason: str, *, keep_branch: bool = False, force: bool = False) -> RollbackReport:
-        """Undo everything; raise WorkflowBusy or PullRequestMerged. What is blocked is in the report."""
+        """Undo everything; raise WorkflowBusy or PullRequestMerged. The report has what is blocked."""
         if not reason.strip():
             raise UsageError("say why the workflow is rolled back: the reason must not be empty")
         options = RollbackOptions(reason=reason, keep_branch=keep_branch, force=force)
@@ -458,7 +459,7 @@ def mark_workflow_rolled_back(adw_id: str, error_message: str = "", *, home: Hom
     """
     Mark a workflow rolled back, in its document and in the database, with *error_message* as the reason.
 
-    There is no mark before the rollback is finished: what is still to be undone is undone first, and blocks the mark
-    when it cannot be.
+    The mark is set only after a complete rollback: whatever is not undone yet is undone first, and prevents the mark if
+    that fails.
     """
     return WorkflowRollback(adw_id, logger, home=home).rollback(error_message or "marked as rolled back")

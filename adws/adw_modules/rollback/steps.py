@@ -1,8 +1,8 @@
 """
-Undoing one thing each: what a step of a rollback does outside of adw.
+Undoing single effects: what each kind of rollback step does outside of adw.
 
-Every function checks first and may be repeated: what is gone counts as done. What is not ours, or not any more, raises
-NotOurs and is left. Nothing here writes the plan; `rollback.run` does that before and after.
+Every function checks first and may be repeated: what is gone counts as done. What is not ours, or no longer, raises
+NotOurs and is left. Nothing here stores the plan; `rollback.run` does that before and after.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: What a rollback's own comments stand for in their markers.
+#: The operations named in the markers of a rollback's own comments.
 CLOSING, SUMMARY = "rollback_closing", "rollback_summary"
-#: File of a workflow's directory that keeps its uncommitted work.
+#: File in a workflow's directory that keeps its uncommitted work.
 PATCH_NAME = "salvage.patch"
 _NOT_THERE = "it is not there"
 
 
 def refuse_merged(document: WorkflowDocument, forge: Forge | None) -> None:
-    """Raise PullRequestMerged when a pull request of the workflow is merged; a forge that gives no answer is none."""
+    """Raise PullRequestMerged if a pull request of the workflow is merged; a forge that does not answer is ignored."""
     if document.pr_merged:
         raise PullRequestMerged(document.pr_number)
     for effect in document.resources:
@@ -59,7 +59,7 @@ def refuse_merged(document: WorkflowDocument, forge: Forge | None) -> None:
         try:
             is_merged = forge.pull_request(number).is_merged
         except AdwError:
-            continue  # its own step asks again, and nothing at the remote is touched before that was answered
+            continue  # its own step asks again, and nothing at the remote is touched before that is answered
         if is_merged:
             raise PullRequestMerged(number)
 
@@ -73,7 +73,7 @@ class Undo:
         self._options = options
 
     def undo(self, step: Step) -> Step:
-        """Return *step* with its result; raise NotOurs, PullRequestMerged, RollbackBlocked, or what went wrong."""
+        """Undo *step* and return its result; raise NotOurs, PullRequestMerged, RollbackBlocked, or what went wrong."""
         if self._is_here(step.host):
             return UNDO[step.kind](self, step)
         where = f"it is on {step.host}"
@@ -107,9 +107,9 @@ class Undo:
     # --- processes and work ------------------------------------------------------------------------------------
 
     def end_processes(self, step: Step) -> Step:
-        """End what the workflow started on this machine; those of another machine have a step of their own."""
-        # A token names all processes that descend from one start. An attempt that ended in good order has ended its
-        # processes; of the others it has to be certain.
+        """End the processes that the workflow started on this machine; other machines have steps of their own."""
+        # A token names all processes that descend from one start. An attempt that ended in order has ended its
+        # processes; for the others the end has to be certain.
         started: dict[str, tuple[Mapping[str, JsonValue], bool]] = {}
         for attempt in (attempt for record in self._document.phases for attempt in record.attempts):
             process = attempt.process
@@ -160,7 +160,7 @@ class Undo:
             if _known(git, place) is not None and place.exists():
                 try:
                     patch = self._home.workplace.patch_of_changes(place)
-                except GitError:  # when adding it was interrupted, nobody has worked there yet
+                except GitError:  # if adding it was interrupted, nothing was done in it yet
                     if effect.outcome != "intended":
                         raise
             if patch:
@@ -170,28 +170,28 @@ class Undo:
         return step.ended("done" if kept else "gone", "; ".join(kept), heads=heads, held=list(held))
 
     def _place(self, facts: Mapping[str, JsonValue]) -> Path:
-        """Return where a worktree of the ledger is; older tools wrote its path relative to the repository."""
+        """Return the path of a worktree in the ledger; older tools stored it relative to the repository."""
         return self._git.root / path_of(facts)
 
     def _lock_reason(self, facts: Mapping[str, JsonValue]) -> str:
         return str(facts.get("reason") or git_module.lock_reason(self._document.adw_id))
 
     def _is_damaged(self, facts: Mapping[str, JsonValue]) -> bool:
-        """Return whether a worktree of the ledger is damaged, and ours."""
+        """Return whether a worktree in the ledger is ours and damaged."""
         try:
             return bool(self._git.why_damaged(self._place(facts), reason=self._lock_reason(facts)))
         except NotOurs:
             return False
 
     def _salvaged(self, fact: str) -> JsonObject | list[JsonValue]:
-        """Return what the step that salvaged the work here has learnt."""
+        """Return *fact* as recorded by the step that salvaged the work on this machine."""
         steps = [step for step in recorded_steps(self._document) if step.kind == "salvage" and self._is_here(step.host)]
         value = next((step.facts[fact] for step in steps if fact in step.facts), None)
 
         return value if isinstance(value, dict | list) else []
 
     def _salvaged_head(self, branch: str) -> str:
-        """Return the commit that *branch* was at when the work was salvaged, "" when it was not there."""
+        """Return the commit of *branch* when the work was salvaged, or "" if it did not exist."""
         heads = self._salvaged("heads")
 
         return str(heads.get(branch) or "") if isinstance(heads, dict) else ""
@@ -199,13 +199,13 @@ class Undo:
     # --- git ---------------------------------------------------------------------------------------------------
 
     def delete_remote_branch(self, step: Step) -> Step:
-        """Delete the branch of the remote, unless it has commits that adw did not push."""
+        """Delete the remote branch, unless it has commits that adw did not push."""
         git, branch = self._git, branch_of(step.facts)
         self._refuse_default(branch)
         there = git.remote_commit(branch)
         if there is None:
             return step.ended("gone", _NOT_THERE)
-        # Without a record the push was interrupted: then only what is here too can have come from here.
+        # Without a record the push was interrupted: then only a commit that is also here can have come from here.
         if there not in (_pushed(self._document, branch) or {self._salvaged_head(branch)}):
             raise NotOurs(f"it is at {there[:12]}, which adw did not push: delete it by hand")
 
@@ -216,7 +216,7 @@ class Undo:
             raise NotOurs("it is the branch that everything starts from, or has no name: it is left alone")
 
     def delete_wip_ref(self, step: Step) -> Step:
-        """Delete the ref that other machines could continue from; its commits are kept here unless they are already."""
+        """Delete the ref from which other machines could continue; keep its commits here if they are not kept yet."""
         git, ref = self._git, str(step.facts.get("ref") or "")
         there = git.remote_ref(ref)
         if there is None:
@@ -234,7 +234,7 @@ class Undo:
         """Remove the worktree if it is locked for this workflow; the files of a damaged one are kept."""
         git, path = self._git, self._place(step.facts)
         known = _known(git, path)
-        # Older tools did not lock theirs; a lock with another reason means that somebody else has it now.
+        # Older tools did not lock theirs; a lock with another reason means that it has another owner now.
         is_unlocked = known is not None and not known.lock_reason and not step.facts.get("reason")
         reason = "" if is_unlocked else self._lock_reason(step.facts)
         is_recorded = step.facts.get("outcome") in MADE
@@ -249,7 +249,7 @@ class Undo:
         return replace(removed, detail=detail) if detail else removed
 
     def _keep_files(self, git: Repository, path: Path, facts: Mapping[str, JsonValue]) -> str:
-        """Keep the files of a damaged worktree; raise RollbackBlocked when that fails, unless they may be lost."""
+        """Keep the files of a damaged worktree; raise RollbackBlocked if that fails and force is not set."""
         branch = branch_of(facts)
         recorded = next((one for one in self._document.resources if one.key == f"branch:{branch}"), None)
         known = (f"refs/heads/{branch}", commit_of(recorded.undo) if recorded else "", "HEAD")
@@ -264,7 +264,7 @@ class Undo:
         return f"it was damaged; its files are kept as {ref}" if ref else "it was damaged"
 
     def delete_branch(self, step: Step) -> Step:
-        """Delete the local branch at the commit that was salvaged, unless somebody else made it or went on with it."""
+        """Delete the local branch at the salvaged commit, unless others made it or added commits."""
         git, branch = self._git, branch_of(step.facts)
         self._refuse_default(branch)
         if step.facts.get("outcome") == "observed" and self._document.adw_id not in branch:
@@ -274,7 +274,7 @@ class Undo:
         salvaged = self._salvaged_head(branch)
         if not salvaged:
             raise NotOurs("it was not there when the work was salvaged: somebody else made it")
-        # What was committed in our own worktree is ours; without one only the commits that adw saw are.
+        # Commits made in our own worktree are ours; without one, only commits that adw saw are.
         is_seen = commit_of(step.facts) in {"", salvaged} or step.facts.get("start") == salvaged
         if not is_seen and branch not in self._salvaged("held"):
             raise NotOurs(f"it has commits that adw did not make ({salvaged[:12]}): delete it by hand")
@@ -282,13 +282,13 @@ class Undo:
         return _removed(step, git.delete_branch(branch, expected=salvaged))
 
     def leave(self, _step: Step) -> Step:
-        """Leave what no kind of step undoes."""
+        """Refuse to undo an effect that no kind of step undoes."""
         raise NotOurs("it appeared during a phase, and nothing says who made it: remove it by hand if you want to")
 
     # --- ports and directories ---------------------------------------------------------------------------------
 
     def free_ports(self, step: Step) -> Step:
-        """Free the ports; no process is ended for a port, since our own are gone by now."""
+        """Free the ports; a process on one of them is not ended: ours are gone by now."""
         freed = self._home.ports.free(self._document.adw_id)
         ports = step.facts.get("ports")
         known = [port for port in ports if isinstance(port, int)] if isinstance(ports, list) else []
@@ -309,7 +309,7 @@ class Undo:
     # --- the forge ---------------------------------------------------------------------------------------------
 
     def close_pull_request(self, step: Step) -> Step:
-        """Close it with the reason, unless others work on it; raise PullRequestMerged."""
+        """Close the pull request with the reason, unless others work on it; raise PullRequestMerged."""
         forge = self._forge
         pull = self._pull_request(forge, step)
         if pull is None:
@@ -329,7 +329,7 @@ class Undo:
         return step.ended("done", pull.url)
 
     def _pull_request(self, forge: Forge, step: Step) -> PullRequest | None:
-        """Return the pull request of a step: by its number, or by our marker when creating it was interrupted."""
+        """Return the pull request of a step: by number, or by our marker if creating it was interrupted."""
         number = number_of(step.facts)
         if number is not None:
             with suppress(ForgeNotFound):
@@ -341,7 +341,7 @@ class Undo:
         return next((pull for pull in pulls if self._is_marked(forge, pull, forge_text.PULL_REQUEST)), None)
 
     def remove_label(self, step: Step) -> Step:
-        """Take a label off."""
+        """Remove the label."""
         number, label = number_of(step.facts) or self._document.issue_number, step.facts.get("label")
         if number is None or not isinstance(label, str):
             return step.ended("left", "the ledger does not say what it is on")
@@ -370,7 +370,7 @@ class Undo:
         return step.ended("done", "its comments stay, and say so")
 
     def _comment_once(self, forge: Forge, number: int, op: str, key: str, text: str) -> None:
-        """Write a comment of ours once, found by its marker after a crash; it stays when the rollback is over."""
+        """Create a comment of ours once, found by its marker after a crash; it stays when the rollback is finished."""
         body = self._marked(forge, forge_text.bot_comment(text), op)
         ledger = Ledger(self._session, host=self._home.host)
 
@@ -402,7 +402,7 @@ class Undo:
         return forge_text.outgoing_body(forge_text.with_marker(text, made), self._home.redactor.redact_text)
 
     def _is_marked(self, forge: Forge, found: PullRequest | Comment, op: str) -> bool:
-        """Return whether this workflow made it: a copied marker still has another author."""
+        """Return whether *found* was made by this workflow: a copied marker has another author."""
         marker = forge_text.read_marker(found.body, key=self._home.forge_key, repository=forge.repository)
 
         return marker == Marker(adw_id=self._document.adw_id, op=op) and found.author == forge.login()
@@ -413,7 +413,7 @@ def _known(git: Repository, path: Path) -> Worktree | None:
 
 
 def _pushed(document: WorkflowDocument, branch: str) -> set[str]:
-    """Return the commits that adw put on the remote branch, or meant to."""
+    """Return the commits that adw pushed to the remote branch, or intended to."""
     commits: set[str] = set()
     for effect in document.resources:
         if effect.kind == "remote_branch" and branch_of(effect.undo) == branch:
@@ -427,7 +427,7 @@ def _removed(step: Step, was_there: bool) -> Step:
     return step.ended("done") if was_there else step.ended("gone", _NOT_THERE)
 
 
-#: Kind of a step -> what undoes it.
+#: Kind of a step -> the method that undoes it.
 UNDO: Mapping[str, Callable[[Undo, Step], Step]] = {
     "process": Undo.end_processes,
     "salvage": Undo.salvage,

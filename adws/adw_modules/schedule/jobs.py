@@ -1,8 +1,8 @@
 """
-The jobs of the schedule: quotas, crashed work, left-overs, breakers, notifications, retention, polling and the report.
+The jobs of the schedule: quotas, crashed work, orphans, breakers, notifications, retention, polling and the report.
 
-A job may run twice for one tick (a cron that died is taken over), so each is idempotent. It returns its result in one
-sentence, what it remembers and its notices; the three are stored together, once.
+A job may run twice for one tick (when the cron running it died and was replaced), so each is idempotent. It returns its
+result in one sentence, its memo and its notices; the three are stored together, once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from adws.config.settings import Settings
 
 
-#: Every job of the schedule, in the order in which they are shown: when it runs if cron.jobs has it, and what it does.
+#: Every job of the schedule, in the order of display: when it runs if cron.jobs lists it, and what it does.
 CRON_ENTRIES: Mapping[str, tuple[str, str]] = {
     "notify": ("* * * * *", "Send the notifications that no worker has sent."),
     "recover": ("*/2 * * * *", "Recover the runs of dead workers, and find stuck workflows."),
@@ -66,22 +66,22 @@ CRON_ENTRIES: Mapping[str, tuple[str, str]] = {
 
 
 def entries_of(settings: Settings) -> dict[str, str]:
-    """Return the jobs of the schedule: name -> when it runs by itself, "" for never."""
+    """Return the jobs of the schedule: name -> when each runs by itself, "" for never."""
     return {
         name: expression if name in settings.cron_jobs else "" for name, (expression, _what) in CRON_ENTRIES.items()
     }
 
 
-#: Quotas of one machine; the others are those of everybody who shares the database.
+#: Quotas of one machine; all others are shared by everybody who uses the database.
 OF_MACHINE = frozenset({"disk", "memory", "worktrees", "worktree_size"})
-#: Notifications are forgotten after this long.
+#: Notifications are deleted after this long.
 KEEP_NOTIFICATIONS = timedelta(days=30)
-#: Orphans that are named in the result of gc.
+#: Maximum number of orphans named in the result of gc.
 MOST_NAMED = 5
 
-#: Kinds of failures in the report of the day.
+#: Kinds of failures in the daily report.
 _MOST_FAILURES = 3
-#: The report of the day counts all there are, up to this.
+#: Limit of the daily report's counts, high enough for all.
 _ALL = 10_000_000
 _DAY = timedelta(days=1)
 
@@ -91,7 +91,7 @@ class JobEnd:
     """The result of a job."""
 
     outcome: str  #: in one sentence
-    memo: JsonObject | None = None  #: what it remembers; None: as before
+    memo: JsonObject | None = None  #: what it remembers; None: no change
     notices: tuple[Notice, ...] = ()
     details: tuple[str, ...] = ()  #: lines for people who watch
 
@@ -106,7 +106,7 @@ class CronJobs:
         self._home = home
 
     def all(self) -> dict[str, Job]:
-        """Return every job of this module."""
+        """Return every job of this class."""
         return {
             "quota": self.quota,
             "recover": self.recover,
@@ -122,10 +122,10 @@ class CronJobs:
 
     def quota(self, tick: Tick) -> JobEnd:
         """
-        Check the limits and notify people of those that were reached, and of those that are free again.
+        Check the limits, and notify people of those that were reached and those that are free again.
 
-        Nothing is switched: a run that asks for a place while a limit is reached is refused and retried by itself. A
-        workflow whose worktree has reached its size is paused, also in the middle of a phase.
+        It switches nothing: a run that needs a place while a limit is reached is refused, and retried by itself. A
+        workflow whose worktree has reached the size limit is paused, even in the middle of a phase.
         """
         quotas = self._home.quotas
         quotas.free_left_behind()
@@ -137,7 +137,7 @@ class CronJobs:
         }
         known = tick.memo.get("exceeded")
         before: JsonObject = dict(known) if isinstance(known, dict) else {}
-        # What other machines remember of themselves stays: only they can see it change.
+        # The memo of other machines' quotas stays: only they can see theirs change.
         after = {key: since for key, since in before.items() if key not in statuses}
         notices: list[Notice] = []
         for key, status in statuses.items():
@@ -172,7 +172,7 @@ class CronJobs:
         )
 
     def _pause_large(self, adw_id: str, why: str) -> str:
-        """Pause a workflow that is not over; return it with how it stands then."""
+        """Pause an unfinished workflow; return its id with its state after that."""
         try:
             document = self._home.load(adw_id)
             state, host = document.current_state, effects.host_of_work(document)
@@ -205,7 +205,7 @@ class CronJobs:
                 channels=channels,
             )
             for one in stuck
-            if one.kind is not StuckKind.LIMIT  # the entry quota reports a limit once for all that wait
+            if one.kind is not StuckKind.LIMIT  # the job `quota` reports a limit once for all that wait
         ]
         notices += [
             Notice(
@@ -223,10 +223,10 @@ class CronJobs:
 
         return JobEnd(outcome=outcome, notices=tuple(notices), details=details)
 
-    # --- left-overs --------------------------------------------------------------------------------------------
+    # --- orphans -----------------------------------------------------------------------------------------------
 
     def gc(self, tick: Tick) -> JobEnd:
-        """Find left-overs."""
+        """Find orphans."""
         del tick
         collector = self._home.collector
         orphans = collector.find()
@@ -238,7 +238,7 @@ class CronJobs:
         return JobEnd(outcome=outcome, details=(*named, *collector.problems))
 
     def gc_execute(self, tick: Tick) -> JobEnd:
-        """Remove left-overs."""
+        """Remove orphans."""
         del tick
         collector = self._home.collector
         removals = collector.remove(collector.find())
@@ -249,7 +249,7 @@ class CronJobs:
 
     def breakers(self, tick: Tick) -> JobEnd:
         """
-        Store what time has changed: a breaker that is due admits a trial call, an expired trial frees its place.
+        Store changes that are due: an open breaker admits a trial call, and an expired trial makes room for another.
 
         No service is called: a request to an agent's provider costs money. The next attempt that needs the service is
         the trial, and cron reports which breakers are open.
@@ -264,7 +264,7 @@ class CronJobs:
         after = [store.change(row.name, rule) for row in store.all()]
         held = [row for row in after if row.state == circuit_breaker.CircuitState.OPEN.value]
         ready = [row.name for row in after if row.state == circuit_breaker.CircuitState.HALF_OPEN.value]
-        # A process that died between closing a breaker and this left runs to their own time.
+        # If a process died after closing a breaker, before waking the runs, they would wait for their due time.
         due = self._home.service_waits.wake()
         outcome = (
             f"{len(held)} open, {len(ready)} ready for a trial call" if held or ready else "no circuit breaker is open"
@@ -276,7 +276,7 @@ class CronJobs:
         return JobEnd(outcome=outcome, details=(*details, *trials, *(f"{adw_id} is due now" for adw_id in due)))
 
     def retention(self, tick: Tick) -> JobEnd:
-        """Forget what is older than the settings say, and old notifications."""
+        """Delete data that is older than the settings allow, and old notifications."""
         del tick
         now = self._home.clock.now()
         workflows, details = self._home.retention.forget_all()
@@ -293,7 +293,7 @@ class CronJobs:
     # --- notifying people ----------------------------------------------------------------------------------------
 
     def report(self, tick: Tick) -> JobEnd:
-        """Make the report of the day."""
+        """Make the daily report."""
         yesterday = timestamps.to_text(timestamps.parse(tick.due) - _DAY)
         day = self._home.reporting.report(Window(since=yesterday), with_orphans=False, limit=_MOST_FAILURES)
         queue = self._home.reports.queue(at_most=_ALL)
@@ -310,7 +310,7 @@ class CronJobs:
         )
 
     def notify(self, tick: Tick) -> JobEnd:
-        """Make notices of what happened, send what is due, and bring the sums of reports up."""
+        """Make notices of new events, send those that are due, and update the sums of reports."""
         del tick
         made = self._home.notifier.gather()
         sent = self._home.notifier.send()
@@ -321,17 +321,17 @@ class CronJobs:
         )
 
 
-# Running entries of the schedule: each is claimed for one tick, run, and recorded; and runs that ask for one.
+# Running entries of the schedule: each is claimed for one tick, run and recorded; and runs that request one.
 #
-# An entry is claimed in the database by one of all crons and workers. A job that fails is recorded; a process that dies
-# in the middle leaves a claim that expires. A run of kind `cron` asks a worker to run an entry now, whenever it is due.
+# An entry is claimed in the database, by one of all crons and workers. A failed job is recorded; a process that dies
+# leaves a claim that expires. A run of kind `cron` has a worker run an entry now, whenever it is due.
 
 
 logger = logging.getLogger("adw.cron")
 
 #: Seconds that a claim lasts; it is renewed while its job runs.
 TTL_SECONDS = 120.0
-#: Seconds until an entry is asked for again that somebody else is at.
+#: Seconds before a run retries an entry that another process is running.
 BUSY_SECONDS = 5.0
 
 
@@ -350,11 +350,11 @@ class Ran:
 def do_entry(
     home: Home, me: OwnerRecord, name: str, *, spec: str, due: str, row: ScheduleRow | None, missed: int = 0
 ) -> Ran:
-    """Do the entry *name* for the moment *due*, unless somebody else has it; *row* is what is known about it."""
+    """Run the entry *name* for the moment *due*, unless another process has it; *row* is its stored row."""
     book, dead_token = home.schedule, None
     if row is not None and row.owner:
         owner = OwnerRecord.from_text(row.owner)
-        # One of ours is left over: its end could not be written down, and we do one thing at a time.
+        # A claim of our own is stale: its end could not be stored, and we run one entry at a time.
         if owner == me or home.processes.verdict(owner) is Verdict.DEAD:
             dead_token = row.token
     seen = row.last_due if row else ""
@@ -371,7 +371,7 @@ def do_entry(
         except (AdwError, OSError) as exc:
             logger.warning("A job failed", extra={"action": "cron_failed", "entry": name}, exc_info=exc)
             end = JobEnd(outcome=" ".join(str(exc).split())[:500])
-        except Exception as exc:  # a bug in one job must not keep the others from being done
+        except Exception as exc:  # a bug in one job must not stop the others
             logger.exception("A job broke", extra={"action": "cron_failed", "entry": name})
             end = JobEnd(outcome=f"a bug in adw: {type(exc).__name__}: {exc}"[:500])
     kept = book.finish(tick, status=status, outcome=end.outcome, memo=end.memo, notices=end.notices)
@@ -408,32 +408,32 @@ def _claim_renewed(book: ScheduleStore, tick: Tick) -> Iterator[None]:
         thread.join()
 
 
-# --- runs that ask for an entry --------------------------------------------------------------------------------
+# --- runs that request an entry --------------------------------------------------------------------------------
 
 
 class CronRuns:
-    """Queues runs that do an entry of the schedule, and does those that a worker claimed; implements `JobHandler`."""
+    """Queues runs for entries of the schedule, and executes those a worker claimed; implements `JobHandler`."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def queue(self, entry: str, *, by: str = "") -> Run:
-        """Return the durable run that does *entry*; the one that waits or is under way when there is one."""
+        """Return the durable run for *entry*, or its unfinished run if there is one."""
         self._check(entry)
 
         return self._home.runs.enqueue(NewRun(adw_id=f"cron-{entry}", kind=CRON, payload={"entry": entry}, asked_by=by))
 
     def do(self, entry: str) -> Ran:
-        """Do *entry* now, whenever it is due; raise UsageError when there is none of that name."""
+        """Run *entry* now, whenever it is due; raise UsageError if there is no such entry."""
         self._check(entry)
         row = next((row for row in self._home.schedule.rows() if row.name == entry), None)
         now = timestamps.to_text(self._home.clock.now())
-        me = self._home.processes.me("cron")  # each has an owner of its own
+        me = self._home.processes.me("cron")  # a new owner for each call
 
         return do_entry(self._home, me, entry, spec=entries_of(self._home.settings)[entry], due=now, row=row)
 
     def work(self, run: Run) -> RunResult:
-        """Execute a claimed run and end it; an entry that another cron runs at the moment is retried soon."""
+        """Execute a claimed run and end it; an entry that another cron is running is retried soon."""
         home = self._home
         run = home.runs.begin(run)
         if run.state is RunState.STOPPING:
@@ -448,7 +448,7 @@ class CronRuns:
         return self._ended(run, RunState.COMPLETED if ran.status == "done" else RunState.FAILED, ran.outcome)
 
     def give_up(self, run: Run, why: str) -> None:
-        """Leave it at that: the run itself says why, and the entry comes again by itself."""
+        """Do nothing: the run has the reason, and the entry will be due again."""
 
     def _ended(self, run: Run, state: RunState, reason: str) -> RunResult:
         ended = self._home.runs.finish(run, state, reason=reason)
@@ -460,31 +460,31 @@ class CronRuns:
             raise UsageError(f"{entry!r} is no entry of the schedule; use one of {', '.join(CRON_ENTRIES)}")
 
 
-# Finding what no webhook reported: issues that ask for work, and deliveries that GitHub could not bring.
+# Finding work that no webhook reported: issues that request it, and deliveries that GitHub could not make.
 #
-# What is found is handled like a delivery: stored with its run in one transaction, and authorised when a worker takes
-# it up. The intent is spelled as the webhook's is, so that what was both delivered and found is started once; and an
-# issue that somebody asked about before, or that had a workflow, is left alone.
+# What is found is handled like a delivery: stored with its run in one transaction, and authorised when a worker claims
+# the run. The intent is spelled as the webhook spells it, so that work both delivered and found is started once. An
+# issue that had a request or a workflow before is left alone.
 
 
-#: Most issues that are read in one go, the newest first.
+#: Maximum number of issues read at a time, the newest first.
 MOST_ISSUES = 100
 #: A label younger than this is left to the webhook.
 GRACE = timedelta(minutes=2)
-#: What happens to a new issue within this time belongs to its being opened, as the webhook sees it.
+#: A label added to a new issue within this time belongs to its opening, as the webhook sees it.
 AT_ONCE = timedelta(seconds=10)
-#: GitHub brings a delivery again for three days.
+#: How long GitHub can redeliver.
 REDELIVERABLE = timedelta(days=3)
-#: A delivery that failed so often is not asked for any more.
+#: Redelivery is no longer requested after this many failures.
 MAX_TRIES = 5
-#: The comment that asks for the default workflow, as older set-ups have it.
+#: The comment that requests the default workflow, as in older set-ups.
 WORD = "adw"
 
 _NO_FORGE = "no forge is configured, so nothing is polled"
 
 
 def label_intent(repository: str, number: int, label: str, labelled: Labelled) -> str:
-    """Return the intent that the webhook gives to the same label."""
+    """Return the intent that the webhook gives the same label."""
     is_new = False
     if labelled.created_at and labelled.at:
         is_new = timestamps.parse(labelled.at) - timestamps.parse(labelled.created_at) <= AT_ONCE
@@ -494,7 +494,7 @@ def label_intent(repository: str, number: int, label: str, labelled: Labelled) -
 
 
 def delivery_of(request: RunRequest, *, action: str) -> Delivery:
-    """Return *request* as a delivery that we found ourselves; the same intent gives the same guid."""
+    """Return *request* as a delivery found by polling; the same intent gives the same guid."""
     data = commands.to_json(request)
     body = json.dumps(data, sort_keys=True).encode()
 
@@ -515,19 +515,19 @@ def delivery_of(request: RunRequest, *, action: str) -> Delivery:
 
 
 class PollJobs:
-    """The jobs that ask the forge, by the names of their entries."""
+    """The jobs that query the forge, by the names of their entries."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def all(self) -> dict[str, Job]:
-        """Return every job of this module."""
+        """Return every job of this class."""
         return {"poll_issues": self.issues, "poll_comments": self.comments, "redeliver": self.redeliver}
 
     # --- issues ------------------------------------------------------------------------------------------------
 
     def issues(self, tick: Tick) -> JobEnd:
-        """Start what the label asks for and no delivery reported."""
+        """Start labelled issues that no delivery reported."""
         del tick
         forge = self._forge()
         if forge is None:
@@ -540,7 +540,7 @@ class PollJobs:
     def _look_at_label(self, forge: Forge, issue: Issue) -> str:
         label, repository = self._home.settings.webhook_label, comparable(forge.repository)
         if self._is_known(repository, issue.number):
-            return ""  # the webhook reports when somebody puts the label on again
+            return ""  # the webhook reports it if the label is added again
         labelled = forge.labelled(issue.number, label) if isinstance(forge, KnowsLabellers) else None
         if labelled is None:
             labelled = Labelled(login=issue.author, at="")
@@ -556,7 +556,7 @@ class PollJobs:
         return self._ask(repository, issue, actor, intent, action="labeled")
 
     def _is_known(self, repository: str, number: int) -> bool:
-        """Say whether anybody asked for work on the issue, or a workflow was made for it."""
+        """Return whether the issue had a request or a workflow before."""
         asked = self._home.deliveries.has_requests_about(repository, number)
         return asked or bool(self._home.catalogue.find_by_issue(number, repository))
 
@@ -580,7 +580,7 @@ class PollJobs:
             return ""
         [accepted] = self._home.deliveries.accept([delivery])
         if isinstance(accepted, DeliveryConflict):
-            return ""  # found by somebody else at the same moment, and the issue was edited in between
+            return ""  # another process found it at the same moment, and the issue was edited in between
         if isinstance(accepted, AdwError):
             raise accepted
         if not accepted.is_new:
@@ -591,7 +591,7 @@ class PollJobs:
     # --- comments ----------------------------------------------------------------------------------------------
 
     def comments(self, tick: Tick) -> JobEnd:
-        """Start open issues without a comment, and those whose latest comment is `adw`, as older set-ups do."""
+        """Start open issues without a comment, and those whose latest comment is `adw`, as in older set-ups."""
         del tick
         forge = self._forge()
         if forge is None:
@@ -612,14 +612,14 @@ class PollJobs:
         last = comments[-1]
         if last.body.strip().casefold() != WORD or last.author == forge.login():
             return ""
-        intent = f"{repository}#{number} comment {last.comment_id}"  # as the webhook gives it to the same comment
+        intent = f"{repository}#{number} comment {last.comment_id}"  # as the webhook gives the same comment
 
         return self._ask(repository, issue, Actor(login=last.author), intent, action="commented")
 
     # --- deliveries that failed --------------------------------------------------------------------------------
 
     def redeliver(self, tick: Tick) -> JobEnd:
-        """Have GitHub bring deliveries again that it could not bring."""
+        """Ask GitHub to redeliver failed deliveries."""
         del tick
         if not self._home.settings.webhook_secret:
             return JobEnd(outcome="no webhook is set up (ADW_WEBHOOK_SECRET is not set), so nothing is asked for again")
@@ -652,7 +652,7 @@ class PollJobs:
 
 
 def failed_deliveries(tries: tuple[HookDelivery, ...]) -> tuple[HookDelivery, ...]:
-    """Return the last try of each delivery that never came, oldest first; those that failed too often are left out."""
+    """Return the last try of each delivery that never arrived, oldest first, except those that failed too often."""
     by_guid: dict[str, list[HookDelivery]] = defaultdict(list)
     for one in tries:
         by_guid[one.guid].append(one)

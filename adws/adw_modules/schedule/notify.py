@@ -1,9 +1,9 @@
 """
 Notifications: by a command, by HTTP, by a comment on the issue.
 
-Each channel sends one notice within a time limit and raises NotifyFailed when that did not work; whether and when it is
-retried is decided elsewhere. Nothing is sent that was not redacted. After a crash in the middle a notice may come
-twice: it carries its key, so that the receiver can recognise it, and a comment is looked up before it is posted.
+Each channel sends one notice within a time limit and raises NotifyFailed if it cannot; its caller decides on retries.
+Everything sent is redacted. After a crash a notice may be sent twice: it has a key by which the receiver can recognise
+it, and a comment is looked up before it is posted.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: Variables of our own environment that the command gets. Secrets of its own it reads from a file of its own.
+#: Our environment variables that the command gets. It reads its own secrets from a file of its own.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
-#: The operation in the marker of a comment that is a notice.
+#: The operation in the marker of a notice's comment.
 NOTICE = "notice"
-#: How long one notification may take; then it has failed.
+#: Time limit of one notification.
 TIMEOUT_SECONDS = 10.0
 
 
@@ -44,18 +44,18 @@ class Channel(Protocol):
     """A way to send notices."""
 
     def send(self, row: NotificationRow) -> None:
-        """Send a notice; raise NotifyFailed."""
+        """Send a notice; raise NotifyFailed if that fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandChannel:
-    """Runs a command, which gets the notice in variables."""
+    """Runs a command with the notice in its environment variables."""
 
     argv: tuple[str, ...]
     home: Home = field(repr=False)
 
     def send(self, row: NotificationRow) -> None:
-        """Run the command; raise NotifyFailed unless it ends with 0 in time."""
+        """Run the command; raise NotifyFailed unless it exits with 0 in time."""
         home, seconds = self.home, TIMEOUT_SECONDS
         message = message_of(row, home.redactor.redact_text)
         shown = {f"ADW_NOTIFY_{name.upper()}": str(value) for name, value in message.items()}
@@ -94,11 +94,11 @@ class HttpChannel:
     timeout_seconds: float = TIMEOUT_SECONDS
 
     def send(self, row: NotificationRow) -> None:
-        """Post it; raise NotifyFailed unless the answer is 2xx and comes in time."""
-        import httpx  # noqa: PLC0415 - takes a while to import, and few homes notify by HTTP
+        """Post the notice; raise NotifyFailed unless the answer is 2xx and in time."""
+        import httpx  # noqa: PLC0415 - slow to import, and few homes notify by HTTP
 
         try:
-            # Not followed: a redirection would turn the POST into a GET, and the address is the user's own.
+            # Redirects are not followed: one would turn the POST into a GET, and the address is the user's own.
             answer = httpx.post(
                 self.url,
                 json=message_of(row, self.redactor.redact_text),
@@ -114,12 +114,12 @@ class HttpChannel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommentChannel:
-    """Comments on the issue of the workflow; a notice about no workflow is not sent there."""
+    """Comments on the issue of the workflow; a notice without a workflow is not sent."""
 
     home: Home
 
     def send(self, row: NotificationRow) -> None:
-        """Post the comment unless it is there; raise NotifyFailed when the forge does not take it."""
+        """Post the comment unless it exists; raise NotifyFailed if the forge rejects it."""
         home = self.home
         try:
             number = home.store.load(row.adw_id).document.issue_number if row.adw_id else None
@@ -127,7 +127,7 @@ class CommentChannel:
             return
         if number is None:
             return
-        # An id has no space for a whole key; part of its hash distinguishes notices of one issue.
+        # A marker's id has no space for the whole key; part of its hash distinguishes the notices of an issue.
         marker = Marker(adw_id=f"{row.adw_id[:40]}-{key_of(row)[:16]}", op=NOTICE)
         try:
             forge, key = home.forge, home.forge_key
@@ -144,7 +144,7 @@ class CommentChannel:
 
 
 def key_of(row: NotificationRow) -> str:
-    """Return what is the same each time that this notice comes."""
+    """Return the key of this notice, the same each time it is sent."""
     return hashlib.sha256(f"{row.key}\0{row.channel}".encode()).hexdigest()[:32]
 
 
@@ -162,13 +162,13 @@ def message_of(row: NotificationRow, redact: Callable[[str], str]) -> JsonObject
 
 # --- notices and their texts -----------------------------------------------------------------------------------
 #
-# Pure. An event makes at most one notice, whose key is that of the event: so one transition makes one notice, however
-# often events are read. What has no event (a quota, a workflow that does not move) has a key made of what it is about.
+# Pure. An event makes at most one notice, and its key is that of the event: so one transition makes one notice, however
+# often events are read. A notice without an event (a quota, a stuck workflow) has a key made from its subject.
 
 
 #: The channels.
 COMMAND, HTTP, COMMENT = "command", "http", "comment"
-#: kind of a notice -> the word by which people switch it on (`notify.events`).
+#: Kind of a notice -> the word that enables it (`notify.events`).
 KINDS = {
     "failed": "failed",
     "paused": "paused",
@@ -181,11 +181,11 @@ KINDS = {
     "report": "report",
 }
 SWITCHES = tuple(dict.fromkeys(KINDS.values()))
-#: How often a notice is tried by one channel.
+#: Maximum number of tries of a notice by one channel.
 MAX_ATTEMPTS = 5
-#: Seconds before the second try; they double with each.
+#: Seconds before the second try; doubled with each try.
 FIRST_RETRY_SECONDS = 60.0
-#: Longest title and text that are sent, in characters.
+#: Maximum length of a title and a text.
 MAX_TITLE, MAX_TEXT = 200, 4000
 
 #: States that make a notice when a workflow enters them.
@@ -204,7 +204,7 @@ ChannelsOf = Callable[[str], tuple[str, ...]]  #: kind -> the channels that send
 
 
 def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
-    """Return the notice that *event* makes, None when it makes none."""
+    """Return the notice that *event* makes, or None."""
     kind = kind_of(event)
     channels = channels_of(kind) if kind else ()
     if not channels:
@@ -232,7 +232,7 @@ def notice_of(event: Event, channels_of: ChannelsOf) -> Notice | None:
 
 
 def kind_of(event: Event) -> str:
-    """Return the kind of notice that *event* makes, "" for none."""
+    """Return the kind of notice that *event* makes, or ""."""
     if event.event_type == "approval_asked":
         return "approval"
     if event.event_type == "breaker_opened":
@@ -244,12 +244,12 @@ def kind_of(event: Event) -> str:
 
 
 def hint_of(kind: str, adw_id: str) -> str:
-    """Return what a person can type about a notice, "" for nothing."""
+    """Return what a person can type about a notice, or ""."""
     return _HINTS.get(kind, "").format(id=adw_id)
 
 
 def quota_notice(name: str, *, is_exceeded: bool, detail: str, key: str, channels: tuple[str, ...]) -> Notice:
-    """Return the notice about a limit that is reached, or is not any more."""
+    """Return the notice that a limit is reached, or free again."""
     kind = "quota_exceeded" if is_exceeded else "quota_free"
     if name.startswith("worktree_size"):
         said = "is used up: workflows with such a worktree pause" if is_exceeded else "is free again"
@@ -272,7 +272,7 @@ def stuck_notice(adw_id: str, *, since: str, why: str, key: str, channels: tuple
 
 
 def retry_at(attempts: int, now: datetime, *, most: int = MAX_ATTEMPTS) -> datetime | None:
-    """Return when a notice is retried of which *attempts* failed, None when it is given up."""
+    """Return when a notice is retried after *attempts* failures, or None if it is not."""
     if attempts >= most:
         return None
 
@@ -287,24 +287,24 @@ def _line(text: str, limit: int) -> str:
 
 # --- sending ---------------------------------------------------------------------------------------------------
 #
-# Events are read where they are stored, after their commit, so a crash loses none. Whatever goes wrong with a channel
-# is recorded with the notice and retried a few times; no error reaches the work that the notice is about.
+# Events are read from the database, after their commit, so a crash loses none. An error of a channel is recorded with
+# the notice, which is retried a few times; no error reaches the work that the notice is about.
 
 
 logger = logging.getLogger("adw.notify")
 
-#: The first read takes in what happened this long ago: new notifications are about today, not about last year.
+#: How far back the first read goes: old events make no notices.
 FIRST_LOOK = timedelta(hours=1)
-#: Most notices sent in one go, so that a flood holds nothing else up.
+#: Maximum number of notices sent in one call, so that a flood does not delay other work.
 MOST_AT_ONCE = 50
-#: Seconds beyond the time limit of a channel that a claim lasts.
+#: Seconds that a claim lasts beyond the time limit of a channel.
 CLAIM_RESERVE_SECONDS = 30.0
-#: Seconds that the end of a process waits for a notice that is under way.
+#: Seconds that the end of a process waits for a notice that is being sent.
 JOIN_SECONDS = 15.0
 
 
 class Notifier:
-    """Gathers notices and sends them."""
+    """Makes notices and sends them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -314,17 +314,17 @@ class Notifier:
         return tuple(self._home.channels) if KINDS[kind] in self._home.settings.notify_events else ()
 
     def gather(self) -> int:
-        """Make notices of what happened since the last time, and return how many rows that made."""
+        """Make notices of the events since the last call, and return the number of new rows."""
         home = self._home
         if not home.channels:
             return 0
-        home.flush_projection()  # events of documents in files come to the table of events with it
+        home.flush_projection()  # brings the events of documents in files into their table
         since = timestamps.to_text(home.clock.now() - FIRST_LOOK)
 
         return home.notifications.gather(lambda event: notice_of(event, self.channels_of), since=since)
 
     def send(self) -> dict[str, int]:
-        """Send what is due, and return how many were sent, stay pending or were given up; channel errors stay here."""
+        """Send due notices, and count those sent, still pending and given_up; errors of channels are not raised."""
         counts = {"sent": 0, "pending": 0, "given_up": 0}
         ttl_seconds = TIMEOUT_SECONDS + CLAIM_RESERVE_SECONDS
         for _ in range(MOST_AT_ONCE):
@@ -347,7 +347,7 @@ class Notifier:
                 channel.send(row)
             except AdwError as exc:
                 error = str(exc)
-            except Exception as exc:  # a bug of a channel must not keep other notices, or work, from going on
+            except Exception as exc:  # a bug of a channel must not stop other notices or work
                 logger.exception("A channel broke", extra={"action": "notify_broke", "channel": row.channel})
                 error = f"{type(exc).__name__}: {exc}"
         again = retry_at(row.attempts, home.clock.now(), most=max_attempts) if channel else None
@@ -362,7 +362,7 @@ class Notifier:
 
 
 class NotifyThread:
-    """Notifies beside the work of a process: `poke` says that something may have happened, and never waits."""
+    """Sends notices in a thread beside the work of a process; `poke` wakes it and never waits."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -371,7 +371,7 @@ class NotifyThread:
         self._thread: threading.Thread | None = None
 
     def poke(self) -> None:
-        """Have notices sent soon, where a channel is set up; never waits, never raises."""
+        """Have notices sent soon, if there is a channel; never waits, never raises."""
         if not self._home.channels:
             return
         if self._thread is None and not self._is_closing:
@@ -380,7 +380,7 @@ class NotifyThread:
         self._poked.set()
 
     def close(self) -> None:
-        """Wait a little for what is under way; what is left is sent by the next worker, or by cron."""
+        """Wait a little for notices being sent; the next worker or cron sends the rest."""
         self._is_closing = True
         self._poked.set()
         if self._thread is not None:
@@ -393,7 +393,7 @@ class NotifyThread:
             try:
                 self._home.notifier.gather()
                 self._home.notifier.send()
-            except Exception:  # a notice must never end the work; the next poke retries
+            except Exception:  # a notice must never stop the work; the next poke retries
                 logger.exception("Could not notify", extra={"action": "notify_broke"})
-            if self._is_closing and not self._poked.is_set():  # poked while it notified: once more for the last event
+            if self._is_closing and not self._poked.is_set():  # poked meanwhile: once more, for the last event
                 return

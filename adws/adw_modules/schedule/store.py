@@ -1,10 +1,10 @@
 """
 The schedule and the notifications in the database.
 
-An entry of the schedule is one row, claimed by compare-and-set for one tick, with a lease: two crons do not double, and
-one that dies in the middle holds nothing up for longer than its lease. A notification is one row for each channel; its
-key says which transition it is about, so that storing it twice changes nothing. A claim is over when it belongs to
-another start of the machine or when its time is up.
+An entry of the schedule is one row, claimed by compare-and-set for one tick, with a lease: two crons never run it
+twice, and one that dies delays the entry by no more than its lease. A notification is one row for each channel; its key
+names its transition, so storing it twice changes nothing. A claim has expired if it is of another boot of the machine
+or its time is up.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from adws.adw_modules.events import Event
 from adws.adw_modules.identifiers import JsonObject
 from adws.adw_modules.interfaces import Clock, OwnerRecord
 
-#: Events that are read in one transaction.
+#: Events read in one transaction.
 CHUNK = 500
-#: The name of the position in the events up to which notices were made.
+#: The name of our position in the events, up to which notices were made.
 CURSOR = "events"
 
 #: Columns of an entry, in the order of the fields of `ScheduleRow`.
@@ -47,19 +47,19 @@ ORDER BY notice_id LIMIT 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """Something to notify people of."""
+    """A notice for people."""
 
-    key: str  #: the same for the same transition, for ever
+    key: str  #: always the same for the same transition
     kind: str  #: one of notify.KINDS
     title: str  #: one line
-    text: str = ""  #: more of it, "" for nothing
+    text: str = ""  #: more details, or ""
     adw_id: str = ""
     channels: tuple[str, ...] = ()  #: that send it
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRow:
-    """A notice on its way by one channel."""
+    """A notice to be sent by one channel."""
 
     notice_id: int
     key: str
@@ -79,23 +79,23 @@ class NotificationRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleRow:
-    """What is known about an entry."""
+    """A stored entry of the schedule."""
 
     name: str
-    spec: str  #: the expression it was claimed with last
-    last_due: str  #: the last tick that was done, "" for none
-    last_run: str  #: when that ended
-    status: str  #: done | failed, "" before the first time
+    spec: str  #: the expression of the last claim
+    last_due: str  #: the last tick done, or ""
+    last_run: str  #: when that tick ended
+    status: str  #: done | failed; "" before the first tick
     outcome: str  #: in one sentence
-    memo: JsonObject = field(default_factory=dict)  #: what the entry remembers from one time to the next
-    owner: str = ""  #: the record of the cron that runs it, "" for nobody
+    memo: JsonObject = field(default_factory=dict)  #: what the entry remembers for its next tick
+    owner: str = ""  #: the record of the cron that runs it, or ""
     token: int = 0  #: grows with each claim
-    seconds_left: float = 0.0  #: of the claim; negative when over
+    seconds_left: float = 0.0  #: of the claim; negative if it has expired
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tick:
-    """An entry that is ours for one tick."""
+    """An entry claimed for one tick."""
 
     name: str
     due: str
@@ -107,9 +107,9 @@ class NotificationStore:
     """
     Notifications, made from the events in the database.
 
-    The position in the events is stored beside, and moves in the same transaction as the rows that were made of them:
-    no event is lost and none makes two notices, whatever dies meanwhile. When the events were rebuilt from documents,
-    their numbers are others: then the last ones are read once more, and the keys keep notices from being sent twice.
+    The position in the events is stored too, and moves in the same transaction as the rows made from them: whatever
+    dies meanwhile, no event is lost and none makes two notices. When events were rebuilt from documents, they have
+    other numbers: then the last ones are read again, and the keys keep notices from being sent twice.
     """
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
@@ -117,7 +117,7 @@ class NotificationStore:
         self._clock = clock
 
     def gather(self, pick: Callable[[Event], Notice | None], *, since: str) -> int:
-        """Store what *pick* makes of every event since the last call, and return how many rows that made."""
+        """Store what *pick* makes of every event since the last call, and return the number of new rows."""
         last, made = listing.last(self._database), 0
         columns = ", ".join(EVENT_COLUMNS)
 
@@ -142,11 +142,11 @@ class NotificationStore:
         return made
 
     def _after(self, session: Session, since: str, last: int | None) -> tuple[int, bool]:
-        """Return the number of the last event that was read, and whether that is known from before."""
+        """Return the number of the last event read, and whether that position was stored."""
         place = listing.take_place(self._database, session, CURSOR)
         if place is not None and listing.event_at(session, place.seq) == place.event_id:
             return place.seq, True
-        # The last event before the first one made since a moment: what is made again after a loss may not be in order.
+        # The event before the first one made since that moment: rebuilt events may not be in order.
         first = session.one(
             "SELECT coalesce(min(seq) - 1, :last) FROM events WHERE created_at >= :since",
             {"since": since, "last": last},
@@ -155,13 +155,13 @@ class NotificationStore:
         return (int(first[0]) if first else 0), False
 
     def add(self, notices: Sequence[Notice]) -> int:
-        """Store notices, those that are known left out, and return how many rows that made."""
+        """Store notices, without known ones, and return the number of new rows."""
         moment = timestamps.to_text(self._clock.now())
 
         return self._database.transact(lambda session: add_notices(session, notices, moment))
 
     def take(self, *, ttl_seconds: float) -> NotificationRow | None:
-        """Claim the oldest row that is due, None when there is none."""
+        """Claim the oldest row that is due, or return None."""
         database = self._database
         params = {**database.lease_clock(), "moment": timestamps.to_text(self._clock.now())}
 
@@ -186,7 +186,7 @@ class NotificationStore:
         return None if taken is None else NotificationRow(*taken)
 
     def settle(self, row: NotificationRow, *, status: str, error: str = "", not_before: str = "") -> bool:
-        """Record the result; False when somebody else has it now."""
+        """Record the result; return False if the row has been claimed again."""
         sql = """
             UPDATE notifications
             SET status = :status, error = :error, not_before = :not_before, claim_until = 0, claim_boot = '',
@@ -211,7 +211,7 @@ class NotificationStore:
             return tuple(NotificationRow(*row) for row in session.all(sql, {"limit": limit}))
 
     def forget_before(self, moment: str) -> int:
-        """Delete those that are over and older than *moment*, and return how many."""
+        """Delete the finished rows older than *moment*, and return how many."""
         sql = "DELETE FROM notifications WHERE status <> 'pending' AND created_at < :moment"
 
         return self._database.transact(lambda session: session.run(sql, {"moment": moment}))
@@ -249,9 +249,9 @@ class ScheduleStore:
     """
     The schedule: one row for each entry.
 
-    A claim names the last tick that was seen done: of two crons that claim it at the same moment one gets the entry,
-    and the other finds it taken, or done. The tick counts as done only when its work has ended, in the same transaction
-    as its memo and its notices: a cron that dies before loses nothing, and its claim ends by itself.
+    A claim names the last tick that its caller saw done: of two crons claiming at the same moment one gets the entry,
+    and the other finds it claimed, or done. The tick counts as done only when its work has ended, in the same
+    transaction as its memo and its notices: a cron that dies before loses nothing, and its claim expires.
     """
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
@@ -276,7 +276,7 @@ class ScheduleStore:
         ttl_seconds: float,
         dead_token: int | None = None,
     ) -> Tick | None:
-        """Take an entry for the tick *due*, None when another cron has it or has done it meanwhile."""
+        """Claim an entry for the tick *due*; return None if another cron has it or has done it meanwhile."""
         params = {
             **self._database.lease_clock(),
             "name": name,
@@ -288,7 +288,7 @@ class ScheduleStore:
         }
 
         def work(session: Session) -> Row | None:
-            # Of two that begin at once one makes the row.
+            # Of two concurrent first claims one makes the row.
             session.run(
                 "INSERT INTO schedule"
                 " (name, spec, last_due, last_run, status, outcome, memo, owner, token, claim_until, claim_boot)"
@@ -312,7 +312,7 @@ class ScheduleStore:
         return None if taken is None else Tick(name=name, due=due, token=taken[0], memo=_memo(name, taken[1]))
 
     def renew(self, tick: Tick, *, ttl_seconds: float) -> bool:
-        """Push the end of the claim out; False when it is not ours any more."""
+        """Extend the claim; return False if it is no longer ours."""
         sql = self._database.render(f"UPDATE schedule SET claim_until = {{now}} + :ttl, claim_boot = :boot {_IS_OURS}")
         params = {**self._database.lease_clock(), "name": tick.name, "token": tick.token, "ttl": ttl_seconds}
 
@@ -321,7 +321,7 @@ class ScheduleStore:
     def finish(
         self, tick: Tick, *, status: str, outcome: str, memo: JsonObject | None = None, notices: Sequence[Notice] = ()
     ) -> bool:
-        """Record that the tick was done, with its memo and its notices; False when the claim was lost."""
+        """Record the tick as done, with its memo and its notices; return False if the claim was lost."""
         moment = timestamps.to_text(self._clock.now())
         sql = f"""
             UPDATE schedule

@@ -1,8 +1,8 @@
 """
-Claiming work: the run, the lease of its workflow and its place in the quotas, in one transaction.
+Claiming work: a run, its workflow's lease and its place in the quotas, in one transaction.
 
-What cannot be had with the run is left to the executor: a lease that somebody has or did not release (a
-takeover has an order of its own, `ownership.own`), a workflow that the database does not know, a quota that is used up.
+The executor handles what could not be taken with the run: a lease that is live or was not released (a takeover has
+an order of its own, `ownership.own`), a workflow the database does not know, or a quota that is used up.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from adws.adw_modules.document import WorkflowDocument
     from adws.app import Home
 
-#: Kinds of runs that do not continue a workflow: they take no lease with their claim.
+#: Kinds of runs that do not continue a workflow: claiming one takes no lease.
 ERRAND_KINDS = WITHOUT_WORKFLOW | {ROLLBACK, ITERATION}
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A run that we have, and what was taken with it."""
+    """A claimed run, and what was taken together with it."""
 
     run: Run
-    owned: OwnedWorkflow | None = None  #: its workflow, with the run begun; None: still to be taken, if it needs one
-    cost: tuple[float, float | None] | None = None  #: spent and cap that its place in the quotas was decided by
-    requests: tuple[Request, ...] = ()  #: to the owner of the workflow, which nobody has answered
+    owned: OwnedWorkflow | None = None  #: its workflow, with the run begun; None: not taken yet, if the run needs it
+    cost: tuple[float, float | None] | None = None  #: spent and cap when its place in the quotas was reserved
+    requests: tuple[Request, ...] = ()  #: unanswered requests to the owner of the workflow
 
     def has_quota(self, document: WorkflowDocument) -> bool:
-        """Say whether it has a place in the quotas; one that was decided by an older cost does not count."""
+        """Return whether the run has a place in the quotas that was reserved at the current cost of *document*."""
         return self.cost == (document.cost.total_usd, document.max_cost_usd)
 
 
@@ -56,12 +56,12 @@ class RunClaimer:
         only_deliveries: bool = False,
         terms: ClaimPolicy = NO_TERMS,
     ) -> Claim | None:
-        """Take the next run that is due (or *run_id*, if it still waits), None when there is none on these terms."""
+        """Claim and return the next due run (or *run_id*, if it is still pending), or None if *terms* allow none."""
         home = self._home
         runs, ownership = home.runs, home.ownership
         if not runs.may_claim(owner, run_id=run_id, only_deliveries=only_deliveries, terms=terms):
             return None
-        # Measured before the transaction, in which nobody else can write.
+        # Measured before the transaction, which blocks every other writer.
         is_full = home.quotas.is_machine_full()
         me, asked_at = ownership.me(), home.clock.boottime()
 
@@ -80,7 +80,7 @@ class RunClaimer:
             requests = home.requests.open_in(session, run.adw_id)
             cost = None
             if not is_full and state in _ACTIVE:
-                # A refusal is for the executor, after the requests that wait for its owner were answered.
+                # The executor reports a refusal, after it has answered the open requests.
                 with suppress(QuotaExceeded):
                     cost = home.quotas.reserve_in(session, run.adw_id, workflow)
 

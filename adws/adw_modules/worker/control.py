@@ -1,8 +1,8 @@
 """
-What people do to a workflow: pause, stop, abandon, resume, retry, approve, reject, hint.
+Changes that people make to a workflow: pause, stop, abandon, resume, retry, approve, reject, hint.
 
-While a lease is live only its owner writes: then this leaves a request, and says so. Without a live owner it takes the
-lease, closes what a crash left open, and makes the change itself.
+Only the owner of a live lease writes, so while one exists the change becomes a request to it, and the caller is told.
+Otherwise this takes the lease, closes what a crash left open, and makes the change itself.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ if TYPE_CHECKING:
     from adws.app import Home
 
 
-#: What people order about a workflow, by command, page, API or comment -> what the text is that comes with it.
+#: Orders about a workflow, given by command, page, API or comment -> the parameter that takes the text sent with it.
 ORDERS = {
     **dict.fromkeys(("pause", "stop", "abandon"), "reason"),
     **dict.fromkeys(("approve", "reject", "hint"), "text"),
     **dict.fromkeys(("resume", "continue_with"), "hint"),
 }
 _ACTIVE = frozenset(state.value for state in ACTIVE_STATES)
-#: Why a phase has failed whose next attempt a person did not want.
+#: The failure reason of a phase whose next attempt was cancelled by a person.
 CANCELLED = "RETRY_CANCELLED"
 
 
 def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
-    """Return the retry that a workflow waits for, None when it waits for none."""
+    """Return the retry that a workflow waits for, or None."""
     index = _waiting_index(document)
     record = document.phases[index] if index is not None else None
     if record is None or not record.retry_at:
@@ -94,7 +94,7 @@ def of_phase(document: WorkflowDocument) -> WaitingRetry | None:
 
 
 def waiting_phase(document: WorkflowDocument) -> int:
-    """Return the index of the phase that waits for a retry; raise UsageError when none does."""
+    """Return the index of the phase that waits for a retry; raise UsageError if no phase does."""
     index = _waiting_index(document)
     if index is None:
         raise UsageError(f"workflow {document.adw_id} has no scheduled retry: adw queue retries lists those there are")
@@ -103,7 +103,7 @@ def waiting_phase(document: WorkflowDocument) -> int:
 
 
 def _waiting_index(document: WorkflowDocument) -> int | None:
-    """Return the index of the phase that waits; one whose attempt waits for others is no retry: it is not over."""
+    """Return the index of the phase that waits for a retry; an unfinished attempt that waits for others is not one."""
     for index, record in enumerate(document.phases if document.current_state in _ACTIVE else ()):
         if record.status == "retry_wait" and waiting_attempt(record) is None:
             return index
@@ -116,26 +116,26 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A live owner was asked; the request is durable."""
+    """The live owner was sent a request, which is durable."""
 
     request: Request
     owner: str  #: as text
-    #: Obeys the request if its owner is gone by now; the owner may have died over it.
+    #: Obeys the request if the owner is gone by now; it may have died while obeying it.
     again: Callable[[], Asked | Applied] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Applied:
-    """It is done."""
+    """The change was made."""
 
-    state: str  #: of the workflow, now
+    state: str  #: of the workflow, after the change
     message: str
-    run: Run | None = None  #: the one that continues it
-    is_confirmed: bool = True  #: whether everything that worked on it is known to have ended
+    run: Run | None = None  #: the run that continues the workflow
+    is_confirmed: bool = True  #: whether all its work is known to have ended
 
 
 class Control:
-    """Changes workflows from outside their work."""
+    """Changes workflows from outside the run that works on them."""
 
     def __init__(self, home: Home, *, mark: Mark | None = None) -> None:
         """*mark* names the requester."""
@@ -143,11 +143,11 @@ class Control:
         self._mark = mark
 
     def asked_by(self, mark: Mark) -> Control:
-        """Return the same for what *mark* asks: the write that obeys it says so, and a delivery is obeyed once."""
+        """Return a Control for request *mark*, which is stored with the change, so a delivery is obeyed only once."""
         return Control(self._home, mark=mark)
 
     def _change(self, session: WorkSession, rule: Callable[[Draft], _Result]) -> _Result:
-        """Store what *rule* does, and who asked for it."""
+        """Apply *rule* and the requester's mark in one write."""
 
         def marked(draft: Draft) -> _Result:
             answer = rule(draft)
@@ -157,18 +157,18 @@ class Control:
         return session.change(marked)
 
     def _asked(self, payload: JsonObject) -> JsonObject:
-        """Return the payload of a request to a live owner, with who makes it."""
+        """Return *payload* for a request to a live owner, with the requester's mark."""
         return payload if self._mark is None else {**payload, "mark": self._mark.to_json()}
 
     @contextmanager
     def _session(self, adw_id: str, *, needs_issue: bool = True) -> Iterator[WorkSession]:
-        """Own a workflow to change it inside the block; raise WorkflowBusy when somebody works on it."""
-        engine = self._home.engine  # built first: a wrong setting is refused before the workflow is taken
+        """Own a workflow inside the block to change it; raise WorkflowBusy if it has a live owner."""
+        engine = self._home.engine  # built first: a wrong setting is refused before taking the lease
         with self._home.ownership.own(adw_id, needs_issue=needs_issue) as owned, engine.log_of(adw_id):
             yield WorkSession(engine, owned, NoOrders())
 
     def order(self, adw_id: str, kind: str, *, by: str, text: str = "", **options: Any) -> Asked | Applied:
-        """Carry out *kind*, one of ORDERS, with the *text* that came with it and the *options* of its own method."""
+        """Carry out *kind*, one of ORDERS, with the *text* sent with it and the *options* of its method."""
         answer: Asked | Applied = getattr(self, kind)(adw_id, by=by, **{ORDERS[kind]: text}, **options)
 
         return answer
@@ -176,19 +176,19 @@ class Control:
     # --- stopping ----------------------------------------------------------------------------------------------
 
     def pause(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
-        """Park the workflow; an attempt under way is suspended and does not count."""
+        """Pause the workflow; a running attempt is suspended and does not count."""
         return self._ask_or_stop(adw_id, "pause", by, reason or f"paused by {by}")
 
     def stop(self, adw_id: str, *, by: str, reason: str = "", is_urgent: bool = False) -> Asked | Applied:
-        """Stop the work and park the workflow; with *is_urgent* its processes get no time to end by themselves."""
+        """Stop the work and pause the workflow; *is_urgent* leaves its processes no time to end by themselves."""
         return self._ask_or_stop(adw_id, "stop", by, reason or f"stopped by {by}", is_urgent=is_urgent)
 
     def abandon(self, adw_id: str, *, by: str, reason: str = "") -> Asked | Applied:
-        """Give the workflow up and free its issue; what it made is kept until a rollback."""
+        """Abandon the workflow and free its issue; what it made is kept until a rollback."""
         return self._ask_or_stop(adw_id, "abandon", by, reason or f"abandoned by {by}")
 
     def _stop(self, session: WorkSession, kind: str, why: str) -> Applied:
-        """Park or abandon a workflow that we own, and end its runs."""
+        """Pause or abandon a workflow that we own, and end its runs."""
         adw_id, state = session.document.adw_id, WorkflowState(session.document.current_state)
         is_abandoned = kind == "abandon"
         if state is WorkflowState.PAUSED and not is_abandoned:
@@ -209,16 +209,16 @@ class Control:
 
     def _end_runs(self, adw_id: str, why: str) -> None:
         for run in self._home.runs.of_workflow(adw_id):
-            is_left = run.state in LIVE_RUNS and run.seconds_left <= 0.0  # else its worker, or recovery, confirms it
+            is_left = run.state in LIVE_RUNS and run.seconds_left <= 0.0  # else its worker or recovery confirms it
             if is_left and self._home.runs.settle_lost(run, RunEnd(state=RunState.STOPPED, reason=why)) is not None:
                 continue
             if run.state not in FINAL_RUNS:
                 self._home.runs.ask_to_stop(run.run_id, reason=why)
 
     def _ask_or_stop(self, adw_id: str, kind: str, by: str, why: str, *, is_urgent: bool = False) -> Asked | Applied:
-        """Stop the workflow as its owner, or leave a request to the one there is."""
+        """Stop the workflow as its owner, or leave a request for its live owner."""
         try:
-            # Ending a document of an older version is allowed also when another workflow has its issue by now.
+            # A document of an older version may be ended even if another workflow has its issue by now.
             with self._session(adw_id, needs_issue=kind != "abandon") as session:
                 session.settle()
                 return self._stop(session, kind, why)
@@ -226,7 +226,7 @@ class Control:
             payload = self._asked({"reason": why, "is_urgent": is_urgent})
             request = self._home.requests.ask(adw_id, kind, payload=payload, asked_by=by)
         if kind == "stop":
-            # On the run, too: then recovery of a dead worker knows what was wanted of it.
+            # Also marked on the run, so that recovery of a dead worker knows that it was to stop.
             for run in self._home.runs.of_workflow(adw_id, limit=1):
                 if run.state in LIVE_RUNS and run.kind != ROLLBACK:
                     self._home.runs.ask_to_stop(run.run_id, reason=why)
@@ -234,7 +234,7 @@ class Control:
         return self._serve(request, lambda session: self._stop(session, kind, why))
 
     def _serve(self, request: Request, change: Callable[[WorkSession], Applied]) -> Asked | Applied:
-        """Obey our own request if its owner left before seeing it; an owner polls once more after it left."""
+        """Obey our own request if its owner left without seeing it (an owner polls once more after leaving)."""
         try:
             with self._session(request.adw_id) as session:
                 asked = self._home.requests.get(request.request_id)
@@ -294,11 +294,11 @@ class Control:
         spec: WorkflowSpec | None = None,
     ) -> Applied:
         """
-        Resume a stopped workflow, and queue it; raise UsageError, saying why, when it cannot.
+        Resume a stopped workflow, and queue it; raise UsageError if it cannot be resumed.
 
-        *budget* is what it may cost in all from now on, in US dollars. *spec* is for a document of an older version,
-        which has no definition of its own; without it, the one that the document names. An issue that had no text when
-        the workflow started is read again; raises what the forge raises, unless *hint* says what to do.
+        *budget* is its new limit on the total cost, in US dollars. *spec* is the definition for a document of an older
+        version, which has none of its own; by default the one that the document names. If the workflow started without
+        the text of its issue, the issue is read now; errors of the forge are raised unless *hint* says what to do.
         """
         issue: FrozenIssue | None = None
         try:
@@ -310,7 +310,7 @@ class Control:
             self._refuse_while_rolled_back(adw_id)
             missing = self._missing_definition(session.document, spec)
             if missing is not None:
-                self.plan(adw_id, from_phase=from_phase, grant=grant, budget=budget, spec=missing)  # refused unwritten
+                self.plan(adw_id, from_phase=from_phase, grant=grant, budget=budget, spec=missing)  # checked first
                 session.change(lambda draft: resume.adopt(draft, missing))
                 session.forget_table()
             session.settle()
@@ -330,7 +330,7 @@ class Control:
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
     def _missing_definition(self, document: WorkflowDocument, spec: WorkflowSpec | None) -> WorkflowSpec | None:
-        """Return the definition that a document of an older version gets: *spec*, or the one that it names."""
+        """Return the definition to add to a document of an older version: *spec*, or the one that it names."""
         if document.workflow is not None and document.workflow.phases:
             if spec is not None:
                 raise UsageError(
@@ -341,7 +341,10 @@ class Control:
         resume.refuse_what_is_over(document, WorkflowStateMachine.of(document, now=self._home.clock.now))
         if spec is None and document.workflow is not None:
             named = document.workflow.name
-            for name in (f"adw_{named}_iso", named):  # a script of this name, which need not have the shape of ours
+            for name in (
+                f"adw_{named}_iso",
+                named,
+            ):  # the script first: our workflow of that name may have other phases
                 with suppress(UnknownWorkflow):
                     return self._home.workflows.get(name)
 
@@ -357,7 +360,7 @@ class Control:
         hint: str = "",
         budget: float | None = None,
     ) -> ContinuePlan:
-        """Return what `continue_with` would do, or raise what it would; changes nothing."""
+        """Return what `continue_with` would do, or raise what it would raise; changes nothing."""
         home = self._home
         known = home.load(adw_id)
         _refuse_other_issue(home, known, issue_number, repository)
@@ -368,7 +371,7 @@ class Control:
         return plan
 
     def _plan_continue(self, stored: WorkflowDocument, spec: WorkflowSpec, budget: float | None) -> ContinuePlan:
-        resume.definition_of(stored)  # raises for one of an older version that has none
+        resume.definition_of(stored)  # raises for a document of an older version without one
         machine = WorkflowStateMachine.of(stored, now=self._home.clock.now)
         cap = self._home.settings.quota_max_cost
 
@@ -388,11 +391,11 @@ class Control:
         priority: int = 0,
     ) -> Applied:
         """
-        Carry a workflow on with the phases of *spec* in the same document, worktree and branch, and queue it.
+        Continue a workflow with the phases of *spec* in the same document, worktree and branch, and queue it.
 
-        It must be that of *issue_number* (None: of whichever), and gets its issue back: raises NotTheLockOwner, or
-        IssueLocked when another workflow has the issue by now. What cannot be done, and what could only end with
-        nothing done, raises UsageError or what the checks before a start raise; nothing has changed then.
+        Raises NotTheLockOwner if it is not the workflow of *issue_number* (None: of any issue), and IssueLocked if
+        another workflow has the issue by now; otherwise it gets its issue lock back. Raises UsageError, or what the
+        checks before a start raise, if it cannot continue or nothing would be done; then nothing has changed.
         """
         home = self._home
         self.plan_continue(
@@ -409,8 +412,8 @@ class Control:
                 minutes=home.settings.max_minutes,
                 reworks=MAX_REWORKS,
             )
-            # The lock before the document: a crash in between leaves one that recovery frees, while an active document
-            # without it would share its issue. The run last: recovery queues an active workflow that has none.
+            # The lock before the document: after a crash in between, recovery frees the lock, while an active document
+            # without it would share its issue. The run last: recovery queues an active workflow that has no run.
             home.ownership.claim_again(stored)
             phase = self._change(
                 session,
@@ -426,7 +429,7 @@ class Control:
             return Applied(state=session.document.current_state, message=plan.describe(), run=run)
 
     def _reset_breakers(self, session: WorkSession, name: str) -> None:
-        """Let a phase that a person asked for be tried at once, also when its services were unavailable."""
+        """Let a requested phase run at once, even if circuit breakers of its services are open."""
         for phase in session.spec.phases:
             if phase.name == name and self._home.service_guard.reset_breakers(phase):
                 self._home.service_waits.wake()
@@ -437,7 +440,7 @@ class Control:
                 raise UsageError(f"workflow {adw_id} is to be rolled back (run {run.run_id}): it does not go on")
 
     def _overtake(self, session: WorkSession) -> None:
-        """Answer requests to an owner that died over them: what is decided now is newer, but a hint still holds."""
+        """Answer requests whose owner died: the decision made now is newer than they are, but hints are still noted."""
         for request in self._home.requests.open_for(session.document.adw_id):
             answer = "overtaken: the workflow was told to go on"
             if request.kind == "hint":
@@ -447,10 +450,10 @@ class Control:
 
     def _leave_to(self, session: WorkSession, kind: str, by: str, *, priority: int = 0) -> Run:
         """
-        Give the workflow back and return a run that is due now, in one transaction; one that waits is replaced.
+        Release the workflow and return a run that is due now, in one transaction; replaces a run with a later due time.
 
-        Called by the owner of the workflow: a run that somebody else still has belongs to a worker that is gone, or
-        that will find the workflow owned.
+        The caller owns the workflow, so a run that is still claimed belongs to a worker that is gone, or that will find
+        the workflow owned.
         """
         runs, why = self._home.runs, f"{kind} asked by {by or 'somebody'}"
         wanted = self._home.run_factory.of(session.document, kind, asked_by=by, priority=priority)
@@ -489,7 +492,7 @@ class Control:
     # --- retries -----------------------------------------------------------------------------------------------
 
     def cancel_retry(self, adw_id: str, *, by: str, reason: str = "") -> Applied:
-        """Fail the phase that waits for a retry; raise UsageError when none does, WorkflowBusy while at work."""
+        """Fail the phase that waits for a retry; raise UsageError if none does, WorkflowBusy during work."""
         with self._session(adw_id) as session:
             session.settle()
             index = waiting_phase(session.document)
@@ -511,11 +514,11 @@ class Control:
     # --- approval ----------------------------------------------------------------------------------------------
 
     def approve(self, adw_id: str, *, by: str, text: str = "") -> Applied:
-        """Let the phase that waits pass, and queue the workflow."""
+        """Approve the waiting phase, and queue the workflow."""
         return self._judge(adw_id, by, lambda session, draft: resume.approve(draft, session.spec, text=text, by=by))
 
     def reject(self, adw_id: str, *, by: str, text: str = "") -> Applied:
-        """Send the phase that waits back to work, with *text* as a hint, and queue the workflow."""
+        """Send the waiting phase back to work with *text* as a hint, and queue the workflow."""
         return self._judge(adw_id, by, lambda session, draft: resume.reject(draft, session.spec, text=text, by=by))
 
     def _judge(self, adw_id: str, by: str, rule: Callable[[WorkSession, Draft], Outcome | None]) -> Applied:
@@ -531,18 +534,18 @@ class Control:
             return Applied(state=state.value, message=f"{phase} is decided; the workflow is {state.value}", run=run)
 
 
-# Continuing the work of an issue: which workflow that is, and whether it may.
+# Continuing the work of an issue: finding its workflow, and checking that it may continue.
 
 
 def last_workflow(home: Home, issue_number: int, repository: str, spec: WorkflowSpec) -> WorkflowDocument:
-    """Return the last workflow of an issue, which *spec* continues; raise UsageError when there is none."""
+    """Return the last workflow of an issue, which *spec* continues; raise UsageError if the issue has none."""
     repository = repository or home.settings.repository or ""
     rows = home.catalogue.find_by_issue(issue_number, repository) if home.has_database() else ()
     for row in rows:
         try:
             return home.load(row.adw_id)
         except StateError:
-            continue  # it was deleted, or cannot be read by anybody
+            continue  # it was deleted, or is unreadable
 
     raise UsageError(
         f"{spec.name} continues the work of an earlier workflow, and issue {issue_number} has none:"
@@ -551,7 +554,7 @@ def last_workflow(home: Home, issue_number: int, repository: str, spec: Workflow
 
 
 def start_request(home: Home, document: WorkflowDocument, spec: WorkflowSpec, hint: str) -> StartRequest:
-    """Return what has to be so before *document* is carried on with *spec*; its own pull request may be open."""
+    """Return the checks to pass before *document* continues with *spec*; its own pull request may be open."""
     issue = document.issue or FrozenIssue()
     only_cleans = all(phase.state == WorkflowState.CLEANING.value for phase in spec.phases)
 
@@ -568,7 +571,7 @@ def start_request(home: Home, document: WorkflowDocument, spec: WorkflowSpec, hi
 
 
 def _refuse_other_issue(home: Home, document: WorkflowDocument, issue_number: int | None, repository: str) -> None:
-    """Raise NotTheLockOwner unless *document* is of that issue, and the last one that works on its branch."""
+    """Raise NotTheLockOwner unless *document* is of that issue and no later workflow continued its branch."""
     adw_id, locks = document.adw_id, home.locks
     wanted = document.issue_number if issue_number is None else issue_number
     is_there = not repository or locks.key(document.repository) == locks.key(repository)
@@ -590,36 +593,36 @@ def _refuse_other_issue(home: Home, document: WorkflowDocument, issue_number: in
             raise NotTheLockOwner(adw_id, wanted, f"workflow {other.adw_id} continued its branch: use that one")
 
 
-# What a person may order about a workflow as it stands now.
+# Orders that a workflow allows in its present state.
 #
-# Pure, and no second set of rules: whether a workflow can be resumed is decided by the plan that resuming uses. A live
-# owner can be asked to stop or to take a hint; what needs the workflow to be free is not offered while it has an owner.
+# Pure, and no second set of rules: `resume.plan_resume` decides whether a workflow can be resumed. A live owner can be
+# asked to stop or to take a hint; orders that need a free workflow are not offered while it has an owner.
 
 
-#: More than a workflow has cost, to see whether money is what it lacks.
+#: Added to what a workflow has cost, to see whether budget is what it lacks.
 _ENOUGH_USD = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Possible:
-    """What may be ordered."""
+    """Orders that a workflow allows."""
 
-    approval: str = ""  #: the phase that waits to be approved or rejected, "" for none
+    approval: str = ""  #: the phase that waits for approval, or ""
     may_pause: bool = False
-    may_stop: bool = False  #: somebody works on it, and can be stopped
+    may_stop: bool = False  #: it has an owner that can be stopped
     may_abandon: bool = False
     may_hint: bool = False
     may_roll_back: bool = False
-    is_retry: bool = False  #: it failed: resuming it is a retry
-    plan: str = ""  #: what a resume would do, as text; "": it cannot be resumed
-    needs: tuple[str, ...] = ()  #: grant | budget: what has to come with the order to resume
-    phases: tuple[str, ...] = ()  #: those that it can be resumed from afresh
+    is_retry: bool = False  #: it failed, so resuming it is a retry
+    plan: str = ""  #: what a resume would do, as text; "" if it cannot be resumed
+    needs: tuple[str, ...] = ()  #: grant | budget: required with the order to resume
+    phases: tuple[str, ...] = ()  #: those from which it can be restarted
     refusal: str = ""  #: why it cannot be resumed, or what it needs
-    cancels: str = ""  #: the phase whose next attempt can be cancelled, "" for none
+    cancels: str = ""  #: the phase whose next attempt can be cancelled, or ""
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it can be resumed."""
+        """Whether the workflow can be resumed."""
         return bool(self.plan)
 
 
@@ -632,10 +635,10 @@ def allowed_actions(
     now: Callable[[], datetime],
 ) -> Possible:
     """
-    Return what may be ordered about the workflow in *document*.
+    Return the orders that the workflow in *document* allows.
 
-    *is_live*: somebody works on it. *is_rolled_back_next*: a rollback waits for a worker. *max_cost_usd* is the cap of
-    the settings.
+    *is_live*: it has a live owner. *is_rolled_back_next*: a rollback of it is queued. *max_cost_usd* is the cap in the
+    settings.
     """
     state = state_named(document.current_state)
     may_roll_back = state is not WorkflowState.ROLLED_BACK and not document.pr_merged
@@ -643,7 +646,7 @@ def allowed_actions(
         return Possible(may_roll_back=may_roll_back and not is_rolled_back_next)
     is_over = state in TERMINAL_STATES
     is_free = not is_live and not is_over
-    # An attempt that waits for others continues by itself: resumed, it would wait again.
+    # An attempt that waits for others continues by itself; resumed, it would only wait again.
     waits_for_others = any(waiting_attempt(record) is not None for record in document.phases)
 
     def phase_name(find: Callable[[WorkflowDocument], int]) -> str:
@@ -671,7 +674,7 @@ def allowed_actions(
         return replace(possible, refusal=str(exc))
 
     def plan(*, from_phase: str = "", needs: tuple[str, ...] = ()) -> ResumePlan | str:
-        """Return the plan of a resume, or why there is none."""
+        """Return the plan of a resume, or why it is refused."""
         try:
             return resume.plan_resume(
                 document,
@@ -702,7 +705,7 @@ def allowed_actions(
     return replace(possible, refusal=refusal)
 
 
-# Scheduled retries in one list, phases and calls of steps, and cancelling one.
+# Scheduled retries of phases and of step calls in one list, and cancelling one.
 
 
 class PendingRetries:
@@ -714,7 +717,7 @@ class PendingRetries:
     def all(self, *, adw_id: str = "", limit: int = 1000) -> tuple[WaitingRetry, ...]:
         """Return the scheduled retries, the next one first."""
         ids, retries = [adw_id], [*self._home.executions.retries(adw_id=adw_id, limit=limit)]
-        if not adw_id:  # the workflows whose run waits for a moment
+        if not adw_id:  # the workflows whose run has a due time
             waiting = (run for run in self._home.runs.unfinished() if run.state is RunState.PENDING)
             ids = list(dict.fromkeys(run.adw_id for run in waiting if run.not_before and not run.slot))
         for one in ids:
@@ -723,7 +726,7 @@ class PendingRetries:
             except AdwError:
                 if adw_id:
                     raise
-                continue  # its run waits, and nobody can read what for; `adw db check` names it
+                continue  # unreadable; `adw db check` names it
             if retry is not None:
                 retries.append(retry)
 
@@ -731,9 +734,10 @@ class PendingRetries:
 
     def cancel(self, retry_id: str, *, by: str, index: int | None = None, reason: str = "") -> str:
         """
-        Cancel the retry *retry_id*, and return what was done; raise UsageError when there is none.
+        Cancel the retry *retry_id* and return what was done; raise UsageError if there is no such retry.
 
-        Of an execution: the call of one iteration, or all that has not ended. Of a workflow: its phase fails.
+        Of an execution, this cancels the call of one iteration, or all unfinished ones; of a workflow, it fails the
+        phase.
         """
         executions = self._home.executions
         if executions.get(retry_id) is None:

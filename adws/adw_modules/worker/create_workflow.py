@@ -1,5 +1,5 @@
 """
-Starting a workflow: its document, with the definition frozen in it, its issue lock and its run.
+Starting a workflow: its document with the definition frozen in it, its issue lock and its run.
 
 Accepted means durable: when this returns, the document exists in PENDING and a run waits for a worker.
 """
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
 
-#: How often a workflow may leave the failed state.
+#: How many times a workflow may leave the failed state.
 MAX_RETRIES = 3
-#: How often tests, a review or a conflict with the base may send a workflow back to building.
+#: How many times tests, a review or a conflict with the base may send a workflow back to building.
 MAX_REWORKS = 3
-#: Attempts of a whole workflow, over all phases; then it has failed.
+#: Attempts of a whole workflow over all its phases, after which it fails.
 MAX_TOTAL_ATTEMPTS = 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewWorkflow:
-    """What somebody wants started."""
+    """A workflow to be started."""
 
     issue_number: int | None
     spec: WorkflowSpec
@@ -42,12 +42,12 @@ class NewWorkflow:
     priority: int = 0
     asked_by: str = ""
     max_total_attempts: int | None = MAX_TOTAL_ATTEMPTS
-    adw_id: str = ""  #: chosen before, "": a new one
-    hint: str = ""  #: what to do differently than the issue says, from `asked_by`
-    delivery: str = ""  #: guid of the delivery that asks for it
-    cause: str = ""  #: what made somebody ask: label, comment, review ...
-    demands: Requirements | None = None  #: of workers; None: those of its definition
-    continues: WorkflowDocument | None = None  #: its branch and pull request are gone on with
+    adw_id: str = ""  #: chosen by the caller; "": a new one
+    hint: str = ""  #: what to do differently from the issue, by `asked_by`
+    delivery: str = ""  #: guid of the delivery that requested it
+    cause: str = ""  #: what triggered the request: label, comment, review ...
+    demands: Requirements | None = None  #: on workers; None: those of its definition
+    continues: WorkflowDocument | None = None  #: the workflow whose branch and pull request it continues
 
 
 class WorkflowCreator:
@@ -96,7 +96,7 @@ class WorkflowCreator:
         return self._home.ownership.create(document, events=_asked(start), run=self._first_run(document, start))
 
     def start(self, start: NewWorkflow) -> WorkflowDocument:
-        """Create a workflow and leave it to a worker; raise IssueLocked, or StateExists for an id that is taken."""
+        """Create a workflow for a worker to run; raise IssueLocked, or StateExists if its id is taken."""
         document = self.document(start)
 
         return self._home.ownership.leave(document, events=_asked(start), run=self._first_run(document, start))
@@ -106,7 +106,7 @@ class WorkflowCreator:
 
 
 def _asked(start: NewWorkflow) -> tuple[Event, ...]:
-    """Return what the history says of a delivery that asked for the workflow."""
+    """Return the event that records the delivery that requested the workflow, if one did."""
     if not start.delivery:
         return ()
     data: JsonObject = {"delivery": start.delivery, "cause": start.cause, "by": start.asked_by}
@@ -116,13 +116,13 @@ def _asked(start: NewWorkflow) -> tuple[Event, ...]:
     return (Event(event_type="work_asked_for", data=data),)
 
 
-#: Kinds of effects that a workflow shares with the one that it continues.
+#: Kinds of effects that a workflow shares with the workflow it continues.
 _SHARED = frozenset({"branch", "remote_branch", "pull_request"})
 
 
 def _continued(made: WorkflowDocument, before: WorkflowDocument) -> WorkflowDocument:
-    """Return *made* on the branch and the pull request of *before*, which stay the effects of that one."""
-    # The pull request has the marker of the first of all: by that it is found.
+    """Return *made* on the branch and pull request of *before*, which stay effects of *before*."""
+    # The pull request is found by its marker, which names the first workflow in the series.
     first = before.continues or before.adw_id
     shared = [
         Resource(

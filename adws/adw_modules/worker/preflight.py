@@ -1,8 +1,8 @@
 """
-What has to be so before a workflow is started: `adw run`, the API, deliveries and `adw doctor` ask the same.
+Checks before a workflow is started, shared by `adw run`, the API, deliveries and `adw doctor`.
 
-Reads and creates nothing. A problem is raised as one sentence that says what to do. What can be seen on this machine is
-checked first, then what the network is asked for; each question has a time limit.
+They only read. A problem is raised as one sentence that says what to do. Checks on this machine come before those that
+use the network; each has a time limit.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ if TYPE_CHECKING:
     from adws.adw_modules.workflow.model import PhaseSpec, WorkflowSpec
     from adws.app import Home
 
-#: Seconds that the remote has to say whether it would take a push.
+#: Seconds the remote has to answer whether it would accept a push.
 REMOTE_SECONDS = 10.0
-#: `user@host:path` as ssh has it, which has no // behind its colon.
+#: ssh's `user@host:path`, which has no // after the colon.
 _OF_SSH = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//)(?P<path>.*)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartRequest:
-    """A workflow that somebody wants started."""
+    """A workflow that is to be started."""
 
     spec: WorkflowSpec
-    issue_number: int | None = None  #: None: whether a workflow of this kind can be started at all
-    repository: str = ""  #: of the issue, "": that of this home
-    title: str = ""  #: wins over the forge's
-    body: str = ""  #: wins over the forge's
+    issue_number: int | None = None  #: None: check whether this kind of workflow can be started at all
+    repository: str = ""  #: of the issue; "": this home's
+    title: str = ""  #: replaces the forge's
+    body: str = ""  #: replaces the forge's
     hint: str = ""  #: what to do besides what the issue says
-    demands: Requirements | None = None  #: of workers; None: those of the definition
-    is_in_place: bool = False  #: the work may be done in a home that is in no git repository
-    is_again: bool = False  #: an open pull request of the issue is no reason to refuse
+    demands: Requirements | None = None  #: on workers; None: those of the definition
+    is_in_place: bool = False  #: allow work in a home outside any git repository
+    is_again: bool = False  #: allow an open pull request of the issue
 
 
-#: Characters of the title of a task; forges take no longer ones.
+#: Maximum length of a task's title; forges accept no longer ones.
 TITLE_CHARACTERS = 250
 
 
 def title_and_body(task: str) -> tuple[str, str]:
-    """Return title and body of a task without an issue: its first line, and all of it when it has more."""
+    """Return title and body of a task without an issue: its first line, and the whole text if there is more."""
     whole = task.strip()
     title = shortened(whole.partition("\n")[0].strip(), TITLE_CHARACTERS)
 
@@ -79,7 +79,7 @@ class Preflight:
         self._home = home
 
     def accept(self, request: StartRequest, *, asked_by: str, priority: int = 0) -> NewWorkflow:
-        """Return the workflow that *request* starts; raise what stands in its way."""
+        """Return the workflow that *request* starts; raise the first problem found."""
         return NewWorkflow(
             issue_number=request.issue_number,
             spec=request.spec,
@@ -92,26 +92,26 @@ class Preflight:
 
     def check(self, request: StartRequest) -> FrozenIssue:
         """
-        Return the issue as the workflow starts with it; raise what stands in the way of the work.
+        Return the issue as the workflow starts with it; raise the first problem found.
 
         StartRefused, ConfigError, UsageError, QuotaExceeded and GitError say what a person has to change.
-        ForgeUnavailable, ForgeBusy and GitUnreachable pass by themselves.
+        ForgeUnavailable, ForgeBusy and GitUnreachable are temporary.
         """
         home, spec = self._home, request.spec
         self._check_repository(request)
-        home.workflows.check_ready(spec)  # every phase has a runner here, the programs of agents included
-        # Else the work is done on another machine, with the agents, the modules and the sandbox there.
+        home.workflows.check_ready(spec)  # every phase has a runner here, agents' programs included
+        # If not here, another machine does the work, with its own agents, modules and sandbox.
         offer = home.claim_policy.offer
         is_here = offer is None or meets(offer, request.demands or spec.demands)
         if is_here and home.sandboxes.is_required():
             home.sandboxes.check(is_required=True)
         for phase in spec.phases if is_here else ():
-            # An async function or executor cannot be called, for one; this imports their modules.
+            # Refuses an async function or an executor, for example; imports their modules.
             problem = home.phase_runners["python"].check(phase) if phase.runner == "python" else ""
             if problem:
                 raise StartRefused(problem)
         if home.has_forge:
-            _ = home.forge  # raises ConfigError when something is missing to use it, such as the token
+            _ = home.forge  # raises ConfigError if something it needs is missing, such as the token
         self._check_origin(spec)
         home.known_quotas.check_start(spec.name)
         for runner in dict.fromkeys(phase.runner for phase in _agent_phases(spec) if is_here):
@@ -149,12 +149,12 @@ class Preflight:
                 f"{home.settings.home} is in a git repository, where work has a worktree: leave --in-place out, or "
                 "write enabled = false under [worktree] in adw.toml"
             )
-        # Raises GitError, with what git advises, for a repository that belongs to somebody else.
+        # For a repository of another user this raises GitError with git's advice.
         if home.git.commit_of("HEAD") is None and home.git.remote_address() is None:
             raise StartRefused('the repository has no commit to begin with: git commit --allow-empty -m "Begin"')
 
     def _check_origin(self, spec: WorkflowSpec) -> None:
-        """Refuse a remote that is not where the forge looks for the branches of pull requests."""
+        """Refuse a remote other than the one where the forge looks for the branches of pull requests."""
         home, name = self._home, self._home.settings.git_remote
         if not (home.has_worktrees and home.has_forge and _ships(spec)):
             return
@@ -171,7 +171,7 @@ class Preflight:
     # --- the forge and the remote ------------------------------------------------------------------------------
 
     def access(self) -> ForgeAccess:
-        """Return what the forge lets us do; raise StartRefused for a token that GitHub does not accept."""
+        """Return what the forge lets us do; raise StartRefused if GitHub does not accept the token."""
         home = self._home
         if home.settings.forge_kind != "github":
             return home.forge_access()
@@ -213,7 +213,7 @@ class Preflight:
         return issue
 
     def read_again(self, document: WorkflowDocument) -> FrozenIssue | None:
-        """Return the issue of a workflow that started without its text as it is now; None: there is nothing to read."""
+        """Return the current issue of a workflow that started without its text, or None if there is nothing to read."""
         home, known = self._home, document.issue
         is_here = comparable(document.repository) in {"", comparable(home.settings.repository or "")}
         is_told = known is not None and bool(known.title.strip() or known.body.strip())
@@ -223,7 +223,7 @@ class Preflight:
         return forge_effects.freeze(home.forge.issue(document.issue_number))
 
     def _check_remote(self, spec: WorkflowSpec) -> None:
-        """Refuse a remote that does not answer, or takes no push where the work is to be shipped."""
+        """Refuse a remote that does not answer, or that takes no push although the work is to be shipped."""
         home = self._home
         if not home.has_worktrees or home.git.remote_address() is None:
             return
@@ -243,19 +243,19 @@ class Preflight:
     # --- the pull request --------------------------------------------------------------------------------------
 
     def _check_pull_request(self, request: StartRequest) -> None:
-        """Refuse a second pull request for the same issue; a workflow that has the issue is told of by its lock."""
+        """Refuse a second pull request for an issue; if a workflow has the issue, its lock reports that instead."""
         home, number = self._home, request.issue_number
         repository = request.repository or home.settings.repository or ""
         if number is None or request.is_again or not home.has_forge or not home.has_database():
             return
         if home.locks.holder(number, repository) is not None:
             return
-        latest: dict[int, WorkflowDocument] = {}  #: by pull request, the last of those that worked on it
+        latest: dict[int, WorkflowDocument] = {}  #: by pull request: the last workflow that worked on it
         for row in home.catalogue.find_by_issue(number, repository):
             try:
                 document = home.load(row.adw_id)
             except StateError:
-                continue  # it was deleted, or cannot be read by anybody
+                continue  # it was deleted, or is unreadable
             if document.pr_number is None or document.pr_merged:
                 continue
             before = latest.setdefault(document.pr_number, document)
@@ -272,10 +272,10 @@ class Preflight:
 
 def is_same_place(address: str, wanted: str, *, below: Path) -> bool:
     """
-    Say whether the address of a remote leads to *wanted*, the one that the forge names; directories are *below* a home.
+    Return whether the address of a remote leads to *wanted*, the forge's address; paths are relative to *below*.
 
-    Over ssh, https and with another user it is the same repository. A host without a dot is a name of somebody's own
-    configuration, whose meaning only ssh or git knows: then owner and name decide.
+    ssh, https and different users lead to the same repository. A host without a dot may be an alias that only ssh or
+    git can resolve: then only owner and name are compared.
     """
     host, path = _place(address)
     wanted_host, wanted_path = _place(wanted)

@@ -1,8 +1,8 @@
 """
-Working on one run: own the workflow, make attempts, act on their outcomes.
+Executing one run: own the workflow, make attempts, act on their outcomes.
 
-Only here is an outcome acted on. The run is released, requeued or ended after the document says so, never before: a
-crash in between leaves a run whose worker is gone, and recovery finds both.
+Outcomes are acted on only here. The run is released, requeued or ended only after the document says so: a crash in
+between leaves a run whose worker is gone, and recovery finds both.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from adws.adw_modules.ownership.ownership import OwnedWorkflow
     from adws.app import Home
 
-# Answering requests to the owner of a workflow: each request is obeyed first, then answered.
+# Requests to the owner of a workflow: each is obeyed first, then answered.
 #
-# Obeying depends on the state the document is in, not on what the requester expected: a pause that comes after the end
-# is too late, and says so. What cannot be written is not answered either: the next owner finds it.
+# What a request does depends on the state of the document now: a pause after the end is answered "too late". A request
+# whose change could not be written is not answered, so the next owner finds it.
 
 
 #: The answer to a hint.
@@ -67,7 +67,7 @@ NOTED = "noted for the next attempt"
 #: Requests that park the workflow.
 PAUSING = ("pause", "stop")
 _ABANDONING = ("abandon", "rollback")
-#: Orders after which somebody else continues the workflow.
+#: Orders after which another worker continues the workflow.
 _LEAVING = ("drain", "lost_lease")
 
 
@@ -80,15 +80,15 @@ class RequestHandler:
         self._charge = charge
 
     def fetch(self) -> None:
-        """Fetch requests made since the lease renewer last polled, or to an owner that died over them."""
+        """Fetch requests made since the lease renewer's last poll, or left by an owner that died."""
         for request in self._requests.open_for(self._charge.adw_id):
             self._charge.note(request)
 
     def obey(self) -> Outcome | None:
-        """Obey and answer everything while no attempt is under way; return the outcome when that ends the work."""
+        """Obey and answer all requests while no attempt runs; return the outcome if one ends the work."""
         if self._has_lost_lease():
             return Stopped(reason="lost_lease")
-        # A parked or abandoned workflow has no attempt that runs, and no process.
+        # A paused or abandoned workflow has no running attempt and no process.
         if any(request.kind in ENDING_REQUESTS for request in self._charge.open_requests()):
             self._session.settle()
         outcome = self._obey_requests()
@@ -101,13 +101,13 @@ class RequestHandler:
         return self._obey_order(order)
 
     def note_hints(self) -> None:
-        """Write the hints down and leave everything else: an attempt is recorded that has to run or be suspended."""
+        """Store the hints and leave other requests: an attempt is recorded, which must run or be suspended."""
         for request in self._charge.open_requests():
             if request.kind == "hint" and not self._has_lost_lease():
                 self._obey_request(request)
 
     def conclude(self, outcome: Outcome) -> Outcome:
-        """Obey what came while the last attempt ran, and return how the work ends with that."""
+        """Obey requests that came during the last attempt, and return how the work ends."""
         if self._has_lost_lease():
             return outcome
         self.fetch()
@@ -125,7 +125,7 @@ class RequestHandler:
         return order is not None and order.kind == "lost_lease"
 
     def _obey_order(self, order: Order) -> Outcome | None:
-        """Obey an order that came without a request: a signal, or a run that shall stop."""
+        """Obey an order that came without a request: a signal, or a run that is to stop."""
         if order.request_id is not None:
             return None  # answered with its request
         self._session.settle()
@@ -157,10 +157,10 @@ class RequestHandler:
         return outcome
 
     def _end(self, kind: str, reason: str, mark: Mark | None = None) -> Outcome | None:
-        """Park the workflow unless it is parked or over, or give it up unless it is over."""
+        """Pause the workflow unless it is parked or final, or abandon it unless it is final."""
         session, state, is_pause = self._session, self._state(), kind in PAUSING
         if state in TERMINAL_STATES or (is_pause and state not in ACTIVE_STATES):
-            # The attempt that it ended may have written the state with its own end: then only the mark is missing.
+            # The attempt ended by this order may have stored the state with its result; then only the mark is missing.
             wanted = WorkflowState.PAUSED if is_pause else WorkflowState.ABANDONED
             if mark is not None and state is wanted and not document.is_marked(session.document, mark):
                 session.change(lambda draft: document.mark(draft, mark))
@@ -186,7 +186,7 @@ class RequestHandler:
 
 
 def note_hint(request: Request, draft: Draft) -> None:
-    """Write the hint of *request* down, unless a delivery that was done twice asked for it before."""
+    """Store the hint of *request*, unless a delivery that was processed twice stored it before."""
     payload, mark = request.payload, _mark_of(request)
     if document.is_marked(draft.document, mark):
         return
@@ -200,14 +200,14 @@ def _mark_of(request: Request) -> Mark | None:
 
 logger = logging.getLogger("adw.worker")
 
-#: Most seconds until a run is retried whose workflow somebody else is working on, and those of the first time.
+#: Maximum delay before the run of a busy workflow is retried, and the first delay.
 BUSY_SECONDS = 2.0
 FIRST_BUSY_SECONDS = 0.05
-#: Seconds until a run is retried that a full disk or a lost database stopped.
+#: Seconds before a run is retried after a full disk or a lost database stopped it.
 TROUBLE_SECONDS = 30.0
-#: Seconds until a run is retried that a quota refused.
+#: Seconds before a run refused by a quota is retried.
 QUOTA_SECONDS = 60.0
-#: Why work was stopped without a change to the workflow itself.
+#: Why work stopped without a change to the workflow itself.
 _STOPS = {
     "drain": "its worker was told to end and gave it back",
     "lost_lease": "its worker could not prove any more that the workflow is its own",
@@ -218,23 +218,23 @@ class JobHandler(Protocol):
     """Executes runs of one kind that do not continue a workflow: `Home.job_handler` returns the one for a kind."""
 
     def work(self, run: Run) -> RunResult:
-        """Execute a claimed run and end it; errors are handled as with every other run."""
+        """Execute and end a claimed run; errors are handled as for every other run."""
 
     def give_up(self, run: Run, why: str) -> None:
-        """Record, where the requester can see it, that the run will not be executed."""
+        """Record, where the requester sees it, that the run will not be executed."""
 
 
 class RunExecutor:
-    """Carries a claimed run as far as it goes."""
+    """Executes a claimed run as far as it can."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        # Built before a run is claimed: a wrong setting stops the worker instead of failing its runs. And runs are
-        # executed in several threads.
+        # Built before a run is claimed: a wrong setting stops the worker instead of failing its runs, and the threads
+        # that execute runs share them.
         _ = home.engine, home.workspace, home.ownership, home.lease_renewer, home.runs, home.requests
 
     def work(self, claimed: Run | Claim) -> RunResult:
-        """Work on a claimed run until it waits, is parked or over, with what was taken together with it."""
+        """Work on a claimed run, with what was taken with it, until its workflow waits, is parked or has ended."""
         claim = claimed if isinstance(claimed, Claim) else Claim(run=claimed)
         run = claim.run
         try:
@@ -253,7 +253,7 @@ class RunExecutor:
             logger.warning("Run lost", extra={"action": "run_lost", "run_id": run.run_id, "workflow": run.adw_id})
             try:
                 return self._later(run, str(exc), seconds=busy_seconds(run.attempts))
-            except (RunLost, DatabaseError):  # it is not ours to give any more
+            except (RunLost, DatabaseError):  # it is no longer ours to requeue
                 return RunResult(run=None, outcome=None, message=str(exc))
         except QuotaExceeded as exc:
             return self._later(run, str(exc), seconds=QUOTA_SECONDS)
@@ -269,7 +269,7 @@ class RunExecutor:
         return end
 
     def _refuse(self, run: Run, cause: AdwError) -> RunResult:
-        """End a run that may not be done; a workflow that it names stays as it is."""
+        """Fail a run that must not be executed; a workflow that it names is not changed."""
         said = {"action": "run_failed", "run_id": run.run_id, "workflow": run.adw_id}
         logger.warning("Not done", extra=said, exc_info=cause)
         self._tell_handler(run, str(cause))
@@ -299,13 +299,13 @@ class RunExecutor:
                 session.rest()
         ended = owned.ended or owned.end_run(run, end_of(run, outcome))
         if isinstance(outcome, RetryAt):
-            # Makes the run due when what the workflow waits for ended before it began to wait.
+            # Makes the run due if what the workflow waits for ended before it began to wait.
             home.executions.wake(run.adw_id)
 
         return RunResult(run=ended, outcome=outcome)
 
     def _carry_on(self, session: WorkSession, charge: LeaseHandle, requests: RequestHandler, claim: Claim) -> Outcome:
-        """Make attempts until the workflow waits, is parked or is over."""
+        """Make attempts until the workflow waits, is parked or has ended."""
         if claim.owned is None:
             requests.fetch()
         for request in claim.requests:
@@ -313,18 +313,18 @@ class RunExecutor:
         early = requests.obey()
         if early is not None:
             return early
-        # Raises QuotaExceeded when a limit is reached, WorkElsewhere when only another machine can continue the work.
+        # Raises QuotaExceeded at a limit, WorkElsewhere if only another machine can continue the work.
         self._home.workspace.admit(session, has_quota=claim.has_quota(session.document))
         if not any(record.attempts for record in session.document.phases):
             self._home.status_comment.update(session)  # the requester sees it at once: a phase may take an hour
 
         def ends(outcome: Outcome, document: WorkflowDocument) -> RunEnd | None:
-            """Return how the run ends with the write of *outcome*; None: there is more to do before it ends."""
+            """Return how the run ends in the same write as *outcome*; None: more is to be done before it ends."""
             if not isinstance(outcome, Done | Failed | Paused) or charge.has_business():
                 return None
             has_comment = self._home.has_forge and document.issue_number is not None
             has_agent = any(attempt.agent for record in document.phases for attempt in record.attempts)
-            has_left = bool(document.resources) or has_comment or has_agent  # to be released or told outside
+            has_left = bool(document.resources) or has_comment or has_agent  # to be released or reported outside
             return None if has_left else end_of(claim.run, outcome)
 
         while True:
@@ -339,9 +339,10 @@ class RunExecutor:
 
     def _answer_latecomers(self, end: RunResult) -> None:
         """
-        Answer requests made after our last poll and before the workflow was free.
+        Answer requests made between our last poll and the release of the workflow.
 
-        Later requesters find it free and make the change themselves; and where a run waits, the next owner answers.
+        Later requesters find the workflow free and make the change themselves; if a run is pending, the next owner
+        answers.
         """
         home, run = self._home, end.run
         if run is None or run.state not in FINAL_RUNS:
@@ -358,7 +359,7 @@ class RunExecutor:
                 requests.fetch()
                 requests.obey()
         except WorkflowBusy:
-            return  # the next owner does it
+            return  # the next owner answers
         except AdwError:
             said = {"action": "requests_not_answered", "workflow": run.adw_id}
             logger.warning("Requests wait for the next owner", extra=said, exc_info=True)
@@ -373,10 +374,10 @@ class RunExecutor:
 
     def give_up(self, run: Run, cause: Exception) -> RunResult:
         """
-        End a run that cannot be worked on, and park its workflow for a person.
+        Fail a run that cannot be worked on, and pause its workflow for a person.
 
-        Its document is missing, damaged or makes no sense to us, or nobody knows what is on the disk. A workflow that
-        stayed as it is would be queued again by the next recovery, for ever.
+        Its document is missing, damaged or inconsistent, or the state of the disk is unknown. If the workflow kept its
+        state, each recovery would queue it again, forever.
         """
         is_known = isinstance(cause, AdwError)
         why = str(cause) if is_known else f"a bug in adw: {type(cause).__name__}: {cause}"
@@ -394,24 +395,24 @@ class RunExecutor:
         try:
             with home.ownership.own(run.adw_id) as owned, home.lease_renewer.charge(owned) as charge:
                 session = WorkSession(home.engine, owned, charge)
-                with suppress(StateError):  # without a definition nobody can say what an open attempt means
+                with suppress(StateError):  # without a definition an open attempt cannot be settled
                     session.settle()
                 if WorkflowState(session.document.current_state) in ACTIVE_STATES:
                     session.change(lambda draft: transitions.pause(draft, why))
                     session.rest()
         except AdwError:
-            # The run says why; recovery names a document that cannot be read.
+            # The run has the reason; recovery reports a document that cannot be read.
             said = {"action": "workflow_not_parked", "workflow": run.adw_id}
             logger.warning("The workflow could not be parked", extra=said, exc_info=True)
 
 
 def busy_seconds(claims: int) -> float:
-    """Return how long to leave a busy workflow alone: creating or resuming one takes a moment only."""
+    """Return the delay before trying a busy workflow; short at first: creating or resuming one is quick."""
     return min(BUSY_SECONDS, FIRST_BUSY_SECONDS * 2.0 ** min(max(claims - 1, 0), 16))
 
 
 def end_of(run: Run, outcome: Outcome) -> RunEnd:
-    """Return what becomes of a run with *outcome*: it waits again, or is over."""
+    """Return how *outcome* ends the claim of a run: it is pending again, or final."""
     if isinstance(outcome, RetryAt):
         due = timestamps.to_text(outcome.at)
         return RunEnd(state=RunState.PENDING, not_before=due, reason=describe(outcome))
@@ -422,7 +423,7 @@ def end_of(run: Run, outcome: Outcome) -> RunEnd:
 
 
 def final_state(run: Run, outcome: Outcome) -> RunState:
-    """Return how a run ends with an outcome that nothing follows."""
+    """Return the final state of a run whose workflow does not continue after *outcome*."""
     if isinstance(outcome, Failed):
         return RunState.FAILED
     if not isinstance(outcome, Done):
@@ -433,7 +434,7 @@ def final_state(run: Run, outcome: Outcome) -> RunState:
 
 
 def describe(outcome: Outcome) -> str:
-    """Return an outcome in a few words."""
+    """Describe an outcome in a few words."""
     if isinstance(outcome, Done):
         return outcome.state
     if isinstance(outcome, RetryAt):

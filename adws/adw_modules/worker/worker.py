@@ -1,9 +1,9 @@
 """
-The worker: claims runs, works on them, recovers runs of dead workers, and drains when it is told to stop.
+The worker: claims and executes runs, recovers runs of dead workers, and drains when told to stop.
 
-Waiting costs next to nothing: a listener says cheaply whether there may be something to claim, and the queue when the
-next run is due. An announced run is a hint: the worker claims the run that is next, whichever that is. Deliveries have
-their own slot beside the workflows, so that a stop request is never queued behind the workflow it stops.
+Idling is cheap: a listener says whether there may be something to claim, and the queue says when the next run is due.
+An announced run is only a hint: the worker claims whichever run is next. Deliveries have a slot of their own beside
+the workflows, so a stop request is never queued behind the workflow that it stops.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("adw.worker")
 
-#: Seconds between two recoveries because of a claim that is over, and for how long after its end it is looked at: the
-#: lease of a workflow can end a moment after the claim of its run.
+#: Seconds between two recoveries for an expired claim, and how long after its end recovery checks it: the lease of a
+#: workflow can end a moment after the claim of its run.
 AGAIN_SECONDS = 0.25
 OVER_SECONDS = 0.9
-#: Seconds between two tries while the database does not answer.
+#: Seconds between two tries while the database is unavailable.
 TROUBLE_SECONDS = 1.0
-#: A worker that is silent for this long is not listed any more.
+#: A worker that is silent for this long is no longer listed.
 FORGET_WORKER_SECONDS = 600.0
-#: Seconds between two polls for a delivery that was put off, while every place for workflows is taken.
+#: Seconds between two polls for a postponed delivery while all slots for workflows are taken.
 DELIVERY_SECONDS = 5.0
-#: Seconds between two claims while something is due that is not for us: another's demands, a limit that is reached.
+#: Seconds between two claims while a due run is not for us: its requirements are not met, or a limit is reached.
 HELD_SECONDS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerOptions:
-    """How a worker works."""
+    """Options of a worker."""
 
     concurrency: int = 1
     once: bool = False  #: stop when nothing is due
-    max_runs: int | None = None  #: stop after that many
+    max_runs: int | None = None  #: stop after this many
     stop_on_first_failure: bool = False
     poll_seconds: float = 0.03  #: between two polls of the queue
     recover_seconds: float = 60.0  #: between two recoveries; the first is at the start
-    patience_seconds: float = 60.0  #: without the database, then it gives up
+    patience_seconds: float = 60.0  #: without the database, before it stops
     ttl_seconds: float = 30.0  #: of a claim
-    terms: ClaimPolicy = NO_TERMS  #: what it offers, and how many runs of a kind may be worked on at a time
+    terms: ClaimPolicy = NO_TERMS  #: what it offers, and its limits on runs of a kind at a time
 
 
 @dataclass(kw_only=True, slots=True)
 class WorkerTotals:
-    """What a worker did."""
+    """Counts of what a worker did."""
 
     claimed: int = 0
     completed: int = 0
@@ -77,7 +77,7 @@ class WorkerTotals:
 
 
 class Worker:
-    """Works on runs until it is told to stop."""
+    """Executes runs until it is told to stop."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class Worker:
             every_seconds=home.settings.lease_renew_seconds,
         )
         self._is_draining = False
-        self._taken = 0  #: runs that count for `max_runs`
-        self._hints: dict[Future[RunResult], int] = {}  #: what led to work: the run that was announced to the listener
+        self._taken = 0  #: runs that count towards `max_runs`
+        self._hints: dict[Future[RunResult], int] = {}  #: the announced run that led to this work
         self._trouble_since: float | None = None
         self._recovered_at = float("-inf")
-        self._has_compared = False  #: whether each document was compared with its copy, which is done once
-        self._look_at = float("inf")  #: Clock.monotonic, when a claim may be over
+        self._has_compared = False  #: whether every document was compared with its copy, which is done once
+        self._look_at = float("inf")  #: Clock.monotonic, when a claim may have expired
         self.totals = WorkerTotals()
 
     def drain(self, reason: str = "the worker was told to stop", *, is_urgent: bool = False) -> None:
         """
-        Claim nothing more and end what is under way: attempts are suspended, runs go back to the queue.
+        Stop claiming and end running work: attempts are suspended, runs go back to the queue.
 
-        Signal handlers call this: it takes no lock.
+        Takes no lock, because signal handlers call it.
         """
         self._is_draining = True
         self._presence.is_draining = True
@@ -124,9 +124,9 @@ class Worker:
 
     def run(self) -> WorkerTotals:
         """
-        Work until drained, or until there is nothing left that the options ask for.
+        Work until drained, or until the options leave nothing to do.
 
-        Raises DatabaseError when the database is gone for good; what is under way is suspended first.
+        Raises DatabaseError if the database stays away; running work is suspended first.
         """
         with (
             self._presence,
@@ -136,14 +136,14 @@ class Worker:
             try:
                 running = self._loop(pool, listener)
             except BaseException:
-                self.drain("the worker failed")  # else leaving this block would wait for the end of all work
+                self.drain("the worker failed")  # else leaving this block would wait for all work to end
                 raise
             self._collect(running, listener, wait_for_all=True)
 
         return self.totals
 
     def _loop(self, pool: ThreadPoolExecutor, listener: Listener) -> set[Future[RunResult]]:
-        """Claim and dispatch runs until it is time to end; return what is under way then."""
+        """Claim and dispatch runs until it is time to end; return the runs still executing."""
         running: set[Future[RunResult]] = set()
         while not self._is_draining:
             running = self._collect(running, listener)
@@ -159,11 +159,11 @@ class Worker:
                     self._hints[future] = hint
                 continue
             if hint is not None:
-                listener.done(hint)  # it is with somebody else, or not for us
+                listener.done(hint)  # another worker has it, or it is not for us
             is_sure = self._trouble_since is None  # a failed query does not prove that nothing is due
             if not running and ((self._options.once and is_sure) or self._has_claimed_enough()):
                 break
-            if is_sure:  # else it was waited for already
+            if is_sure:  # else `_note_trouble` has waited already
                 self._rest(running, listener)
 
         return running
@@ -173,7 +173,7 @@ class Worker:
             return self._work.work(claim)
         except (AdwError, OSError):
             raise
-        except Exception as exc:  # noqa: BLE001 - a bug: logged there, and a person has to resume it
+        except Exception as exc:  # noqa: BLE001 - a bug: give_up logs it, and a person has to resume the workflow
             return self._work.give_up(claim.run, exc)
 
     def _recover_if_due(self, listener: Listener) -> None:
@@ -189,7 +189,7 @@ class Worker:
             home.recovery.recover(every_document=not self._has_compared)
             self._has_compared = True
             give_up_unschedulable(home, self._me)
-            # Workers that left count for as long as a run may wait for them.
+            # Workers that left still count while a run may wait for them.
             home.workers.forget(silent_seconds=FORGET_WORKER_SECONDS)
             listener.sweep()
         except DatabaseError as exc:
@@ -198,7 +198,7 @@ class Worker:
             logger.exception("Could not recover", extra={"action": "recovery_failed"})
 
     def _has_lost(self) -> bool:
-        """Say whether a claim is over that recovery should look at; asks the database only when one may be."""
+        """Return whether recovery should check an expired claim; queries the database only if one may be."""
         if self._home.clock.monotonic() < self._look_at:
             return False
         seconds = self._seconds_to_loss()
@@ -206,7 +206,7 @@ class Worker:
         return seconds is not None and seconds <= 0.0
 
     def _seconds_to_loss(self) -> float | None:
-        """Return in how many seconds recovery should look at a claim, None when nobody has one; remembers it."""
+        """Return the seconds until recovery should check a claim, None if there are no claims; stores the moment."""
         now, again = self._home.clock.monotonic(), self._recovered_at + AGAIN_SECONDS
         ends = (now + run.seconds_left for run in self._home.runs.live())
         waits = [max(end, again) - now for end in ends if end > self._recovered_at - OVER_SECONDS]
@@ -218,12 +218,12 @@ class Worker:
 
     @property
     def _places(self) -> int:
-        """How many runs it works on at a time: one delivery more than it has places for other runs."""
+        """The number of runs executed at a time: a slot for a delivery besides those for other runs."""
         return self._options.concurrency + 1
 
     def _next(self, busy: int) -> Claim | None:
         if busy >= self._places or self._has_claimed_enough():
-            self._trouble_since = None  # nothing is wanted of the database
+            self._trouble_since = None  # the database is not needed now
             return None
         is_full = busy >= self._options.concurrency
         try:
@@ -247,12 +247,12 @@ class Worker:
         return self._options.max_runs is not None and self._taken >= self._options.max_runs
 
     def _note_trouble(self, cause: DatabaseError) -> None:
-        """Wait a little for a database that is gone; raise when that does not help, or has not helped for long."""
+        """Wait a little for an unavailable database; raise if waiting cannot help or has taken too long."""
         if isinstance(cause, DatabaseCorrupt | SchemaMismatch):
             raise cause
         now = self._home.clock.monotonic()
         if self._trouble_since is None:
-            # Once: it is retried every second, and says the same each time.
+            # Logged once: the next try, a second later, would say the same.
             logger.warning("The database does not answer", extra={"action": "database_trouble", "why": str(cause)})
             self._trouble_since = now
         silent = now - self._trouble_since
@@ -263,7 +263,7 @@ class Worker:
         self._pause(min(TROUBLE_SECONDS, self._options.patience_seconds))
 
     def _pause(self, seconds: float) -> None:
-        """Wait, unless we are to end: a signal handler can only leave a mark, so look for it often."""
+        """Wait unless draining; polls, because a signal handler can only set a flag."""
         until = self._home.clock.monotonic() + seconds
         while not self._is_draining and (left := until - self._home.clock.monotonic()) > 0.0:
             self._home.clock.sleep(min(left, self._options.poll_seconds))
@@ -271,7 +271,7 @@ class Worker:
     # --- waiting -----------------------------------------------------------------------------------------------
 
     def _rest(self, running: set[Future[RunResult]], listener: Listener) -> None:
-        """Wait until something may have happened: a run ended, one was announced, the next one is due."""
+        """Wait until there may be work: a run ended, one was announced, or the next one is due."""
         may_claim = len(running) < self._places and not self._has_claimed_enough()
         limit = self._options.recover_seconds
         if may_claim and len(running) < self._options.concurrency:
@@ -294,7 +294,7 @@ class Worker:
                     return
 
     def _seconds_to_rest(self) -> float:
-        """Return how long nothing becomes due by itself: no run, no recovery, no end of somebody's claim."""
+        """Return the time until a run or a recovery is due, or a claim may have expired."""
         due: float | None = None
         loss: float | None = None
         try:
@@ -304,7 +304,7 @@ class Worker:
         if due == 0.0:
             due = HELD_SECONDS
         until_recovery = self._recovered_at + self._options.recover_seconds - self._home.clock.monotonic()
-        # A claim that is made while we rest ends later than this.
+        # A claim made meanwhile expires later than this.
         ends = [until_recovery, self._options.ttl_seconds, *(one for one in (due, loss) if one is not None)]
 
         return max(self._options.poll_seconds, min(ends))
@@ -327,7 +327,7 @@ class Worker:
         try:
             end = future.result()
         except (AdwError, OSError) as exc:
-            self.totals.lost += 1  # its claim ends by itself, and recovery finds the run
+            self.totals.lost += 1  # its claim expires, and recovery finds the run
             logger.exception("A run could not be ended", extra={"action": "run_lost"}, exc_info=exc)
             return
         state = end.run.state if end.run else None
@@ -335,7 +335,7 @@ class Worker:
         field = "lost" if state is None else name.get(state, "requeued")
         setattr(self.totals, field, getattr(self.totals, field) + 1)
         if end.outcome is None and field == "requeued":
-            self._taken -= 1  # somebody else had its workflow, or the disk was full: nothing was done
+            self._taken -= 1  # its workflow was busy or the disk full: nothing was done
         self._on_end(end)
         if self._options.stop_on_first_failure and (state is RunState.FAILED or isinstance(end.outcome, Failed)):
             self.drain("a workflow failed, and the worker was asked to stop then")
@@ -345,8 +345,8 @@ def give_up_unschedulable(home: Home, me: OwnerRecord) -> int:
     """
     Fail the runs that no worker can execute, and return how many there were.
 
-    They are claimed like any other work, so that only one worker gives them up, and end like work that cannot be done:
-    the run failed, its workflow parked, both with the reason.
+    Each is claimed first, so that only one worker fails it, and ends like any run that cannot be worked on: the run
+    failed, its workflow paused, both with the reason.
     """
     patience = Patience(lease=home.settings.lease_ttl_seconds)
     waiting, count = home.runs.demanding(), 0
@@ -354,11 +354,11 @@ def give_up_unschedulable(home: Home, me: OwnerRecord) -> int:
         plan_unmatched(waiting, home.workers.all(), now=home.clock.now(), patience=patience) if waiting else ()
     ):
         demands = unschedulable.run.demands
-        # As a worker that meets these requirements: if they changed since, it may not have waited long for others.
+        # Claimed as a worker that meets these requirements: if they changed since, it may not have waited long enough.
         terms = ClaimPolicy(offer=Capabilities(host=demands.host or me.host, tags=demands.tags))
         ttl_seconds, run_id = home.settings.lease_ttl_seconds, unschedulable.run.run_id
         claimed = home.runs.claim(me, ttl_seconds=ttl_seconds, run_id=run_id, terms=terms)
-        if claimed is not None:  # else a worker came after all, or was faster
+        if claimed is not None:  # else a worker took it meanwhile
             home.run_executor.give_up(claimed, DemandsUnmet(unschedulable.why))
             count += 1
 
