@@ -425,7 +425,7 @@ class Plot:
     top: float = 0.0  #: the scale reaches this at least
     limit: float | None = None  #: a line not to be exceeded, such as a budget
     limit_words: str = ""
-    say: Callable[[str], str] = str  #: filters every text: strangers' text may be invisible, but have effects
+    say: Callable[[str], str] = str  #: filters every label: text of strangers may hold invisible characters that act
 
     def safe(self, text: str) -> str:
         """Return *text* filtered and escaped for the chart."""
