@@ -30,9 +30,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1  #: those of ABI 1
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_OF_FILES = (
-    _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-)  #: what a rule for a regular file may have  #: rights that a rule for a regular file may have
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV  #: what a rule for a regular file may have
 _BIND, _CONNECT = 1, 2
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
 
