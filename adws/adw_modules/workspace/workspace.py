@@ -287,8 +287,9 @@ class Workspace:
         """
         Return whether the worktree exists as recorded; raise if it belongs to something else now.
 
-        git is called only if its administrative files do not already confirm the worktree. The recorded commit is
-        looked up unless it is *known_commit* or, after an attempt, the head.
+        git is not called if its administrative files confirm the worktree, and *known_commit*, if given, is the
+        recorded commit. Otherwise the recorded commit is looked up unless it is *known_commit* or, without that, the
+        head.
         """
         git, path, branch = self._git, Path(document.worktree_path or ""), document.branch_name or ""
         head, is_beginning = effects.secured_head(document), known_commit is not None
