@@ -126,9 +126,7 @@ class LogFile(QuietHandler):
         self.target = f"the log {self._name}"
         self._file = self._lock_file = -1
         self._opened = (0, 0)  #: device and inode of the file that is open
-        self._owner = (
-            0  #: pid that opened the files: a forked child opens its own, because a lock belongs to one open file
-        )
+        self._owner = 0  #: pid that opened the files: a forked child opens its own, so that locks are not shared
         self._is_torn = False
 
     def open(self) -> None:
