@@ -93,14 +93,14 @@ class AttemptFiles:
         return self._place / f"attempt-{self._attempt}.{kind}"
 
     def make_folder(self) -> None:
-        """Make the directory; raise UnsafePath if its name is taken by anything but a directory."""
+        """Make the directory; raise UnsafePath if it or its parent is anything but a real directory."""
         durable_file.make_directory(str(self._place))
         for place in (self._place.parent, self._place):
             if not stat.S_ISDIR(os.lstat(place).st_mode):
                 raise UnsafePath(f"{place} is not a directory of its own: move it away, adw makes it again")
 
     def write(self, kind: str, payload: bytes) -> Path:
-        """Write *payload* to a new file, replacing an existing one; not synced to disk, which no reader needs."""
+        """Write *payload* to a new file, replacing an existing one; the file is not synced to disk."""
         path = self.path(kind)
         self.discard(kind)
         fd = os.open(path, _WRITE_FLAGS, durable_file.NEW_FILE_MODE)

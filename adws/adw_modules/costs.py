@@ -162,7 +162,7 @@ class CostLine:
         }
 
 
-#: Grouping -> the key of an entry's line. Grouped by attempt, each entry would be its own line.
+#: Grouping -> the key of an entry's line. A grouping by attempt needs no key: each entry is its own line.
 KEYS: Mapping[str, Callable[[CostEntry], str]] = {
     "phase": lambda entry: entry.phase,
     "day": lambda entry: entry.day,
@@ -202,7 +202,7 @@ WARN_AT = 0.8
 DIGITS = 4
 
 
-# --- what was used ---------------------------------------------------------------------------------------------
+# --- usage -----------------------------------------------------------------------------------------------------
 
 
 #: Scope of a result's totals (`Usage.scope`): this call, the whole conversation, both because it is the conversation's
@@ -321,7 +321,7 @@ def counted(usage: Usage | None) -> float | None:
     return None if usage is None or usage.is_subscription else money(usage.cost_usd)
 
 
-# --- what may be used ------------------------------------------------------------------------------------------
+# --- allowances and budgets ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -399,7 +399,7 @@ def warning_for(document: WorkflowDocument, cap: float | None) -> str | None:
     return f"{shown(spent)} of {shown(cap)} USD are spent: adw resume {document.adw_id} --budget USD allows more"
 
 
-# --- while it runs ---------------------------------------------------------------------------------------------
+# --- while an agent runs ---------------------------------------------------------------------------------------
 
 
 class BudgetWatch:

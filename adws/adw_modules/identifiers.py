@@ -90,7 +90,7 @@ def comparable(text: str) -> str:
 
 
 # `X | Y` does not accept a quoted name at run time, hence Union.
-JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - see above
+JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007 - needs Union, see above
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 

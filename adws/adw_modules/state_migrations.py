@@ -340,7 +340,7 @@ def v2_to_v3(data: JsonObject) -> JsonObject:
 
 
 def _settle_state(draft: MigrationDraft) -> None:
-    """Settle the state, and if needed end the history with a move that explains the earlier entries."""
+    """Settle the state, and if needed end the history with a move whose source marks the entries before it."""
     result, status = draft.fields.get("current_state"), draft.fields.pop("status", None)
     state = state_named(result)
     moves = draft.moves()

@@ -677,7 +677,7 @@ def configure(
     target = sys.stderr if stream is None else stream
     try:
         is_terminal = target.isatty()
-    except (ValueError, AttributeError):  # closed, or not quite a stream
+    except (ValueError, AttributeError):  # closed, or not a real stream
         is_terminal = False
     shutdown()
     handler = StreamLog(target)

@@ -82,7 +82,7 @@ class WorkBudget:
         self.spend(1 + len(text) // _CHARACTERS)
 
 
-# --- kinds of values -------------------------------------------------------------------------------------------
+# --- types of values -------------------------------------------------------------------------------------------
 
 
 def kind_of(value: object) -> str:
@@ -357,7 +357,7 @@ COMPARISONS: Mapping[str, Function] = {
     "in": _contains,
     "notin": lambda budget, left, right: not _contains(budget, left, right),
 }
-#: Names of comparisons in selectattr and rejectattr -> the operator.
+#: Names of comparisons in filters and tests -> the operator.
 SIGNS: Mapping[str, str] = {
     **dict.fromkeys(("==", "eq", "equalto"), "eq"),
     **dict.fromkeys(("!=", "ne"), "ne"),
@@ -467,7 +467,7 @@ def _flatten(budget: WorkBudget, value: Value) -> Value:
 
 
 def _map(budget: WorkBudget, value: Value, attribute: Value) -> Value:
-    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # rows too
+    return [_attribute(budget, item, attribute) for item in items_of(budget, value, "map")]  # type: ignore[misc]  # elements may be rows
 
 
 def _chosen(name: str, *, wanted: bool) -> Function:

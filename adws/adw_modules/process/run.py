@@ -54,7 +54,7 @@ _CPU_GRACE_SECONDS = 5
 _LIMIT_SIGNALS = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file"}
 #: Maximum reads per pipe after the end: far more than a pipe can hold.
 _LAST_READS = 64
-#: Seconds between two checks of the descendants while the output never pauses.
+#: Seconds between two checks of the descendants while output arrives without a pause.
 _LOOK_SECONDS = 1.0
 
 OnLine = Callable[[str, str], None]  #: called with "stdout" or "stderr" and a line
@@ -121,7 +121,7 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandLine:
-    """What to run, where, and within which limits."""
+    """A command, its place and its limits."""
 
     argv: tuple[str, ...]
     cwd: Path

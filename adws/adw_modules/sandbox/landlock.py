@@ -67,7 +67,7 @@ class LandlockSandbox:
         files |= _IOCTL_DEV if version >= 5 else 0
         ports = _BIND | _CONNECT if version >= 4 else 0
         scopes = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if version >= 6 else 0
-        # Older kernels know a shorter structure.
+        # Older kernels accept only a shorter structure.
         size = 8 if version < 4 else 16 if version < 6 else 24
         attributes = struct.pack("QQQ", files, ports, scopes)[:size]
         ruleset = _checked(_libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0), "make its rules")

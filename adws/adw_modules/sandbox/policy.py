@@ -1,7 +1,7 @@
 """
 What a sandboxed command may read, write and connect to.
 
-Pure except for checks which paths exist. Every backend enforces the same policy; `probe.PROMISES` lists what some
+Pure, except that it checks which paths exist. Every backend enforces the same policy; `probe.PROMISES` lists what some
 cannot enforce.
 """
 
@@ -27,7 +27,7 @@ ETC_HIDDEN = frozenset(
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
 #: Entries of the shared git directory that git writes when it commits in a worktree.
 GIT_WRITABLE = ("objects", "logs/refs/heads")
-#: Entries of it that decide what runs or which objects count: read-only if the backend supports exceptions.
+#: Entries of it that decide what runs or which objects count: read-only if the backend can exclude them.
 GIT_PROTECTED = ("config", "config.worktree", "hooks", "info", "objects/info", "packed-refs", "shallow")
 
 #: Agent -> its own files in the home directory: login, settings, conversations.

@@ -103,7 +103,7 @@ class Sandboxes:
         return {}
 
     def task_inside(self, task: AgentTask, profile: AgentProfile, own: str = "") -> AgentTask:
-        """Return *task* with the agent's own sandbox turned off: inside ours it would refuse every command."""
+        """Return *task*, with the agent's own sandbox off inside ours: there it would refuse every command."""
         is_boxed = self.choose(own, profile).backend in probe.BACKENDS
 
         return replace(task, permissions="all") if is_boxed and profile.capabilities.boxes_itself else task
@@ -213,7 +213,7 @@ class Sandboxes:
         outputs: Mapping[str, Path] = MappingProxyType({}),
     ) -> Iterator[CommandLine]:
         """
-        Yield *command* prepared for its sandbox; raise RunFailed if it requires one and there is none.
+        Yield *command* prepared for its sandbox; raise RunFailed if it requires one and cannot get one.
 
         It may also read *files* and write below *folders*. *outputs* maps variables to files that it writes and adw
         reads: inside, each variable names another file, which replaces the original at the end. Refused connections

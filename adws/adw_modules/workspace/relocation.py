@@ -251,7 +251,7 @@ class RelocationCleanup:
                         said = f"its commits are kept as {git.keep_commits(document.adw_id, head)}"
                     git.delete_branch(branch, expected=head)
             else:
-                raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")  # noqa: TRY301 - kept like what git says is another's
+                raise NotOurs(f"workflow {maker} made it" if maker else "nothing says who made it")  # noqa: TRY301 - handled like a NotOurs of git
             outcome = "undone" if was_there else "gone"
         except NotOurs as exc:
             outcome, said = "kept", str(exc)

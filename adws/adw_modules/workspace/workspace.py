@@ -154,7 +154,7 @@ class Workspace:
     # is enough to find and free them.
 
     def _take_ports(self, session: WorkSession) -> None:
-        """Reserve and bind a port pair, the previous one if it is free; raise PortsExhausted."""
+        """Reserve, bind and hold a port pair, the previous one if it is free; raise PortsExhausted."""
         adw_id, held = session.document.adw_id, held_by(session.document, host=self._host)
         if held is None:
             intended = Resource(key=PORTS, kind="port", host=self._host, undo={"adw_id": adw_id})
